@@ -186,9 +186,9 @@ def group_positions(
 ) -> dict[TopicPartition, int]:
     """The group's committed offsets, of partitions that have one.
 
-    Raises: as ``group_reader.positions_of``.
+    Raises: as ``GroupMirror.load``.
     """
-    from kafka_tx.kafka.group_reader import positions_of
+    from kafka_tx.kafka.mirror import GroupMirror
 
     settings = client_settings(kafka, purpose="consumer")
-    return positions_of(settings, group, partitions, timeout_ms)
+    return GroupMirror(settings, group, timeout_ms=timeout_ms).load(partitions)

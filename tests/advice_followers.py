@@ -438,7 +438,7 @@ NOTHING_AT_RISK: dict[str, str] = {
     "permit::_connect": _OUTSIDE,
     "database::SqliteFile._begun": "its advice is in AFTER_A_FILE",
     "database_failures::translate": _OUTSIDE,
-    "store::_must_exist": _MEANT,
+    "store::_existing": _MEANT,
     "admission::check_newest": "its advice is in PUT_BACK",
     "task_failures::component_error": _TOLD,
     "kafka_reading::KafkaBatch._gone": _AGAIN,

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from confluent_kafka import KafkaError as ClientError
-from confluent_kafka import KafkaException
+from confluent_kafka import KafkaException, TopicCollection
 from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin._config import ConfigResource
 
 from kafka_tx.errors import AuthenticationError, KafkaTxError
 from kafka_tx.kafka.clients import addresses, new_admin
@@ -223,6 +224,28 @@ class AdminConnection:
             else:
                 self._answered()
                 return found
+
+    def described(self, topics: Collection[str], deadline: Deadline) -> dict[str, Any]:
+        """By name the controller's answer: the client's description, or its error.
+
+        Raises: as ``wait``.
+        """
+        if not topics:
+            return {}
+        answers = self.client.describe_topics(
+            TopicCollection(list(topics)), request_timeout=deadline.rest_s()
+        )
+        return {name: self.wait(future, deadline) for name, future in answers.items()}
+
+    def settings_of(self, resource: ConfigResource, deadline: Deadline) -> Any:  # noqa: ANN401 - client's
+        """The settings of a topic or broker by their names, or the client's error.
+
+        Raises: as ``wait``.
+        """
+        (future,) = self.client.describe_configs(
+            [resource], request_timeout=deadline.rest_s()
+        ).values()
+        return self.wait(future, deadline)
 
     def _answered(self) -> None:
         self._was_let_in = True

@@ -7,7 +7,6 @@ from dataclasses import replace
 from typing import Any
 
 from confluent_kafka import KafkaError as ClientError
-from confluent_kafka import TopicCollection
 
 from kafka_tx.errors import BrokerUnavailableError, KafkaTxError
 from kafka_tx.kafka.admin import AdminConnection, Deadline
@@ -156,11 +155,9 @@ class KafkaClusterView:
         The client asks no other broker for it. Without an answer the plain metadata of
         any broker must do, which has no ids.
         """
-        if not names:
-            return {}
         found = {}
         own = deadline.within(_DESCRIBE_MS)
-        for name, answer in self._descriptions(names, own).items():
+        for name, answer in self._admin.described(names, own).items():
             if not isinstance(answer, ClientError):
                 found[name] = from_description(answer)
             elif is_unreachable(answer):
@@ -169,18 +166,6 @@ class KafkaClusterView:
             elif not is_absent(answer):
                 raise self._admin.failed(answer, f"topic '{name}'")
         return found
-
-    def _descriptions(self, names: Iterable[str], deadline: Deadline) -> dict[str, Any]:
-        """What the controller answers for each name: a description, or an error."""
-        asked = list(names)
-        if not asked:
-            return {}
-        answers = self._admin.client.describe_topics(
-            TopicCollection(asked), request_timeout=deadline.rest_s()
-        )
-        return {
-            name: self._admin.wait(future, deadline) for name, future in answers.items()
-        }
 
     def topic_ids(self, names: Iterable[str]) -> dict[str, str | None]:
         """Ids of topics that are asked for by name; None: the topic does not exist.
@@ -191,7 +176,8 @@ class KafkaClusterView:
         Raises: as ``topics``.
         """
         reported: dict[str, str | None] = {}
-        for name, answer in self._descriptions(names, Deadline(_DESCRIBE_MS)).items():
+        answers = self._admin.described(list(names), Deadline(_DESCRIBE_MS))
+        for name, answer in answers.items():
             if not isinstance(answer, ClientError):
                 topic_id = from_description(answer).topic_id
                 if topic_id is not None:
@@ -484,9 +470,5 @@ def _resolved(
     partition: TopicPartition, answer: Reported | ClientError
 ) -> int | Unavailable | None:
     if isinstance(answer, ClientError):
-        return _unavailable(partition, answer)
+        return Unavailable(f"{partition}: {answer.str()}")
     return answer.offset if answer.offset >= 0 else None
-
-
-def _unavailable(partition: TopicPartition, error: ClientError) -> Unavailable:
-    return Unavailable(f"{partition}: {error.str()}")

@@ -2,11 +2,10 @@
 
 Kafka keeps a short text with every committed offset, 4,096 characters unless the broker
 says otherwise. Ours holds the runs that are done beyond the offset, and by whom:
-``kafka_tx:<version>:<checksum>:<how>:<content>``: deployment id and name, then for
-every run the gap before it and its length, as variable-length integers, deflated if
-that is shorter, in base 85. A run takes about 2 to 4 characters. Version 2 has the
-topic's id behind the names, then the number of runs, and behind them for every failed
-run the gap, its length and how often it failed.
+``kafka_tx:<version>:<checksum>:<how>:<content>``: deployment id, its name and topic id,
+then leader epoch, number of runs, for every run the gap before it and its length, and
+for every failed run the gap, its length and how often it failed, as variable-length
+integers, deflated if that is shorter, in base 85. A run takes about 2 to 4 characters.
 """
 
 from __future__ import annotations
@@ -35,8 +34,7 @@ LIMIT = 4_096
 """Characters that a broker takes by default (``offset.metadata.max.bytes``)."""
 
 _PREFIX = "kafka_tx:"
-_VERSIONS = ("1", "2")
-"""The second version has the topic's id and failures."""
+_VERSION = "1"
 
 Run = tuple[int, int]
 
@@ -88,14 +86,13 @@ def decode(offset: int, metadata: str) -> CommittedOffset:
         version, checksum, how, content = metadata.removeprefix(_PREFIX).split(":", 3)
     except ValueError:
         raise ValueError("it is cut short") from None
-    if version not in _VERSIONS:
-        msg = f"its version is {version!r}; this release reads {', '.join(_VERSIONS)}"
-        raise ValueError(msg)
+    if version != _VERSION:
+        raise ValueError(f"its version is {version!r}; this release reads {_VERSION}")
     if checksum != _checksum(offset, content):
         raise ValueError("its checksum does not match")
     try:
         body = b85decode(content)
-        return _parse(offset, zlib.decompress(body) if how == "z" else body, version)
+        return _parse(offset, zlib.decompress(body) if how == "z" else body)
     except (zlib.error, IndexError) as error:
         raise ValueError(str(error)) from None
 
@@ -107,16 +104,13 @@ def _fits(committed: CommittedOffset, count: int, limit: int) -> bool:
 
 def _text(committed: CommittedOffset) -> str:
     body = bytearray()
-    version = "2" if committed.topic_id or committed.failures else "1"
-    names = [committed.topology_id, committed.topology_name]
-    for name in names if version == "1" else [*names, committed.topic_id]:
+    for name in (committed.topology_id, committed.topology_name, committed.topic_id):
         data = name.encode()
         _append(body, len(data))
         body += data
-    if version == "2":
-        epoch = committed.leader_epoch
-        _append(body, 0 if epoch is None else epoch + 1)
-        _append(body, len(committed.completed))
+    epoch = committed.leader_epoch
+    _append(body, 0 if epoch is None else epoch + 1)
+    _append(body, len(committed.completed))
     last = committed.offset
     for start, end in committed.completed:
         _append(body, start - last)
@@ -131,28 +125,23 @@ def _text(committed: CommittedOffset) -> str:
     how, shorter = ("z", deflated) if len(deflated) < len(plain) else ("-", plain)
     content = b85encode(shorter).decode()
     checksum = _checksum(committed.offset, content)
-    return f"{_PREFIX}{version}:{checksum}:{how}:{content}"
+    return f"{_PREFIX}{_VERSION}:{checksum}:{how}:{content}"
 
 
-def _parse(offset: int, body: bytes, version: str) -> CommittedOffset:
+def _parse(offset: int, body: bytes) -> CommittedOffset:
     names, at = [], 0
-    for _ in range(2 if version == "1" else 3):
+    for _ in range(3):
         length, at = _take(body, at)
         names.append(body[at : at + length].decode())
         at += length
-    numbers = list(_numbers(body, at))
-    failed: list[int] = []
-    epoch = 0
-    if version != "1":
-        epoch, count, *numbers = numbers
-        numbers, failed = numbers[: 2 * count], numbers[2 * count :]
+    epoch, count, *numbers = _numbers(body, at)
     return CommittedOffset(
         offset,
-        completed=tuple(_runs(offset, numbers)),
+        completed=tuple(_runs(offset, numbers[: 2 * count])),
         topology_id=names[0],
         topology_name=names[1],
-        topic_id=names[2] if version != "1" else "",
-        failures=tuple(_failures(offset, failed)),
+        topic_id=names[2],
+        failures=tuple(_failures(offset, numbers[2 * count :])),
         leader_epoch=epoch - 1 if epoch else None,
     )
 

@@ -7,7 +7,7 @@ after a broker went down (librdkafka 2.16 and before, its issue 5040).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
 from confluent_kafka import Consumer, KafkaException
 from confluent_kafka import KafkaError as ClientError
@@ -24,7 +24,6 @@ from kafka_tx.kafka.errors import (
     translated,
     unreachable,
 )
-from kafka_tx.model import TopicPartition
 
 _LATER = {
     ClientError._WAIT_COORD,
@@ -63,21 +62,6 @@ def read_group(
             where = f"group '{group}', {position.topic}-{position.partition}"
             raise translated(position.error, where, watch)
     return [p for p in found if p.error is None and p.offset >= 0]
-
-
-def positions_of(
-    settings: Mapping[str, str],
-    group: str,
-    partitions: Iterable[TopicPartition],
-    timeout_ms: int,
-) -> dict[TopicPartition, int]:
-    """The same by partition, without metadata.
-
-    Raises: as ``read_group``.
-    """
-    asked = [ClientPartition(each.topic, each.partition) for each in partitions]
-    found = read_group(settings, group, asked, timeout_ms)
-    return {TopicPartition(each.topic, each.partition): each.offset for each in found}
 
 
 def _committed(

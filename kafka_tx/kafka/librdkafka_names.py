@@ -8,11 +8,12 @@ about (a producer's, given to a consumer) is kept apart, so that it can be dropp
 from __future__ import annotations
 
 
-def _words(text: str) -> frozenset[str]:
+def words(text: str) -> frozenset[str]:
+    """The names in a text."""
     return frozenset(text.split())
 
 
-COMMON = _words(
+COMMON = words(
     """
     allow.auto.create.topics api.version.fallback.ms api.version.request
     api.version.request.timeout.ms bootstrap.servers broker.address.family
@@ -60,7 +61,7 @@ COMMON = _words(
 )
 """Understood by every client."""
 
-CONSUMER_ONLY = _words(
+CONSUMER_ONLY = words(
     """
     auto.commit.interval.ms auto.offset.reset check.crcs
     consume.callback.max.messages coordinator.query.interval.ms enable.auto.commit
@@ -75,7 +76,7 @@ CONSUMER_ONLY = _words(
 )
 """Understood by consumers."""
 
-PRODUCER_ONLY = _words(
+PRODUCER_ONLY = words(
     """
     acks batch.num.messages batch.size compression.codec compression.level
     compression.type delivery.report.only.error delivery.timeout.ms

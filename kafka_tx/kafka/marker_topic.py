@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import closing
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from confluent_kafka import Consumer, KafkaException
 from confluent_kafka import KafkaError as ClientError
@@ -200,11 +200,8 @@ class MarkerTopic:
         metadata = admin.metadata(deadline)
         if metadata.controller_id not in metadata.brokers:  # it would be asked
             return None
-        resource = ConfigResource(ConfigResource.Type.TOPIC, self.name)
-        (future,) = admin.client.describe_configs(
-            [resource], request_timeout=deadline.rest_s()
-        ).values()
-        answer: Any = admin.wait(future, deadline)
+        topic = ConfigResource(ConfigResource.Type.TOPIC, self.name)
+        answer = admin.settings_of(topic, deadline)
         if isinstance(answer, ClientError) or _POLICY not in answer:
             return None
         value: str = answer[_POLICY].value

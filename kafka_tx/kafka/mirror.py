@@ -178,10 +178,7 @@ class GroupMirror:
         try:
             brokers = self._admin.metadata(deadline).brokers
             broker = ConfigResource(ConfigResource.Type.BROKER, str(min(brokers)))
-            (future,) = self._admin.client.describe_configs(
-                [broker], request_timeout=deadline.rest_s()
-            ).values()
-            answer = self._admin.wait(future, deadline)
+            answer = self._admin.settings_of(broker, deadline)
             if isinstance(answer, ClientError):
                 raise self._admin.failed(answer, _RETENTION)
             return int(answer[_RETENTION].value) * 60_000
@@ -226,7 +223,7 @@ def _errors(answer: Any) -> list[ClientError]:  # noqa: ANN401 - the client's
     """What went wrong: with the whole request, or with its partitions."""
     if isinstance(answer, ClientError):
         return [answer]
-    return [tp.error for tp in answer.topic_partitions if tp.error is not None]
+    return [tp.error for tp in _refused(answer)]
 
 
 _PAUSES = BackOff(initial_delay_ms=500, multiplier=2, max_delay_ms=10_000)

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 from confluent_kafka import KafkaError as ClientError
-from confluent_kafka import Message, TopicCollection
+from confluent_kafka import Message
 
 from kafka_tx.config import POLL_TIMEOUT_MS
 from kafka_tx.errors import BrokerUnavailableError
@@ -177,10 +177,7 @@ def topic_id_now(
 
 
 def _asked(connection: AdminConnection, topic: str, deadline: Deadline) -> str | None:
-    (future,) = connection.client.describe_topics(
-        TopicCollection([topic]), request_timeout=deadline.rest_s()
-    ).values()
-    answer = connection.wait(future, deadline)
+    answer = connection.described([topic], deadline)[topic]
     if not isinstance(answer, ClientError):
         return from_description(answer).topic_id or ""
     if is_absent(answer):

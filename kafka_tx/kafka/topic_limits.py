@@ -122,10 +122,7 @@ def _limit(settings: Mapping[str, str], topic: str) -> int | None:
         metadata = admin.client.list_topics(topic, timeout=deadline.rest_s())
         if metadata.controller_id not in metadata.brokers:  # it would be asked
             return None
-        (future,) = admin.client.describe_configs(
-            [resource], request_timeout=deadline.rest_s()
-        ).values()
-        answer = admin.wait(future, deadline)
+        answer = admin.settings_of(resource, deadline)
     except (KafkaTxError, KafkaException) as error:
         # who writes meets it, too, and is told
         logger.debug("the limits of topic '%s' cannot be asked: %s", topic, error)

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from kafka_tx.errors import ConfigError
+from kafka_tx.kafka.librdkafka_names import words
 from kafka_tx.logs import event_log
 
 _log = event_log(__name__)
@@ -266,62 +267,32 @@ TABLE: tuple[Translation, ...] = (
     ),
 )
 
-NO_EFFECT = frozenset(
-    {
-        "auto.commit.interval.ms",
-        "auto.include.jmx.reporter",
-        "config.providers",
-        "default.api.timeout.ms",
-        "exclude.internal.topics",
-        "group.instance.id",
-        "group.protocol",
-        "group.remote.assignor",
-        "heartbeat.interval.ms",
-        "internal.leave.group.on.close",
-        "internal.throw.on.fetch.stable.offset.unsupported",
-        "max.block.ms",
-        "max.poll.interval.ms",
-        "max.poll.records",
-        "metadata.max.idle.ms",
-        "metric.reporters",
-        "metrics.num.samples",
-        "metrics.recording.level",
-        "metrics.sample.window.ms",
-        "partition.assignment.strategy",
-        "partitioner.adaptive.partitioning.enable",
-        "partitioner.availability.timeout.ms",
-        "sasl.kerberos.ticket.renew.jitter",
-        "sasl.kerberos.ticket.renew.window.factor",
-        "sasl.login.connect.timeout.ms",
-        "sasl.login.read.timeout.ms",
-        "sasl.login.refresh.buffer.seconds",
-        "sasl.login.refresh.min.period.seconds",
-        "sasl.login.refresh.window.factor",
-        "sasl.login.refresh.window.jitter",
-        "sasl.login.retry.backoff.max.ms",
-        "sasl.login.retry.backoff.ms",
-        "sasl.oauthbearer.clock.skew.seconds",
-        "sasl.oauthbearer.expected.audience",
-        "sasl.oauthbearer.expected.issuer",
-        "sasl.oauthbearer.header.urlencode",
-        "sasl.oauthbearer.jwks.endpoint.refresh.ms",
-        "sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms",
-        "sasl.oauthbearer.jwks.endpoint.retry.backoff.ms",
-        "sasl.oauthbearer.jwks.endpoint.url",
-        "sasl.oauthbearer.scope.claim.name",
-        "security.providers",
-        "session.timeout.ms",
-        "share.acknowledgement.mode",
-        "share.acquire.mode",
-        "socket.connection.setup.timeout.max.ms",
-        "ssl.enabled.protocols",
-        "ssl.keymanager.algorithm",
-        "ssl.protocol",
-        "ssl.provider",
-        "ssl.secure.random.implementation",
-        "ssl.trustmanager.algorithm",
-        "transaction.two.phase.commit.enable",
-    }
+NO_EFFECT = words(
+    """
+    auto.commit.interval.ms auto.include.jmx.reporter config.providers
+    default.api.timeout.ms exclude.internal.topics group.instance.id group.protocol
+    group.remote.assignor heartbeat.interval.ms internal.leave.group.on.close
+    internal.throw.on.fetch.stable.offset.unsupported max.block.ms
+    max.poll.interval.ms max.poll.records metadata.max.idle.ms metric.reporters
+    metrics.num.samples metrics.recording.level metrics.sample.window.ms
+    partition.assignment.strategy partitioner.adaptive.partitioning.enable
+    partitioner.availability.timeout.ms sasl.kerberos.ticket.renew.jitter
+    sasl.kerberos.ticket.renew.window.factor sasl.login.connect.timeout.ms
+    sasl.login.read.timeout.ms sasl.login.refresh.buffer.seconds
+    sasl.login.refresh.min.period.seconds sasl.login.refresh.window.factor
+    sasl.login.refresh.window.jitter sasl.login.retry.backoff.max.ms
+    sasl.login.retry.backoff.ms sasl.oauthbearer.clock.skew.seconds
+    sasl.oauthbearer.expected.audience sasl.oauthbearer.expected.issuer
+    sasl.oauthbearer.header.urlencode sasl.oauthbearer.jwks.endpoint.refresh.ms
+    sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms
+    sasl.oauthbearer.jwks.endpoint.retry.backoff.ms
+    sasl.oauthbearer.jwks.endpoint.url sasl.oauthbearer.scope.claim.name
+    security.providers session.timeout.ms share.acknowledgement.mode
+    share.acquire.mode socket.connection.setup.timeout.max.ms ssl.enabled.protocols
+    ssl.keymanager.algorithm ssl.protocol ssl.provider
+    ssl.secure.random.implementation ssl.trustmanager.algorithm
+    transaction.two.phase.commit.enable
+    """
 )
 """What librdkafka, the broker, Spark or no Java virtual machine decides here."""
 

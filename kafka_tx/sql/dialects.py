@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, TypeVar
 
 import sqlalchemy as sa
 from sqlalchemy.dialects import mysql, postgresql, sqlite
@@ -19,6 +19,18 @@ LONG_TEXT = sa.Text().with_variant(
     mysql.LONGTEXT(charset="utf8mb4"), "mysql", "mariadb"
 )
 """Text of any length."""
+
+
+ROWS_PER_STATEMENT = 300
+"""600 values: under the limit of 999 that old SQLites have."""
+
+_Row = TypeVar("_Row")
+
+
+def chunks(values: list[_Row]) -> Iterator[list[_Row]]:
+    """Lists of at most ``ROWS_PER_STATEMENT``."""
+    for begin in range(0, len(values), ROWS_PER_STATEMENT):
+        yield values[begin : begin + ROWS_PER_STATEMENT]
 
 
 def upsert(

@@ -21,8 +21,9 @@ import sqlalchemy as sa
 from kafka_tx.errors import ConfigError
 from kafka_tx.model import TransactionAttempt
 from kafka_tx.sql.database import Database
+from kafka_tx.sql.dialects import chunks
 from kafka_tx.sql.map_table import MapTable, map_table
-from kafka_tx.sql.merge import chunks, merge_rows
+from kafka_tx.sql.merge import merge_rows
 from kafka_tx.sql.postgresql import kept_awake
 from kafka_tx.sql.progress import Progress, check_same
 from kafka_tx.sql.reducers import (

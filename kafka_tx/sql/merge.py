@@ -11,7 +11,7 @@ one statement from there 240 k.
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pyarrow as pa
@@ -19,12 +19,9 @@ import pyarrow.csv
 import sqlalchemy as sa
 from sqlalchemy import exc
 
-from kafka_tx.sql.dialects import upsert
+from kafka_tx.sql.dialects import ROWS_PER_STATEMENT, chunks, upsert
 from kafka_tx.sql.map_table import MapTable
 from kafka_tx.sql.reducers import MERGES
-
-ROWS_PER_STATEMENT = 300
-"""600 values: under the limit of 999 that old SQLites have."""
 
 INCOMING = "kafka_tx_incoming"
 
@@ -102,12 +99,6 @@ def merge_rows(
         _read_and_replace(connection, to, rows, merge, txid)
     elif len(rows):
         writer(connection, to, rows, _Words(connection, to, merge, txid))
-
-
-def chunks(values: list[Any]) -> Iterator[list[Any]]:
-    """Lists of at most ``ROWS_PER_STATEMENT``."""
-    for begin in range(0, len(values), ROWS_PER_STATEMENT):
-        yield values[begin : begin + ROWS_PER_STATEMENT]
 
 
 def _writer(connection: sa.Connection, rows: int) -> _Writer | None:

@@ -153,8 +153,7 @@ class SqlOffsetStore(OffsetsOfId):
     def _read(self, partition: TopicPartition, row: sa.RowMapping) -> CommittedOffset:
         host, port = row["broker_host"], row["broker_port"]
         try:
-            reported = json.loads(row["completed"])
-            more = reported if isinstance(reported, dict) else {"completed": reported}
+            more = json.loads(row["completed"])
             committed = CommittedOffset(
                 offset=row["next_offset"],
                 completed=tuple((s, e) for s, e in more["completed"]),
@@ -173,14 +172,12 @@ class SqlOffsetStore(OffsetsOfId):
 
 
 def _runs_text(offset: CommittedOffset) -> str:
-    """The runs; an object with them where there is more to keep."""
-    extras = extras_of(offset)
-    reported = {"completed": offset.completed, **extras} if extras else offset.completed
+    """The runs, and the fields that have no column."""
+    reported = {"completed": offset.completed, **extras_of(offset)}
     return json.dumps(reported, separators=(",", ":"))
 
 
 def log_in(text: str) -> tuple[str | None, int | None]:
     """Topic id and leader epoch in what ``_runs_text`` made; None: not known."""
-    reported = json.loads(text)
-    found = reported if isinstance(reported, dict) else {}
+    found = json.loads(text)
     return found.get("topic_id"), found.get("leader_epoch")

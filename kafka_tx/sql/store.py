@@ -8,8 +8,8 @@ after the other and the epoch cannot move under them.
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Iterable, Mapping
-from itertools import islice
+from collections.abc import Collection, Mapping
+from contextlib import closing
 from pathlib import Path
 
 import sqlalchemy as sa
@@ -20,7 +20,7 @@ from kafka_tx.errors import StateConflictError, StateError
 from kafka_tx.model import LogPosition, TopicPartition
 from kafka_tx.protocols import NOTHING, Expected, Paths, Texts
 from kafka_tx.sql.database import Database
-from kafka_tx.sql.dialects import upsert
+from kafka_tx.sql.dialects import chunks, upsert
 from kafka_tx.sql.offsets import OFFSETS, OWNERS, log_in
 from kafka_tx.sql.progress import progress_table
 from kafka_tx.sql.state_tables import OWNER, STATE, STORE
@@ -45,16 +45,11 @@ def stored_ids(url: str) -> list[str]:
         StateCorruptedError: The file is damaged or no database.
         StateError: There is no such SQLite file, or the database refuses.
     """
-    database = Database(url)
-    _must_exist(database)
     found: set[str] = set()
-    try:
-        with database.reading(sa.MetaData()) as connection:
-            for table in (STATE, OFFSETS):
-                if sa.inspect(connection).has_table(table.name):
-                    found |= set(connection.scalars(sa.select(table.c.id).distinct()))
-    finally:
-        database.close()
+    with closing(_existing(url)) as database, database.reading(_NONE) as connection:
+        for table in (STATE, OFFSETS):
+            if sa.inspect(connection).has_table(table.name):
+                found |= set(connection.scalars(sa.select(table.c.id).distinct()))
     return sorted(found)
 
 
@@ -63,16 +58,11 @@ def stored_states(url: str, ids: Collection[str] = ()) -> dict[str, StoredId]:
 
     Raises: as ``stored_ids``.
     """
-    database = Database(url)
-    _must_exist(database)
-    try:
-        with database.reading(sa.MetaData()) as connection:
-            tables = {
-                table.name: _rows_by_id(connection, table, ids)
-                for table in (STATE, OWNER, OFFSETS, OWNERS)
-            }
-    finally:
-        database.close()
+    with closing(_existing(url)) as database, database.reading(_NONE) as connection:
+        tables = {
+            table.name: _rows_by_id(connection, table, ids)
+            for table in (STATE, OWNER, OFFSETS, OWNERS)
+        }
     found = sorted(tables[STATE.name].keys() | tables[OFFSETS.name].keys())
     return {id_: _stored(database.url, id_, tables) for id_ in found}
 
@@ -119,11 +109,12 @@ def _path(row: sa.RowMapping) -> str:
     return str(row["path"])
 
 
-def _must_exist(database: Database) -> None:
-    """Connecting would make a missing SQLite file."""
+def _existing(url: str) -> Database:
+    """The database; connecting would make a missing SQLite file."""
+    database = Database(url)
     file = make_url(database.url).database
     if database.dialect != "sqlite" or not file or file.startswith("file:"):
-        return
+        return database
     if not Path(file).exists():
         raise StateError(
             f"there is no store {database.url}: the file does not exist. A job makes"
@@ -131,7 +122,11 @@ def _must_exist(database: Database) -> None:
             " begins in the folder the job was started in.",
             store=database.url,
         )
+    return database
 
+
+_NONE = sa.MetaData()
+"""No table is made."""
 
 _SETTINGS = sa.text(
     "SELECT current_setting('synchronous_commit'),"
@@ -150,14 +145,11 @@ def forgets(url: str) -> str:
         StateUnavailableError: The database does not answer.
         StateError: It refuses.
     """
-    database = Database(url)
-    try:
+    with closing(Database(url)) as database:
         if database.dialect != "postgresql":
             return ""
-        with database.reading(sa.MetaData()) as connection:
+        with database.reading(_NONE) as connection:
             commit, names, standbys = connection.execute(_SETTINGS).one()
-    finally:
-        database.close()
     if commit == "off":
         return (
             "synchronous_commit is off: a crash loses the last commits. Set it to on"
@@ -177,20 +169,14 @@ def clock_ahead_s(url: str) -> float | None:
 
     Raises: as ``forgets``.
     """
-    database = Database(url)
-    try:
+    with closing(Database(url)) as database:
         if database.dialect != "postgresql":
             return None
-        with database.reading(sa.MetaData()) as connection:
-            now = float(connection.execute(_CLOCK).scalar_one())
-            return now - time.time()
-    finally:
-        database.close()
+        with database.reading(_NONE) as connection:
+            return float(connection.execute(_CLOCK).scalar_one()) - time.time()
 
 
 _CLOCK = sa.text("SELECT extract(epoch FROM clock_timestamp())")
-
-_PATHS_PER_STATEMENT = 500
 
 
 class SqlStore(StateOfId):
@@ -246,7 +232,7 @@ class SqlStore(StateOfId):
             if stored != epoch or not stored:
                 raise fenced(self, held=epoch, stored=stored)
             self._check_expected(connection, expect or {})
-            for some in _chunks(gone):
+            for some in chunks(gone):
                 connection.execute(
                     sa.delete(STATE).where(
                         STATE.c.id == self.id, STATE.c.path.in_(some)
@@ -311,7 +297,7 @@ class SqlStore(StateOfId):
 
     def _values(self, connection: sa.Connection, paths: list[str]) -> dict[str, str]:
         found: dict[str, str] = {}
-        for some in _chunks(paths):
+        for some in chunks(paths):
             rows = connection.execute(
                 sa.select(STATE.c.path, STATE.c.value).where(
                     STATE.c.id == self.id, STATE.c.path.in_(some)
@@ -319,9 +305,3 @@ class SqlStore(StateOfId):
             )
             found.update((path, value) for path, value in rows)
         return found
-
-
-def _chunks(paths: Iterable[str]) -> Iterable[list[str]]:
-    rest = iter(paths)
-    while some := list(islice(rest, _PATHS_PER_STATEMENT)):
-        yield some

@@ -6,7 +6,9 @@ from kafka_tx.model import CommittedOffset, TopicPartition
 from kafka_tx.sql.offsets import SqlOffsetStore
 
 
-@pytest.mark.parametrize("runs", ["", "{", "7", "[[1]]", "[1,2]"])
+@pytest.mark.parametrize(
+    "runs", ["", "{", "7", "{}", '{"completed":[[1]]}', '{"completed":[1,2]}']
+)
 def test_a_row_that_makes_no_sense_is_named_and_left_alone(tmp_path, runs):
     one = TopicPartition("orders", 0)
     url = f"sqlite:///{tmp_path}/state.db"
