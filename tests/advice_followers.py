@@ -331,7 +331,7 @@ FOLLOWED: dict[str, tuple[str, ...]] = {
         + "test_another_store_is_refused_and_the_checkpoint_brings_its_numbering",
         _REPLAYS + "test_a_sink_belongs_to_one_source",
     ),
-    "offsets::ZooKeeperOffsetStore._corrupted": (
+    "offsets::unreadable": (
         "tests/zookeeper/test_offsets.py"
         "::test_a_record_that_cannot_be_read_is_deleted_or_written_by_hand",
     ),
@@ -456,7 +456,6 @@ NOTHING_AT_RISK: dict[str, str] = {
     "client::ZooKeeperClient._check_tls": _OUTSIDE,
     "client::ZooKeeperClient._refused": _OUTSIDE,
     "client::ZooKeeperClient.silent": _AGAIN,
-    "store::_offset": _TOLD,
     "store::ZooKeeperStore._restless": _AGAIN,
 }
 """Where there is nothing to follow, or following cannot touch what is stored; why."""

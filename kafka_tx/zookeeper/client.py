@@ -125,6 +125,13 @@ def in_requests(operations: Iterable[Op]) -> list[list[Op]]:
     return requests
 
 
+def nodes_above(path: str) -> list[str]:
+    """``a/b/c`` gives ``a``, ``a/b``; with or without a slash before it."""
+    parts = path.split("/")
+    ways = ("/".join(parts[:length]) for length in range(1, len(parts)))
+    return list(filter(None, ways))
+
+
 class ZooKeeperClient:
     """One session, opened when first used; threads may share it.
 

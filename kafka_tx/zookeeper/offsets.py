@@ -35,6 +35,7 @@ from kafka_tx.zookeeper.client import (
     Set,
     ZooKeeperClient,
     in_requests,
+    nodes_above,
 )
 from kafka_tx.zookeeper.session_settings import ZooKeeperSettings, check_root
 
@@ -184,7 +185,7 @@ class ZooKeeperOffsetStore(OffsetsOfId):
 
     def _operations(self, data: Mapping[str, bytes]) -> list[Op]:
         """Set existing nodes; create the others and their parents."""
-        ways = {above for node in data for above in _above(node)}
+        ways = {at for node in data for at in nodes_above(node)}
         nodes = {*data, *ways}
         self._existing.update(self._client.stats(ways - self._existing))
         folders = {node.rpartition("/")[0] for node in nodes - self._existing}
@@ -210,38 +211,53 @@ class ZooKeeperOffsetStore(OffsetsOfId):
         self, path: str, partition: TopicPartition, data: bytes
     ) -> CommittedOffset:
         try:
-            record = json.loads(data)
-            topology = record.get("topology") or {}
-            committed = CommittedOffset(
-                offset=offset_of(record),
-                topology_id=str(topology.get("id") or ""),
-                topology_name=str(topology.get("name") or ""),
-                broker=_broker(record.get("broker")),
-            )
-            committed = with_extras(committed, record.get("kafka_tx") or {})
-            stored = TopicPartition(
-                record.get("topic", partition.topic),
-                record.get("partition", partition.partition),
-            )
-        except (ValueError, TypeError, KeyError, AttributeError) as error:
-            raise self._corrupted(
-                path, f"it is no record of an offset ({error!r})"
-            ) from None
+            record, committed = decoded(data)
+        except NO_RECORD as error:
+            raise unreadable(self._settings, path, self.id, error) from None
+        stored = TopicPartition(
+            record.get("topic", partition.topic),
+            record.get("partition", partition.partition),
+        )
         if stored != partition:
-            raise self._corrupted(path, f"it is of {stored}, expected {partition}")
+            reason = f"it is of {stored}, expected {partition}"
+            raise unreadable(self._settings, path, self.id, reason)
         return committed
 
-    def _corrupted(self, path: str, reason: str) -> StateCorruptedError:
-        return StateCorruptedError(
-            f"the committed offset in node {path} of ZooKeeper {self._settings.hosts}"
-            f" cannot be read: {reason}. Nothing was changed and nothing is guessed in"
-            " its place. Look at the node; delete it to start that partition as if"
-            " nothing had been committed, or write the right offset into it",
-            store=self._settings.url,
-            id=self.id,
-            path=path,
-            reason=reason,
-        )
+
+NO_RECORD = (ValueError, TypeError, KeyError, AttributeError)
+
+
+def decoded(data: bytes) -> tuple[Mapping[str, Any], CommittedOffset]:
+    """The JSON of a node, and its offset; raises one of ``NO_RECORD``."""
+    record = json.loads(data)
+    offset, topology = record["offset"], record.get("topology") or {}
+    if type(offset) is not int or offset < 0:
+        raise ValueError(f"offset {offset!r}")
+    committed = CommittedOffset(
+        offset=offset,
+        topology_id=str(topology.get("id") or ""),
+        topology_name=str(topology.get("name") or ""),
+        broker=_broker(record.get("broker")),
+    )
+    return record, with_extras(committed, record.get("kafka_tx") or {})
+
+
+def unreadable(
+    settings: ZooKeeperSettings, path: str, id_: str, why: Exception | str
+) -> StateCorruptedError:
+    """The error for a node that is no record of the partition's offset."""
+    is_text = isinstance(why, str)
+    reason = why if is_text else f"it is no record of an offset ({why!r})"
+    return StateCorruptedError(
+        f"the committed offset in node {path} of ZooKeeper {settings.hosts}"
+        f" cannot be read: {reason}. Nothing was changed and nothing is guessed in"
+        " its place. Look at the node; delete it to start that partition as if"
+        " nothing had been committed, or write the right offset into it",
+        store=settings.url,
+        id=id_,
+        path=path,
+        reason=reason,
+    )
 
 
 def _record(partition: TopicPartition, committed: CommittedOffset) -> bytes:
@@ -259,24 +275,7 @@ def _record(partition: TopicPartition, committed: CommittedOffset) -> bytes:
     return json.dumps(record, separators=(",", ":"), ensure_ascii=False).encode()
 
 
-def offset_of(record: Mapping[str, Any]) -> int:
-    """The next offset that a record keeps.
-
-    Raises:
-        KeyError, ValueError: It keeps none.
-    """
-    offset = record["offset"]
-    if type(offset) is not int or offset < 0:
-        raise ValueError(f"offset {offset!r}")
-    return offset
-
-
 def _broker(record: Mapping[str, Any] | None) -> Broker | None:
     if not record or not record.get("host"):
         return None
     return Broker(str(record["host"]), int(record.get("port", 9092)))
-
-
-def _above(node: str) -> list[str]:
-    parts = node.split("/")
-    return ["/".join(parts[:length]) for length in range(2, len(parts))]

@@ -10,11 +10,11 @@ A write is one request. What does not fit into one is refused before it is sent.
 
 from __future__ import annotations
 
-import json
 import re
 import secrets
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from contextlib import closing
+from dataclasses import dataclass
 from threading import RLock
 
 from kafka_tx.config import check_id
@@ -41,9 +41,10 @@ from kafka_tx.zookeeper.client import (
     OutcomeUnknownError,
     Set,
     ZooKeeperClient,
+    nodes_above,
     size_of,
 )
-from kafka_tx.zookeeper.offsets import OWNERS, offset_of
+from kafka_tx.zookeeper.offsets import NO_RECORD, OWNERS, decoded, unreadable
 from kafka_tx.zookeeper.session_settings import ZooKeeperSettings
 from kafka_tx.zookeeper.tree import Layout, Tree
 
@@ -59,42 +60,32 @@ def stored_ids(url: str) -> list[str]:
         StateError: It refuses: authentication, ACL.
     """
     settings = ZooKeeperSettings.parse(url)
-    client = ZooKeeperClient(settings)
-    try:
-        root = settings.root or "/"
-        names = client.children([root]).get(root, [])
-        below = client.children(f"{settings.root}/{name}" for name in names)
-        return sorted(
-            node.rpartition("/")[2]
-            for node, children in below.items()
-            if (OWNER in children and len(children) > 1) or _keeps_offsets(children)
-        )
-    finally:
-        client.close()
+    with closing(ZooKeeperClient(settings)) as client:
+        return list(_nodes_by_id(client, settings.root))
 
 
 def stored_states(url: str, ids: Collection[str] = ()) -> dict[str, StoredId]:
     """What the store holds of these ids, or of all of them, through one session.
 
-    Raises:
-        ConfigError: The URL cannot be used.
-        StateUnavailableError: ZooKeeper does not answer.
-        StateError: It refuses: authentication, ACL.
+    Raises: as ``stored_ids``.
     """
     settings = ZooKeeperSettings.parse(url)
-    client = ZooKeeperClient(settings)
-    try:
-        root = settings.root or "/"
-        wanted = ids or client.children([root]).get(root, [])
-        below = client.children(f"{settings.root}/{name}" for name in wanted)
-        found = {}
-        for node, children in sorted(below.items()):
-            name = node.rpartition("/")[2]
-            if (OWNER in children and len(children) > 1) or _keeps_offsets(children):
-                found[name] = _stored(client, settings, name, children)
-        return found
-    finally:
-        client.close()
+    with closing(ZooKeeperClient(settings)) as client:
+        found = _nodes_by_id(client, settings.root, ids)
+        return {id_: _stored(client, settings, id_, n) for id_, n in found.items()}
+
+
+def _nodes_by_id(
+    client: ZooKeeperClient, root: str, ids: Collection[str] = ()
+) -> dict[str, list[str]]:
+    """Ids with records or offsets, ascending, and the names of their nodes."""
+    wanted = ids or client.children([root]).get(root, [])
+    below = client.children(f"{root}/{name}" for name in wanted)
+    return {
+        node.rpartition("/")[2]: names
+        for node, names in sorted(below.items())
+        if (OWNER in names and len(names) > 1) or _keeps_offsets(names)
+    }
 
 
 def _stored(
@@ -120,28 +111,23 @@ def _stored(
         text = None if owners is None else owners.data.decode(errors="replace")
         where = {"path": OWNERS, "store": settings.url, "id": id_}
         epoch = records.decode_owners(text, **where).last
-        return epoch, dict(_offset(p, node.data, settings) for p, node in found.items())
+        nodes = found.items()
+        return epoch, dict(_offset(p, node.data, settings, id_) for p, node in nodes)
 
     return StoredId(copy, positions)
 
 
 def _offset(
-    path: str, data: bytes, settings: ZooKeeperSettings
+    path: str, data: bytes, settings: ZooKeeperSettings, id_: str
 ) -> tuple[TopicPartition, LogPosition]:
     try:
-        record = json.loads(data)
+        record, found = decoded(data)
         partition = TopicPartition(str(record["topic"]), int(record["partition"]))
-        log = record.get("kafka_tx") or {}
-        of = log.get("topic_id"), log.get("leader_epoch")
-        return partition, LogPosition(offset_of(record), *of)
-    except (ValueError, TypeError, KeyError) as error:
-        raise StateCorruptedError(
-            f"node {path} of ZooKeeper {settings.hosts} is no record of an offset"
-            f" ({error!r})",
-            store=settings.url,
-            path=path,
-            reason=repr(error),
-        ) from None
+    except NO_RECORD as error:
+        raise unreadable(settings, path, id_, error) from None
+    return partition, LogPosition(
+        found.offset, found.topic_id or None, found.leader_epoch
+    )
 
 
 def _keeps_offsets(children: Iterable[str]) -> bool:
@@ -181,16 +167,12 @@ class Owner:
         """
         where = {"path": OWNER, "store": store.url, "id": store.id}
         text = node.data.decode(errors="replace")
-        payload = records.decode(text, "owner", **where)
-        try:
-            return cls(
-                epoch=int(payload["epoch"]),
-                write=str(payload["write"]),
-                version=node.version,
-            )
-        except (KeyError, TypeError, ValueError) as error:
-            reason = f"it makes no sense ({error})"
-            raise records.corrupted(reason, **where) from None
+        return records.decode_as(
+            "owner",
+            text,
+            lambda said: cls(int(said["epoch"]), str(said["write"]), node.version),
+            **where,
+        )
 
     def record(self) -> bytes:
         """The data of the node that says this."""
@@ -227,22 +209,7 @@ class ZooKeeperStore(StateOfId):
         self, put: Texts = NOTHING, *, above: int = 0, expect: Expected = None
     ) -> int:
         """As ``Store.acquire``."""
-        new = {records.check_path(p): records.check_value(p, put[p]) for p in put}
-        expected = {records.check_path(path): v for path, v in (expect or {}).items()}
-        write = secrets.token_hex(8)
-        with self._writing:
-            for _ in range(_TRIES):
-                now = self._now()
-                self._check_expected(expected)
-                wanted = Owner(max(now.epoch, above) + 1, write, now.version)
-                way = self._way() if now.version < 0 else []
-                texts: list[Op] = []
-                if new:
-                    layout = self._layout_at(now)
-                    texts = self._tree.operations(new, [], layout)
-                if self._step(now, wanted, [*way, *texts]):
-                    return wanted.epoch
-            raise self._restless()
+        return self._change(put, (), expect, lambda epoch: max(epoch, above) + 1)
 
     def epoch(self) -> int:
         """As ``Store.epoch``."""
@@ -270,23 +237,13 @@ class ZooKeeperStore(StateOfId):
 
         StateError also when the write is larger than a request.
         """
-        gone = [records.check_path(path) for path in delete]
-        new = {records.check_path(p): records.check_value(p, put[p]) for p in put}
-        expected = {records.check_path(path): v for path, v in (expect or {}).items()}
-        write = secrets.token_hex(8)
-        with self._writing:
-            for _ in range(_TRIES):
-                now = self._now()
-                if now.write == write:  # landed after all, when we had given it up
-                    return
-                if now.epoch != epoch or not epoch:
-                    raise fenced(self, held=epoch, stored=now.epoch)
-                self._check_expected(expected)
-                layout = self._layout_at(now)
-                texts = self._tree.operations(new, gone, layout)
-                if self._step(now, replace(now, write=write), texts):
-                    return
-            raise self._restless()
+
+        def same(stored: int) -> int:
+            if stored != epoch or not epoch:
+                raise fenced(self, held=epoch, stored=stored)
+            return epoch
+
+        self._change(put, delete, expect, same)
 
     def sinks(self, numbering: str) -> dict[str, int]:  # noqa: ARG002
         """None: no sink is kept in it."""
@@ -298,6 +255,36 @@ class ZooKeeperStore(StateOfId):
             self._client.close()
 
     # --- one step -----------------------------------------------------------------
+
+    def _change(
+        self,
+        put: Texts,
+        delete: Paths,
+        expect: Expected,
+        next_epoch: Callable[[int], int],
+    ) -> int:
+        """Set and delete paths in one step, and return the epoch after it.
+
+        ``next_epoch`` gives the epoch to store for the stored one, or raises.
+        """
+        gone = [records.check_path(path) for path in delete]
+        new = {records.check_path(p): records.check_value(p, put[p]) for p in put}
+        expected = {records.check_path(path): v for path, v in (expect or {}).items()}
+        write = secrets.token_hex(8)
+        with self._writing:
+            for _ in range(_TRIES):
+                now = self._now()
+                if now.write == write:  # landed after all, when we had given it up
+                    return now.epoch
+                wanted = Owner(next_epoch(now.epoch), write, now.version)
+                self._check_expected(expected)
+                operations = self._way() if now.version < 0 else []
+                if new or gone:
+                    layout = self._layout_at(now)
+                    operations += self._tree.operations(new, gone, layout)
+                if self._step(now, wanted, operations):
+                    return wanted.epoch
+            raise self._restless()
 
     def _step(self, now: Owner, wanted: Owner, operations: Sequence[Op]) -> bool:
         """Change the nodes if ``~owner`` is still ``now``; False if it is not."""
@@ -341,8 +328,7 @@ class ZooKeeperStore(StateOfId):
 
     def _way(self) -> list[Op]:
         """Make the nodes that lead to this id, where they are missing."""
-        parts = self._base.split("/")
-        nodes = ["/".join(parts[:length]) for length in range(2, len(parts) + 1)]
+        nodes = [*nodes_above(self._base), self._base]
         existing = self._client.stats(nodes)
         return [Create(node) for node in nodes if node not in existing]
 

@@ -11,7 +11,14 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from kafka_tx.errors import StateCorruptedError
-from kafka_tx.zookeeper.client import Create, Delete, Op, Set, ZooKeeperClient
+from kafka_tx.zookeeper.client import (
+    Create,
+    Delete,
+    Op,
+    Set,
+    ZooKeeperClient,
+    nodes_above,
+)
 
 _EMPTY = b"\x00"
 _OURS = "~"
@@ -24,11 +31,9 @@ class Layout:
     If somebody else did, a write based on it fails as a whole and it is thrown away.
     """
 
-    def __init__(
-        self, version: int, children: Mapping[str, Collection[str]] | None = None
-    ) -> None:
+    def __init__(self, version: int) -> None:
         self.version = version
-        self._children = {n: set(names) for n, names in (children or {}).items()}
+        self._children: dict[str, set[str]] = {}
 
     def unknown(self, nodes: Iterable[str]) -> list[str]:
         """Those of ``nodes`` that exist and whose children are not known."""
@@ -116,7 +121,7 @@ class Tree:
         """
         gone = set(delete) - set(put)
         self._look_at([*put, *gone], layout)
-        leads_on = {at for path in put for at in _ancestors(path)}
+        leads_on = {at for path in put for at in nodes_above(path)}
         done: list[Op] = []
         for path in sorted({*leads_on, *put}):
             node = self._node(path)
@@ -134,7 +139,7 @@ class Tree:
 
     def _look_at(self, paths: Iterable[str], layout: Layout) -> None:
         """Let the layout know these paths' nodes and all above them."""
-        ways = [[*_ancestors(path), path] for path in paths]
+        ways = [[*nodes_above(path), path] for path in paths]
         if not layout.children(self._base):
             layout.learn(self._client.children([self._base]))
         for depth in range(max(map(len, ways), default=0)):
@@ -168,9 +173,3 @@ class Tree:
 
     def _node(self, path: str) -> str:
         return f"{self._base}/{path}" if path else self._base
-
-
-def _ancestors(path: str) -> list[str]:
-    """``a/b/c`` gives ``a``, ``a/b``."""
-    parts = path.split("/")
-    return ["/".join(parts[:length]) for length in range(1, len(parts))]
