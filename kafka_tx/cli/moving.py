@@ -158,8 +158,8 @@ def check_unused(target: Store, texts: Mapping[str, str]) -> None:
 def _is_copy(found: Mapping[str, str], target: Store) -> bool:
     if OWNER not in found:
         return False
-    where = {"path": OWNER, "store": target.url, "id": target.id}
-    word = records.decode(found[OWNER], OWNER, **where)
+    at = records.Place(OWNER, target.url, target.id)
+    word = records.decode(found[OWNER], OWNER, at)
     return str(word).startswith(_COPIED)
 
 
@@ -185,8 +185,8 @@ def renamed(texts: Mapping[str, str], source: Store, target: Store) -> dict[str,
     """
     if QUERY not in texts:
         return {}
-    where = {"path": QUERY, "store": source.url, "id": source.id}
-    shape = records.decode_as(QUERY, texts[QUERY], read_shape, **where)
+    at = records.Place(QUERY, source.url, source.id)
+    shape = records.decode_as(QUERY, texts[QUERY], read_shape, at)
     if shape.has_several_sources:
         others = " and ".join(
             repr(n) for n in (*shape.numbered, *shape.others) if n != source.id

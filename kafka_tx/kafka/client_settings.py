@@ -31,7 +31,6 @@ _PROTOCOLS = {"PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"}
 
 _ALWAYS = {
     "enable.metrics.push": "false",
-    "allow.auto.create.topics": "false",
     "reconnect.backoff.max.ms": "1000",
 }
 _DEFAULTS: dict[Purpose, dict[str, str]] = {
@@ -53,15 +52,12 @@ _DEFAULTS: dict[Purpose, dict[str, str]] = {
         "socket.timeout.ms": "30000",
     },
 }
-_FIXED: dict[Purpose, dict[str, str]] = {
-    "admin": {},
-    "consumer": {
-        "enable.auto.commit": "false",
-        "enable.auto.offset.store": "false",
-        "enable.partition.eof": "true",
-        "auto.offset.reset": "error",
-    },
-    "producer": {},
+_FIXED = {"allow.auto.create.topics": "false"}
+_FIXED_OF_CONSUMERS = {
+    "enable.auto.commit": "false",
+    "enable.auto.offset.store": "false",
+    "enable.partition.eof": "true",
+    "auto.offset.reset": "error",
 }
 
 
@@ -124,15 +120,11 @@ def client_settings(
     chosen |= native
     settings = within_bounds({n: v for n, v in chosen.items() if n in usable})
     if purpose == "consumer":
-        settings |= room_for_fetches(settings)
-    settings = {**_ALWAYS, **_DEFAULTS[purpose], **settings, **_fixed(purpose)}
+        settings |= {**room_for_fetches(settings), **_FIXED_OF_CONSUMERS}
+    settings = {**_ALWAYS, **_DEFAULTS[purpose], **settings, **_FIXED}
     if provider:
         settings |= {"sasl.mechanisms": "OAUTHBEARER", PROVIDER: provider}
     return ClientSettings(settings | steady_reconnects(settings))
-
-
-def _fixed(purpose: Purpose) -> dict[str, str]:
-    return {"allow.auto.create.topics": "false", **_FIXED[purpose]}
 
 
 def _names_of(purpose: Purpose) -> frozenset[str]:

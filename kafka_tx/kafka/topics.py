@@ -33,6 +33,7 @@ _MADE_WITHIN_S, _PAUSE_S = 3.0, 0.1
 _FORGETFUL = (2, 16, 1)
 """The newest version of the client that keeps ids; all since 2.6 do."""
 
+_NO_LEADER = ClientError.LEADER_NOT_AVAILABLE
 _INTERNAL = {"__consumer_offsets", "__transaction_state", "__share_group_state"}
 
 
@@ -100,7 +101,7 @@ def from_metadata(metadata: ClusterMetadata) -> dict[str, TopicDescription]:
     """Every readable topic of a metadata answer; topic ids are not in it."""
     found = {}
     for name, topic in metadata.topics.items():
-        if topic.error is not None and not _is_without_leader(topic.error):
+        if topic.error is not None and topic.error.code() != _NO_LEADER:
             continue
         leaders = {
             number: _broker(metadata.brokers.get(partition.leader))
@@ -141,7 +142,3 @@ def _broker(node: Any) -> Broker | None:  # noqa: ANN401 - client's
     if node is None or node.id < 0 or not node.host:
         return None
     return Broker(node.host, node.port, node.id)
-
-
-def _is_without_leader(error: ClientError) -> bool:
-    return error.code() == ClientError.LEADER_NOT_AVAILABLE

@@ -8,7 +8,6 @@ from collections.abc import Iterable, Mapping
 import sqlalchemy as sa
 
 from kafka_tx.config import check_id
-from kafka_tx.errors import StateCorruptedError
 from kafka_tx.model import Broker, CommittedOffset, TopicPartition
 from kafka_tx.offsets.offset_extras import extras_of, with_extras
 from kafka_tx.offsets.owners import Claim, Owners, new_word
@@ -135,7 +134,7 @@ class SqlOffsetStore(OffsetsOfId):
     def _check(self, connection: sa.Connection, claim: Claim, *, writes: bool) -> None:
         """Make sure of the owner and of what it left; leave its next word."""
         owners = self._owners(self._locked_owners(connection))
-        owners.check(claim, store=self._database.url, id=self.id)
+        owners.check(claim, store=self.url, id=self.id)
         if writes:
             text = records.encode_owners(owners.wrote(claim))
             upsert(connection, OWNERS, [{"id": self.id, "owners": text}])
@@ -147,8 +146,9 @@ class SqlOffsetStore(OffsetsOfId):
         return text
 
     def _owners(self, text: str | None) -> Owners:
-        store = self._database.url
-        return records.decode_owners(text, path=OWNERS.name, store=store, id=self.id)
+        return records.decode_owners(
+            text, records.Place(OWNERS.name, self.url, self.id)
+        )
 
     def _read(self, partition: TopicPartition, row: sa.RowMapping) -> CommittedOffset:
         host, port = row["broker_host"], row["broker_port"]
@@ -163,12 +163,8 @@ class SqlOffsetStore(OffsetsOfId):
             )
             return with_extras(committed, more)
         except (ValueError, TypeError, KeyError) as error:
-            raise self._corrupted(partition, str(error)) from None
-
-    def _corrupted(self, partition: TopicPartition, reason: str) -> StateCorruptedError:
-        return records.corrupted(
-            reason, path=str(partition), store=self._database.url, id=self.id
-        )
+            at = records.Place(str(partition), self.url, self.id)
+            raise records.corrupted(str(error), at) from None
 
 
 def _runs_text(offset: CommittedOffset) -> str:

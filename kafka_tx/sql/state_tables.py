@@ -63,7 +63,8 @@ def check_store_beside(
         return False
     current = 1
     if CURRENT in texts:
-        current = records.decode(texts[CURRENT], CURRENT, path=CURRENT, **where)
+        at = records.Place(CURRENT, **where)
+        current = records.decode(texts[CURRENT], CURRENT, at)
     owner = sa.select(OWNER.c.epoch).where(OWNER.c.id == attempt.source)
     epoch = connection.scalar(owner) or 0
     if attempt.txid > current or attempt.epoch > epoch:

@@ -97,8 +97,8 @@ def _stored(
             for row in rows
         }
         text = owners[0]["owners"] if owners else None
-        where = {"path": OWNERS.name, "store": url, "id": id_}
-        return records.decode_owners(text, **where).last, offsets
+        at = records.Place(OWNERS.name, url, id_)
+        return records.decode_owners(text, at).last, offsets
 
     values = {row["path"]: row["value"] for row in sorted(texts, key=_path)}
     now = MemorySnapshot(epoch, values)

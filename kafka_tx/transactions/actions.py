@@ -31,6 +31,20 @@ class Initialize(Generic[M]):
     previous: M | None
 
 
+class Purpose(Enum):
+    """Why a write is made."""
+
+    KEEP = auto()
+    """New metadata must be stored before it is used."""
+
+    CONFIRM = auto()
+    """Changes nothing; success proves that we own the store and that nobody changed it.
+    Made before a commit phase, and at intervals when nothing else is written."""
+
+    RECORD = auto()
+    """A commit phase is complete."""
+
+
 @dataclass(frozen=True, slots=True)
 class Write:
     """Make this change in the store, in one atomic step; answer ``stored`` (or failed).
@@ -45,6 +59,8 @@ class Write:
         delete: Records to delete.
         expect: The position records that the last write left
             (``txid_layout.position``); ``following.write`` makes the write.
+        attempt: The attempt that the write is for.
+        purpose: Why it is made.
     """
 
     write_id: int
@@ -52,6 +68,8 @@ class Write:
     put: Mapping[str, str]
     delete: tuple[str, ...]
     expect: Mapping[str, str | None]
+    attempt: TransactionAttempt
+    purpose: Purpose
 
 
 @dataclass(frozen=True)
@@ -124,34 +142,6 @@ Action = (
 )
 
 
-class Purpose(Enum):
-    """Why a write is made."""
-
-    KEEP = auto()
-    """New metadata must be stored before it is used."""
-
-    CONFIRM = auto()
-    """Changes nothing; success proves that we own the store and that nobody changed it.
-    Made before a commit phase, and at intervals when nothing else is written."""
-
-    RECORD = auto()
-    """A commit phase is complete."""
-
-
-@dataclass(frozen=True, slots=True)
-class PendingWrite:
-    """A write, its attempt and its purpose."""
-
-    write: Write
-    attempt: TransactionAttempt
-    purpose: Purpose
-
-    @property
-    def change(self) -> Change:
-        """The change that the write makes in the store."""
-        return Change(self.write.put, self.write.delete)
-
-
 class WriteQueue:
     """The first write is under way; a failed write is repeated unchanged after a pause.
 
@@ -165,7 +155,7 @@ class WriteQueue:
 
     def __init__(self, stored: Mapping[str, str]) -> None:
         self._stored = dict(stored)
-        self._pending: deque[PendingWrite] = deque()
+        self._pending: deque[Write] = deque()
         self._ids = 0
         self.again_at_ms: int | None = None
         """When the first write is due again; None while the write is under way."""
@@ -189,21 +179,22 @@ class WriteQueue:
         purpose: Purpose,
     ) -> list[Write]:
         """Append a write; return it if it may be made now."""
-        write = Write(self._new_id(), epoch, change.put, change.delete, {})
-        self._pending.append(PendingWrite(write, attempt, purpose))
+        made = change.put, change.delete
+        write = Write(self._new_id(), epoch, *made, {}, attempt, purpose)
+        self._pending.append(write)
         return self._first() if len(self._pending) == 1 else []
 
     def is_under_way(self, write_id: int) -> bool:
         """Whether this is the write whose answer is awaited."""
-        is_first = bool(self._pending) and self._pending[0].write.write_id == write_id
+        is_first = bool(self._pending) and self._pending[0].write_id == write_id
         return is_first and self.again_at_ms is None
 
-    def done(self) -> tuple[PendingWrite, list[Write]]:
+    def done(self) -> tuple[Write, list[Write]]:
         """Remove the first write; return it, and the next write to make."""
         finished = self._pending.popleft()
-        for path in finished.write.delete:
+        for path in finished.delete:
             self._stored.pop(path, None)
-        self._stored |= finished.write.put
+        self._stored |= finished.put
         return finished, self._first()
 
     def again(self, now_ms: int) -> list[Write]:
@@ -211,10 +202,8 @@ class WriteQueue:
         if self.again_at_ms is None or now_ms < self.again_at_ms:
             return []
         self.again_at_ms = None
-        first = self._pending[0]
-        write = replace(first.write, write_id=self._new_id())
-        self._pending[0] = replace(first, write=write)
-        return [write]
+        self._pending[0] = replace(self._pending[0], write_id=self._new_id())
+        return [self._pending[0]]
 
     def clear(self) -> None:
         """Drop all writes."""
@@ -225,10 +214,8 @@ class WriteQueue:
         """The write to make now, on top of the stored records."""
         if not self._pending:
             return []
-        first = self._pending[0]
-        write = replace(first.write, expect=position(self._stored))
-        self._pending[0] = replace(first, write=write)
-        return [write]
+        self._pending[0] = replace(self._pending[0], expect=position(self._stored))
+        return [self._pending[0]]
 
     def _holds(self, purpose: Purpose) -> bool:
         return any(pending.purpose is purpose for pending in self._pending)

@@ -423,7 +423,7 @@ class TransactionCoordinator(TransactionWindow[M]):
             )
             self._in_flight.land(txid)
             self._current = txid + 1
-        self._chain.apply(done.change)
+        self._chain.apply(Change(done.put, done.delete))
         return [*committed, *self._commit_lowest(), *following]
 
     def store_failed(self, write_id: int, error: Exception) -> list[Action[M]]:

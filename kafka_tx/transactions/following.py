@@ -78,5 +78,5 @@ def _committed(store: Store, texts: Mapping[str, str | None]) -> str:
     text = texts.get(CURRENT)
     if text is None:
         return "before txid 1"
-    where = {"path": CURRENT, "store": store.url, "id": store.id}
-    return f"at txid {int(records.decode(text, CURRENT, **where)) - 1}"
+    at = records.Place(CURRENT, store.url, store.id)
+    return f"at txid {int(records.decode(text, CURRENT, at)) - 1}"

@@ -6,16 +6,18 @@ decided by it, so an unreadable record counts as none.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, fields, replace
-from typing import Any
+from typing import Any, TypeVar
 
 from kafka_tx.errors import StateCorruptedError
 from kafka_tx.model import Skipped, TopicPartition
 from kafka_tx.planning.offset_json import flat, nested
 from kafka_tx.transactions import records
 from kafka_tx.transactions.ledger_records import read_skipped, skipped_fields
+
+_T = TypeVar("_T")
 
 HELD = "held"
 
@@ -128,7 +130,7 @@ def held_record(
         held: The transaction.
         most: Number of transactions to store.
     """
-    known = [each for each in _raw(texts) if each["txid"] < held.txid]
+    known = [each for each in _decoded(texts, list) if each["txid"] < held.txid]
     first, skips = len(known), 0
     while first and len(known) - first + 1 < most:
         skips += sum(_leaves(known[first - 1].get(name, {})) for name in _LARGE)
@@ -153,13 +155,15 @@ def _has_tables(fields: Mapping[str, Any]) -> bool:
     return "tables" in fields or "tables_before" in fields
 
 
-def _raw(texts: Mapping[str, str]) -> list[dict[str, Any]]:
-    """As ``held_in``, in stored form, to which each commit adds."""
+def _decoded(
+    texts: Mapping[str, str], read: Callable[[Any], Iterable[_T]]
+) -> Iterable[_T]:
+    """Decode the record; empty if it cannot be read."""
     text = texts.get(HELD)
     if text is not None:
         with suppress(StateCorruptedError):
-            return records.decode_as(HELD, text, list, path=HELD, store="", id="")
-    return []
+            return records.decode_as(HELD, text, read, records.Place(HELD, "", ""))
+    return ()
 
 
 def reported_record(
@@ -185,11 +189,7 @@ def reported_record(
 
 def held_in(texts: Mapping[str, str]) -> tuple[Held, ...]:
     """The last committed transactions, ascending; empty where nothing can be read."""
-    text = texts.get(HELD)
-    if text is not None:
-        with suppress(StateCorruptedError):
-            return records.decode_as(HELD, text, _read, path=HELD, store="", id="")
-    return ()
+    return tuple(_decoded(texts, _read))
 
 
 def last_writes(held: Iterable[Held]) -> tuple[TableWrite, ...]:

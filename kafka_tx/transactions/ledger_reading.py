@@ -206,13 +206,15 @@ class LedgerReader:
         if known == text:
             return value
         kind = "batch" if path.startswith(METADATA) else path
-        where = {"path": path, "store": self._url, "id": self._id}
-        value = records.decode_as(kind, text, read, **where)
+        value = records.decode_as(kind, text, read, self._at(path))
         self._decoded[path] = (text, value)
         return value
 
+    def _at(self, path: str) -> records.Place:
+        return records.Place(path, self._url, self._id)
+
     def _corrupted(self, path: str, reason: str) -> StateCorruptedError:
-        return records.corrupted(reason, path=path, store=self._url, id=self._id)
+        return records.corrupted(reason, self._at(path))
 
 
 def stored_batches(store: Store) -> LedgerState:

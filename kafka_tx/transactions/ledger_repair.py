@@ -114,7 +114,7 @@ class _Look:
     """
 
     def __init__(self, store: Store) -> None:
-        self._where = {"store": store.url, "id": store.id}
+        self._where = store.url, store.id
         found = store.read()
         self.door = door_of(found)
         is_of_batches = self.door in {Door.SOURCE, Door.TRANSACTIONAL}
@@ -205,7 +205,7 @@ class _Look:
         if text is None:
             return None
         try:
-            return read(records.decode(text, kind, path=path, **self._where))
+            return read(records.decode(text, kind, records.Place(path, *self._where)))
         except StateCorruptedError as error:
             self.problems[path] = str(error.fields["reason"])
         except _NO_SENSE as error:

@@ -9,7 +9,7 @@ from typing import TypeAlias
 
 from kafka_tx.config import check_id
 from kafka_tx.model import CommittedOffset, LogPosition, TopicPartition
-from kafka_tx.protocols import NOTHING, Expected, Paths, Store, Texts
+from kafka_tx.protocols import NOTHING, Expected, Paths, Texts
 from kafka_tx.transactions.records import check_path, check_value
 from kafka_tx.transactions.refusals import conflict, fenced
 from kafka_tx.transactions.state_of_id import OffsetsOfId, StateOfId
@@ -135,14 +135,6 @@ class MemoryStore(StateOfId):
         """Go back to ``snapshot``, for every object of this name and id."""
         with self._cell.lock:
             self._cell.now = snapshot
-
-
-class Draft(MemoryStore):
-    """A separate store that begins as a copy of another one."""
-
-    def __init__(self, of: Store, now: MemorySnapshot) -> None:
-        StateOfId.__init__(self, of.url, of.id)
-        self._cell = _Cell(now)
 
 
 class MemoryOffsetStore(OffsetsOfId):

@@ -14,7 +14,7 @@ import json
 import re
 import zlib
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from kafka_tx.errors import ConfigError, StateCorruptedError
 from kafka_tx.offsets.owners import Owners
@@ -96,17 +96,16 @@ def encode(kind: str, payload: object) -> str:
     return f'{{{head},"data":{data}}}'
 
 
-def decode(
-    text: str,
-    kind: str,
-    *,
-    path: str,
-    store: str,
-    id: str,  # noqa: A002 - the word of every store
-) -> Any:  # noqa: ANN401 - whatever JSON holds; the caller knows its shape
-    """Read a record of ``kind`` from ``path`` and return its payload.
+class Place(NamedTuple):
+    """The place of a record, for error texts; ``store`` has no secrets."""
 
-    ``store`` is the address of the store without secrets.
+    path: str
+    store: str
+    id: str
+
+
+def decode(text: str, kind: str, at: Place) -> Any:  # noqa: ANN401 - any JSON
+    """Read a record of ``kind`` and return its payload.
 
     Raises:
         StateCorruptedError: The text is no record, has an unknown version or another
@@ -115,29 +114,20 @@ def decode(
     try:
         return _payload(text, kind)
     except (ValueError, RecursionError) as error:
-        raise corrupted(str(error), path=path, store=store, id=id) from None
+        raise corrupted(str(error), at) from None
 
 
-def decode_as(
-    kind: str,
-    text: str,
-    read: Callable[[Any], _T],
-    *,
-    path: str,
-    store: str,
-    id: str,  # noqa: A002 - the word of every store
-) -> _T:
+def decode_as(kind: str, text: str, read: Callable[[Any], _T], at: Place) -> _T:
     """Decode a record, and convert its payload with ``read``.
 
     Raises:
         StateCorruptedError: as ``decode``, or ``read`` cannot convert the payload.
     """
-    payload = decode(text, kind, path=path, store=store, id=id)
+    payload = decode(text, kind, at)
     try:
         return read(payload)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        reason = f"it makes no sense ({error})"
-        raise corrupted(reason, path=path, store=store, id=id) from None
+        raise corrupted(f"it makes no sense ({error})", at) from None
 
 
 def encode_owners(owners: Owners) -> str:
@@ -145,13 +135,7 @@ def encode_owners(owners: Owners) -> str:
     return encode("owners", owners.payload())
 
 
-def decode_owners(
-    text: str | None,
-    *,
-    path: str,
-    store: str,
-    id: str,  # noqa: A002 - the word of every store
-) -> Owners:
+def decode_owners(text: str | None, at: Place) -> Owners:
     """Decode ``encode_owners``; without a record there are no owners.
 
     Raises:
@@ -159,25 +143,18 @@ def decode_owners(
     """
     if text is None:
         return Owners()
-    return decode_as("owners", text, Owners.of, path=path, store=store, id=id)
+    return decode_as("owners", text, Owners.of, at)
 
 
-def corrupted(
-    reason: str,
-    *,
-    path: str,
-    store: str,
-    id: str,  # noqa: A002 - the word of every store
-) -> StateCorruptedError:
+def corrupted(reason: str, at: Place) -> StateCorruptedError:
     """The error for an unreadable record: its place, the reason and the repair."""
-    command = repair_command(store, id)
+    command = repair_command(at.store, at.id)
     return StateCorruptedError(
-        f"the record '{path}' of id '{id}' in store {store} cannot be read: {reason}."
+        f"the record '{at.path}' of id '{at.id}' in store {at.store} cannot be read:"
+        f" {reason}."
         " Nothing was changed and nothing is guessed in its place."
         f" To look at it and repair it, run: {command}",
-        path=path,
-        store=store,
-        id=id,
+        **at._asdict(),
         reason=reason,
         command=command,
     )

@@ -12,7 +12,7 @@ from typing import TypeVar
 from kafka_tx.errors import StateConflictError
 from kafka_tx.protocols import NOTHING, Store, Texts
 from kafka_tx.transactions.following import take_over
-from kafka_tx.transactions.memory import Draft, MemorySnapshot
+from kafka_tx.transactions.memory import MemorySnapshot, MemoryStore
 from kafka_tx.transactions.refusals import at_work, conflict
 from kafka_tx.transactions.state_of_id import StoreAround
 from kafka_tx.transactions.txid_layout import OWNER, next_step
@@ -52,7 +52,7 @@ class RehearsedStore(StoreAround):
 
     def __init__(self, inside: Store) -> None:
         super().__init__(inside)
-        self._draft: Draft | None = None
+        self._draft: MemoryStore | None = None
         self._found: Texts = NOTHING
 
     def rehearse(self) -> None:
@@ -64,7 +64,8 @@ class RehearsedStore(StoreAround):
         """
         epoch = self.inside.epoch()  # first: an old epoch only conflicts
         self._found = self.inside.read()
-        self._draft = Draft(self.inside, MemorySnapshot(epoch, self._found))
+        now = MemorySnapshot(epoch, self._found)
+        self._draft = MemoryStore.copy_of(self.url, self.id, now)
 
     def perform(self) -> None:
         """Take over, and store the draft.

@@ -122,7 +122,12 @@ class RetryPolicy:
                     raise
                 if waited_ms + pause_ms > self.limit_ms:
                     raise self._given_up(error, failures, waited_ms) from error
-                _say(error, failures, self.limit_ms - waited_ms)
+                logger.warning(
+                    "try %d failed, trying again for at most %.0f s: %s",
+                    failures,
+                    (self.limit_ms - waited_ms) / 1000,
+                    error.message,
+                )
             else:
                 if failures:
                     logger.warning("the store answers again, at try %d", failures + 1)
@@ -139,12 +144,3 @@ class RetryPolicy:
             f" than {self.limit_ms} ms",
             **error.fields,
         )
-
-
-def _say(error: StateUnavailableError, failures: int, left_ms: int) -> None:
-    logger.warning(
-        "try %d failed, trying again for at most %.0f s: %s",
-        failures,
-        left_ms / 1000,
-        error.message,
-    )

@@ -70,8 +70,8 @@ def last_stop(store: Store) -> Stop | None:
     text = store.get(STOP)
     if text is None:
         return None
-    where = {"path": STOP, "store": store.url, "id": store.id}
-    return records.decode_as(STOP, text, _stop, **where)
+    at = records.Place(STOP, store.url, store.id)
+    return records.decode_as(STOP, text, _stop, at)
 
 
 def _stop(payload: Any) -> Stop:  # noqa: ANN401 - any JSON

@@ -90,8 +90,8 @@ def numbering_of(
     text = texts.get(NUMBERING)
     if text is None:
         return None
-    where = {"path": NUMBERING, "store": store, "id": id}
-    return records.decode_as(NUMBERING, text, read_numbering, **where)
+    at = records.Place(NUMBERING, store, id)
+    return records.decode_as(NUMBERING, text, read_numbering, at)
 
 
 def read_numbering(payload: Any) -> Numbering:  # noqa: ANN401 - any JSON
@@ -123,8 +123,8 @@ def next_step(texts: Mapping[str, str], store: Store) -> dict[str, str | None]:
     """
     current = 1
     if CURRENT in texts:
-        where = {"path": CURRENT, "store": store.url, "id": store.id}
-        current = int(records.decode(texts[CURRENT], CURRENT, **where))
+        at = records.Place(CURRENT, store.url, store.id)
+        current = int(records.decode(texts[CURRENT], CURRENT, at))
     following = max([current - 1, *map(txid_of, texts)]) + 1
     return {**position(texts), metadata_path(following): None}
 

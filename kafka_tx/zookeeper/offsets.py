@@ -138,8 +138,7 @@ class ZooKeeperOffsetStore(OffsetsOfId):
 
     def _owners(self, node: Node | None) -> Owners:
         text = None if node is None else node.data.decode(errors="replace")
-        store = self._settings.url
-        return records.decode_owners(text, path=OWNERS, store=store, id=self.id)
+        return records.decode_owners(text, records.Place(OWNERS, self.url, self.id))
 
     def _taking_over(self, node: Node | None, data: bytes) -> list[Op]:
         """Set the owners if they are still those of ``node``, or make the node."""
@@ -174,7 +173,7 @@ class ZooKeeperOffsetStore(OffsetsOfId):
             self._client.catch_up(self._owners_path)
             node = self._client.node(self._owners_path)
             self._seen = self._owners(node)
-            self._seen.check(self._claim, store=self._settings.url, id=self.id)
+            self._seen.check(self._claim, store=self.url, id=self.id)
             self._owners_version = node.version if node else None
         version = self._owners_version or 0
         if not writes:

@@ -7,7 +7,7 @@ import socket
 import ssl
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Literal, cast
 from urllib.parse import parse_qsl, urlsplit
@@ -15,16 +15,6 @@ from urllib.parse import parse_qsl, urlsplit
 from kafka_tx.errors import ConfigError
 from kafka_tx.transactions.retry_policy import DEFAULT_MS
 
-TLS_OPTIONS = frozenset(
-    {
-        "tls",
-        "tls_ca",
-        "tls_certificate",
-        "tls_key",
-        "tls_key_password",
-        "tls_check_hostname",
-    }
-)
 _PORT = 2181
 
 
@@ -111,6 +101,9 @@ class Tls:
                 secured.settimeout(listen_s)
                 with suppress(TimeoutError):
                     secured.recv(1)
+
+
+TLS_OPTIONS = frozenset({"tls", *(f"tls_{each.name}" for each in fields(Tls))})
 
 
 def tls_of(options: Mapping[str, str]) -> Tls | None:

@@ -109,8 +109,8 @@ def _stored(
 
     def positions() -> Positions:
         text = None if owners is None else owners.data.decode(errors="replace")
-        where = {"path": OWNERS, "store": settings.url, "id": id_}
-        epoch = records.decode_owners(text, **where).last
+        at = records.Place(OWNERS, settings.url, id_)
+        epoch = records.decode_owners(text, at).last
         nodes = found.items()
         return epoch, dict(_offset(p, node.data, settings, id_) for p, node in nodes)
 
@@ -165,13 +165,12 @@ class Owner:
         Raises:
             StateCorruptedError: It is no such record.
         """
-        where = {"path": OWNER, "store": store.url, "id": store.id}
         text = node.data.decode(errors="replace")
         return records.decode_as(
             "owner",
             text,
             lambda said: cls(int(said["epoch"]), str(said["write"]), node.version),
-            **where,
+            records.Place(OWNER, store.url, store.id),
         )
 
     def record(self) -> bytes:
@@ -367,7 +366,7 @@ class ZooKeeperStore(StateOfId):
                 self._layout_at(now).learn(seen)
 
     def _corrupted(self, path: str, reason: str) -> StateCorruptedError:
-        return records.corrupted(reason, path=path, store=self.url, id=self.id)
+        return records.corrupted(reason, records.Place(path, self.url, self.id))
 
     def _restless(self) -> StateUnavailableError:
         return StateUnavailableError(

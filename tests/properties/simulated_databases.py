@@ -105,8 +105,8 @@ class Database:
         if numbering is None or numbering.name != attempt.numbering:
             return
         text = texts.get(CURRENT)
-        where = {"path": CURRENT, "store": store.url, "id": store.id}
-        current = records.decode(text, CURRENT, **where) if text else 1
+        at = records.Place(CURRENT, store.url, store.id)
+        current = records.decode(text, CURRENT, at) if text else 1
         if attempt.txid > current or attempt.epoch > store.epoch():
             left = LEFT_BEHIND.format(store=store.url, id=store.id)
             raise StateLostError(f"the sink is newer. {left} {AFTER_A_LOSS}")

@@ -75,9 +75,9 @@ class SimulatedStore:
                 raise StateConflictError(f"{path} is another")
 
     def currtx(self) -> int:
-        where = {"path": CURRENT, "store": self.url, "id": self.id}
+        at = records.Place(CURRENT, self.url, self.id)
         text = self.values.get(CURRENT)
-        return 1 if text is None else int(records.decode(text, CURRENT, **where))
+        return 1 if text is None else int(records.decode(text, CURRENT, at))
 
     def txids(self, prefix: str) -> list[int]:
         ours = (p for p in self.values if p.startswith(prefix + "/"))

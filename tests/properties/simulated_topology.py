@@ -178,8 +178,7 @@ class World:
         for writes in (owner.coordinator._writes for owner in self.owners):
             stored = writes._stored
             known.append(position(stored))
-            for pending in list(writes._pending)[:1]:
-                change = pending.change
+            for change in list(writes._pending)[:1]:
                 kept = {p: t for p, t in stored.items() if p not in change.delete}
                 known.append(position(kept | dict(change.put)))
         return position(back.values) in known

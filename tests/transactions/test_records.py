@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from kafka_tx.errors import ConfigError, StateCorruptedError
 from kafka_tx.transactions import records
 
-WHERE = {"path": "meta/7", "store": "sqlite:///a.db", "id": "orders"}
+WHERE = records.Place("meta/7", "sqlite:///a.db", "orders")
 
 json_values = st.recursive(
     st.none()
@@ -22,7 +22,7 @@ json_values = st.recursive(
 
 @given(payload=json_values, kind=st.text(min_size=1))
 def test_what_is_written_is_read_back_equal(payload, kind):
-    assert records.decode(records.encode(kind, payload), kind, **WHERE) == payload
+    assert records.decode(records.encode(kind, payload), kind, WHERE) == payload
 
 
 @given(payload=json_values, data=st.data())
@@ -32,7 +32,7 @@ def test_a_changed_character_is_never_read_as_another_value(payload, data):
     other = data.draw(st.characters(codec="ascii"))
 
     try:
-        read = records.decode(text[:at] + other + text[at + 1 :], "batch", **WHERE)
+        read = records.decode(text[:at] + other + text[at + 1 :], "batch", WHERE)
     except StateCorruptedError:
         return
 
@@ -45,13 +45,13 @@ def test_a_cut_record_is_corrupted(payload, data):
     cut = data.draw(st.integers(0, len(text) - 1))
 
     with pytest.raises(StateCorruptedError):
-        records.decode(text[:cut], "batch", **WHERE)
+        records.decode(text[:cut], "batch", WHERE)
 
 
 def test_white_space_does_not_count():
     text = json.dumps(json.loads(records.encode("batch", {"a": [1, 2.5]})), indent=2)
 
-    assert records.decode(text, "batch", **WHERE) == {"a": [1, 2.5]}
+    assert records.decode(text, "batch", WHERE) == {"a": [1, 2.5]}
 
 
 @pytest.mark.parametrize(
@@ -75,7 +75,7 @@ def test_white_space_does_not_count():
 )
 def test_an_unreadable_record_names_place_reason_and_repair(text, reason):
     with pytest.raises(StateCorruptedError, match=reason) as caught:
-        records.decode(text, "batch", **WHERE)
+        records.decode(text, "batch", WHERE)
 
     assert "meta/7" in str(caught.value)
     assert "sqlite:///a.db" in str(caught.value)
@@ -89,7 +89,7 @@ def test_a_record_under_another_kind_does_not_pass_by_renaming_it():
     text = records.encode("committed", 1).replace("committed", "batch")
 
     with pytest.raises(StateCorruptedError, match="checksum"):
-        records.decode(text, "batch", **WHERE)
+        records.decode(text, "batch", WHERE)
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ def test_only_the_first_is_made_and_the_next_follows_it():
 
     done, (second,) = queue.done()
 
-    assert (done.write, done.attempt, done.change) == (first, FIRST, Change({"a": "1"}))
+    assert (done, done.attempt, done.put) == (first, FIRST, {"a": "1"})
     assert dict(second.put) == {"b": "2"}
     assert queue.is_under_way(second.write_id)
     assert not queue.is_under_way(first.write_id)
