@@ -232,11 +232,13 @@ class ClusterView(Protocol):
     """
 
     def topics(self, wanted: Subscription) -> dict[str, TopicDescription]:
-        """The topics that exist now; absent ones are left out.
+        """The topics that exist now, by name; absent ones are left out.
 
         Raises:
             BrokerUnavailableError: No broker answered in time; names the addresses.
             AuthenticationError: Credentials, permission or TLS.
+            ConfigError: A pattern or a setting cannot be used.
+            KafkaError: A broker answered with another error.
         """
         ...
 

@@ -137,8 +137,7 @@ FOLLOWED: dict[str, tuple[str, ...]] = {
         "integration/source/test_cluster_view.py"
         "::test_a_group_with_members_refuses_the_mirror",
     ),
-    "part_transaction::PartTransaction._lost_markers": _LOST_MARKERS,
-    "part_transaction::PlanKeeper._check_new": _LOST_MARKERS,
+    "part_transaction::_lost": _LOST_MARKERS,
     "loss::out_of_range": (
         _RECORD_LOSSES + "test_what_was_completed_of_a_cut_log_is_not_read_again",
     ),

@@ -29,10 +29,7 @@ _SECRET_NAMES = ("sasl.oauthbearer.config", "sasl.oauthbearer.extensions")
 _PROTOCOLS = {"PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"}
 """What the clients take before ``://`` of an address."""
 
-_ALWAYS = {
-    "enable.metrics.push": "false",
-    "reconnect.backoff.max.ms": "1000",
-}
+_ALWAYS = {"enable.metrics.push": "false", "reconnect.backoff.max.ms": "1000"}
 _DEFAULTS: dict[Purpose, dict[str, str]] = {
     "admin": {"isolation.level": "read_uncommitted", "socket.timeout.ms": "30000"},
     "consumer": {
@@ -80,11 +77,7 @@ def is_secret(name: str) -> bool:
     return lowered in _SECRET_NAMES or any(part in lowered for part in _SECRET_PARTS)
 
 
-def client_settings(
-    options: Mapping[str, str],
-    *,
-    purpose: Purpose,
-) -> ClientSettings:
+def client_settings(options: Mapping[str, str], *, purpose: Purpose) -> ClientSettings:
     """Settings of a client from Spark-style options without their prefix ``kafka.``.
 
     Names are taken in any case. Java's names are translated, librdkafka's own pass

@@ -100,17 +100,11 @@ class KafkaClusterView:
 
     @collector_paused()
     def topics(self, wanted: Subscription) -> dict[str, TopicDescription]:
-        """The topics that exist now, by name; absent ones are left out.
+        """As ``ClusterView.topics``.
 
         One request for named topics, two for a pattern; a pattern never matches
         Kafka's internal topics. For ``Assigned`` whole topics are described. While the
         controller is away topics come without their ids.
-
-        Raises:
-            BrokerUnavailableError: No broker answered in time; names the addresses.
-            AuthenticationError: Credentials, permission or TLS.
-            ConfigError: The pattern or a setting cannot be used.
-            KafkaError: A broker answered with another error.
         """
         deadline = Deadline(self._timeout_ms)
         named = names_of(wanted)
@@ -168,12 +162,9 @@ class KafkaClusterView:
         return found
 
     def topic_ids(self, names: Iterable[str]) -> dict[str, str | None]:
-        """Ids of topics that are asked for by name; None: the topic does not exist.
+        """As ``ClusterView.topic_ids``.
 
-        A topic whose id nobody tells is left out: the user may not see it, or the
-        controller does not answer.
-
-        Raises: as ``topics``.
+        An id is left out also if the controller does not answer.
         """
         reported: dict[str, str | None] = {}
         answers = self._admin.described(list(names), Deadline(_DESCRIBE_MS))
@@ -192,13 +183,11 @@ class KafkaClusterView:
     def bounds(
         self, partitions: Iterable[TopicPartition]
     ) -> dict[TopicPartition, LogBounds | Unavailable]:
-        """Log start and end of every asked partition, or why it cannot be had now.
+        """As ``ClusterView.bounds``.
 
         Two requests to each broker, sent together, and one for the topics' ids. The end
         is the last stable offset where the settings say
         ``isolation.level=read_committed``.
-
-        Raises: as ``topics``.
         """
         asked = list(partitions)
         names = tuple({partition.topic for partition in asked})
@@ -212,14 +201,7 @@ class KafkaClusterView:
     def survey(
         self, wanted: Subscription, partitions: Collection[TopicPartition]
     ) -> Survey:
-        """``topics`` and ``bounds`` together, for about the cost of the slower one.
-
-        Args:
-            wanted: Which topics are described.
-            partitions: Of these topics, those whose bounds are asked.
-
-        Raises: as ``topics``.
-        """
+        """As ``ClusterView.survey``, for about the cost of the slower part."""
         return self._admin.renewed(
             lambda: self._identified(partitions, lambda: self.topics(wanted))
         )
@@ -268,11 +250,9 @@ class KafkaClusterView:
     def offsets(
         self, wanted: Mapping[TopicPartition, Position]
     ) -> dict[TopicPartition, int | Unavailable | None]:
-        """Resolve positions to next offsets; None where no record matches a time.
+        """As ``ClusterView.offsets``.
 
         A given offset comes back as it is, without asking whether the log holds it.
-
-        Raises: as ``topics``.
         """
         question = {
             partition: position
@@ -292,7 +272,7 @@ class KafkaClusterView:
     def ends(
         self, partitions: Collection[TopicPartition]
     ) -> dict[TopicPartition, tuple[int, int | None]]:
-        """See ``ClusterView``; one request to each broker."""
+        """As ``ClusterView.ends``; one request to each broker."""
         question = dict.fromkeys(partitions, Latest())
         (listed,) = self._admin.renewed(lambda: self._listed([question]))
         return {
@@ -305,14 +285,11 @@ class KafkaClusterView:
     def epoch_ends(
         self, wanted: Mapping[TopicPartition, int]
     ) -> dict[TopicPartition, int]:
-        """Where leader epochs ended, as the leaders of now have it.
+        """As ``ClusterView.epoch_ends``.
 
-        Of one that is still going on: the end of the log. A client of its own asks,
-        once for each new leader of a partition, since the admin client cannot. Where
-        brokers keep no epochs: beyond every log.
-
-        Raises:
-            AuthenticationError: A broker refused the client.
+        Of an epoch that is still going on: the end of the log. A client of its own
+        asks, once for each new leader of a partition, since the admin client cannot.
+        Where brokers keep no epochs: beyond every log.
         """
         return epoch_ends(self._settings, wanted, self._timeout_ms)
 

@@ -233,15 +233,11 @@ class KafkaGroupOffsetStore:
         unpicklable(self)
 
     def fitting(self, committed: CommittedOffset) -> int:
-        """How many of the lowest runs beyond the offset can be stored.
-
-        Fewer than there are: emit nothing new on that partition until some are joined
-        to the offset, or accept that the rest is processed again after a restart.
-        """
+        """As ``OffsetStore.fitting``."""
         return fitting(committed, self._limit)
 
     def renew_ms(self) -> int:
-        """How often all offsets must be written again, or the brokers forget them.
+        """As ``OffsetStore.renew_ms``, or the brokers forget the offsets.
 
         A quarter of ``offsets.retention.minutes``, and once an hour at least: also
         where the brokers do not tell it.
@@ -256,13 +252,12 @@ class KafkaGroupOffsetStore:
     def load(
         self, partitions: Iterable[TopicPartition]
     ) -> dict[TopicPartition, CommittedOffset]:
-        """The group's offsets; partitions without one are left out.
+        """As ``OffsetStore.load``.
 
         An offset that another program committed has no runs and no deployment.
 
         Raises:
-            StateCorruptedError: Metadata of ours cannot be read.
-            StateUnavailableError: No broker answered in time.
+            StateCorruptedError, StateUnavailableError: As of ``OffsetStore.load``.
             AuthenticationError: Credentials, permission (DESCRIBE of the group) or TLS.
             KafkaError: A broker answered with another error.
         """
@@ -271,7 +266,7 @@ class KafkaGroupOffsetStore:
         return {partition: self._read(at) for partition, at in found.items()}
 
     def store(self, offsets: Mapping[TopicPartition, CommittedOffset]) -> None:
-        """Write all of them; other partitions keep theirs.
+        """As ``OffsetStore.store``.
 
         Brokers keep none of a topic that was deleted: those are left out. One request,
         which a broker takes whole or not at all, for some thousand partitions; fewer
@@ -282,19 +277,14 @@ class KafkaGroupOffsetStore:
         to overwrite. One that the brokers have forgotten is written again.
 
         Raises:
-            StateLostError: The group is not where this object left it.
-            StateUnavailableError: No broker answered in time; unknown whether it
-                landed.
+            StateLostError, StateUnavailableError: As of ``OffsetStore.store``.
             AuthenticationError: Credentials, permission (READ of the group) or TLS.
             GroupOccupiedError: The group has members now.
             KafkaError: The group refused: the metadata is longer than the brokers take.
         """
         positions = [
             ClientPartition(
-                topic,
-                partition,
-                committed.offset,
-                encode(committed, self._limit),
+                topic, partition, committed.offset, encode(committed, self._limit)
             )
             for (topic, partition), committed in offsets.items()
         ]

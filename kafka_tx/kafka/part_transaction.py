@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from kafka_tx.errors import KafkaError, StateCorruptedError
 from kafka_tx.kafka.marker_log import MarkerLog
@@ -23,9 +22,6 @@ from kafka_tx.transactions.marker_rules import (
 from kafka_tx.transactions.sink_memory import Entry, Memory
 from kafka_tx.transactions.sink_parts import Digest, Marker, Part, name_of
 from kafka_tx.transactions.sink_plan import SinkPlan, Wish, planned
-
-if TYPE_CHECKING:
-    from kafka_tx.kafka.marker_log import MarkerLog
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,7 +157,11 @@ class PartTransaction:
         logged = self._memory.own(part.life, part.index)
         if kept is None or (logged is not None and logged.txid >= kept.txid):
             return logged
-        raise self._lost_markers(kept)
+        what = (
+            f"the marker of part {part.index} of txid {kept.txid} of sink '{part.id}'"
+        )
+        still = f"group '{part.group}' still has"
+        raise _lost(self._log, part.name, f"{what}, which {still}")
 
     def _is_begun(self) -> bool:
         """Whether an earlier run has begun the batch, and only tasks together can tell.
@@ -172,20 +172,6 @@ class PartTransaction:
         markers = self._memory.markers
         check_lives(self._part, markers)
         return bool(begun_elsewhere(self._part, markers)) and self._part.parts == 0
-
-    def _lost_markers(self, kept: Marker) -> StateCorruptedError:
-        part, topic = self._part, self._log.topic
-        return StateCorruptedError(
-            f"the topic '{topic}' has lost the marker of part {part.index} of txid"
-            f" {kept.txid} of sink '{part.id}', which group '{part.group}' still has:"
-            " the topic was deleted or is not compacted, or 'tx.markerTopic' was"
-            " changed. Nothing was written. Give the former 'tx.markerTopic'. If it is"
-            " gone, compare the sink's topic with the source, and go on with another"
-            " tx.id of the sink, which writes an unfinished batch whole.",
-            store=topic,
-            path=part.name,
-            reason="lost",
-        )
 
     # --- writing --------------------------------------------------------------------
 
@@ -274,15 +260,20 @@ class PlanKeeper:
         part = Part(wish.id, wish.txid, 0, wish.parts)
         found = self._log.kept(Entry(wish.id, part.marker(Digest())))
         if found is not None:
-            raise StateCorruptedError(
-                f"the topic '{self._log.topic}' has lost what it held of sink"
-                f" '{wish.id}', which group '{part.group}' still knows at txid"
-                f" {found.txid}: the topic was deleted or is not compacted, or"
-                " 'tx.markerTopic' was changed. Nothing was written. Give the former"
-                " 'tx.markerTopic'. If it is gone, compare the sink's topic with the"
-                " source, and go on with another tx.id of the sink, which writes an"
-                " unfinished batch whole.",
-                store=self._log.topic,
-                path=part.group,
-                reason="lost",
-            )
+            known = f"group '{part.group}' still knows at txid {found.txid}"
+            what = f"what it held of sink '{wish.id}', which {known}"
+            raise _lost(self._log, part.group, what)
+
+
+def _lost(log: MarkerLog, path: str, what: str) -> StateCorruptedError:
+    """The error for a marker topic that has lost what a group still knows."""
+    return StateCorruptedError(
+        f"the topic '{log.topic}' has lost {what}: the topic was deleted or is not"
+        " compacted, or 'tx.markerTopic' was changed. Nothing was written. Give the"
+        " former 'tx.markerTopic'. If it is gone, compare the sink's topic with the"
+        " source, and go on with another tx.id of the sink, which writes an unfinished"
+        " batch whole.",
+        store=log.topic,
+        path=path,
+        reason="lost",
+    )

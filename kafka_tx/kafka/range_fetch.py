@@ -224,8 +224,7 @@ class RangeFetch:
         """Log start and high watermark as a broker tells them; -1 if none does."""
         try:
             return self._consumer.get_watermark_offsets(
-                ClientPartition(*self._wanted.topic_partition),
-                timeout=self._question_s,
+                ClientPartition(*self._wanted.topic_partition), timeout=self._question_s
             )
         except KafkaException:
             return -1, -1

@@ -26,13 +26,7 @@ from kafka_tx.sql.map_table import MapTable, map_table
 from kafka_tx.sql.merge import merge_rows
 from kafka_tx.sql.postgresql import kept_awake
 from kafka_tx.sql.progress import Progress, check_same
-from kafka_tx.sql.reducers import (
-    Reducer,
-    check_reducer,
-    folded,
-    one_row_each,
-    rows_of,
-)
+from kafka_tx.sql.reducers import Reducer, check_reducer, folded, one_row_each, rows_of
 
 V = TypeVar("V")
 
@@ -207,8 +201,7 @@ def _array(name: str, values: list[Any], kind: pa.DataType) -> pa.Array:
         return pa.array(values, kind)
     except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
         raise ConfigError(
-            f"a {name} does not fit: {error}. The map's {name}s are {kind}",
-            option=name,
+            f"a {name} does not fit: {error}. The map's {name}s are {kind}", option=name
         ) from None
 
 

@@ -172,11 +172,7 @@ class WriteQueue:
         return self._holds(Purpose.CONFIRM)
 
     def add(
-        self,
-        epoch: int,
-        change: Change,
-        attempt: TransactionAttempt,
-        purpose: Purpose,
+        self, epoch: int, change: Change, attempt: TransactionAttempt, purpose: Purpose
     ) -> list[Write]:
         """Append a write; return it if it may be made now."""
         made = change.put, change.delete

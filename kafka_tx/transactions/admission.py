@@ -28,11 +28,7 @@ from kafka_tx.transactions.refusals import PUT_BACK
 
 
 def is_written(
-    given: TransactionAttempt,
-    stored: TransactionAttempt,
-    *,
-    what: str,
-    is_opaque: bool,
+    given: TransactionAttempt, stored: TransactionAttempt, *, what: str, is_opaque: bool
 ) -> bool:
     """Whether an earlier attempt has written the txid; else this one may write.
 

@@ -43,12 +43,7 @@ class TransactionWindow(Generic[M]):
     ``TransactionCoordinator`` adds the events; see its docstring.
     """
 
-    def __init__(
-        self,
-        mode: Mode,
-        pacing: Pacing,
-        opened: Opened,
-    ) -> None:
+    def __init__(self, mode: Mode, pacing: Pacing, opened: Opened) -> None:
         self._pacing = pacing
         self._epoch = opened.epoch
         self._chain = MetadataChain[M](mode, opened)
@@ -323,11 +318,7 @@ class TransactionCoordinator(TransactionWindow[M]):
     # --- events: planning ---
 
     def initialized(
-        self,
-        attempt: TransactionAttempt,
-        metadata: M,
-        *,
-        is_empty: bool = False,
+        self, attempt: TransactionAttempt, metadata: M, *, is_empty: bool = False
     ) -> list[Action[M]]:
         """Take the metadata of a new batch.
 

@@ -97,10 +97,7 @@ def after(
     kept = {p: offset for p, offset in before.offsets.items() if p.topic not in gone}
     empty = before.empty + 1 if metadata.spark_batch else 0
     ends = metadata.ends()
-    epochs = {
-        **before.epochs_of(kept.keys() - ends.keys()),
-        **metadata.leader_epochs(),
-    }
+    epochs = {**before.epochs_of(kept.keys() - ends.keys()), **metadata.leader_epochs()}
     offsets = {**kept, **ends}
     topics = {partition.topic for partition in offsets}
     ids = {topic: id_ for topic, id_ in ids.items() if topic in topics}

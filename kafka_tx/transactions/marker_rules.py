@@ -8,16 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from kafka_tx.errors import (
-    FencedError,
-    OutOfOrderError,
-    ReplayDiffersError,
-)
-from kafka_tx.transactions.admission import (
-    check_newest,
-    check_numbering,
-    is_written,
-)
+from kafka_tx.errors import FencedError, OutOfOrderError, ReplayDiffersError
+from kafka_tx.transactions.admission import check_newest, check_numbering, is_written
 from kafka_tx.transactions.sink_parts import Digest, Marker, Part
 
 

@@ -6,11 +6,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any, Self
 
 from kafka_tx.model import TransactionAttempt
-from kafka_tx.transactions.admission import (
-    check_newest,
-    check_numbering,
-    following,
-)
+from kafka_tx.transactions.admission import check_newest, check_numbering, following
 
 
 @dataclass(frozen=True, slots=True)
