@@ -15,7 +15,6 @@ from base64 import b85decode, b85encode
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import NoReturn
 
 from confluent_kafka import TopicPartition as ClientPartition
 
@@ -27,8 +26,8 @@ from kafka_tx.errors import (
 from kafka_tx.kafka.mirror import GroupMirror
 from kafka_tx.model import CommittedOffset, TopicPartition
 from kafka_tx.offsets.owners import lost_offsets
-from kafka_tx.transactions.refusals import unpicklable
 from kafka_tx.transactions.retry_policy import DEFAULT_MS
+from kafka_tx.transactions.state_of_id import StateOfId
 
 LIMIT = 4_096
 """Characters that a broker takes by default (``offset.metadata.max.bytes``)."""
@@ -192,7 +191,7 @@ _REQUEST_BYTES = 500_000
 """A broker keeps a request as one batch of its own topic: at most 1 MB by default."""
 
 
-class KafkaGroupOffsetStore:
+class KafkaGroupOffsetStore(StateOfId):
     """An OffsetStore in a Kafka consumer group, which it never joins.
 
     Every tool that shows groups shows the offsets. Runs that are done beyond the offset
@@ -220,17 +219,11 @@ class KafkaGroupOffsetStore:
         timeout_ms: int = 30_000,
         metadata_limit: int = LIMIT,
     ) -> None:
-        self._group = group
+        super().__init__("kafka:", group)
         self.retry_ms = DEFAULT_MS
         self._limit = metadata_limit
         self._mirror = GroupMirror(settings, group, timeout_ms=timeout_ms)
         self._left: dict[TopicPartition, tuple[int, ...]] = {}
-
-    def __repr__(self) -> str:
-        return f"KafkaGroupOffsetStore({self._group!r})"
-
-    def __reduce__(self) -> NoReturn:
-        unpicklable(self)
 
     def fitting(self, committed: CommittedOffset) -> int:
         """As ``OffsetStore.fitting``."""
@@ -318,7 +311,7 @@ class KafkaGroupOffsetStore:
                 raise lost_offsets(
                     f"the brokers (partition {partition} at {at.offset}, left at"
                     f" {self._left[partition][-1]})",
-                    self._group,
+                    self.id,
                     "was written by others (another live spout with this group, or"
                     " kafka-consumer-groups --reset-offsets), or the cluster went back",
                 )
@@ -332,11 +325,11 @@ class KafkaGroupOffsetStore:
     def _corrupted(self, at: ClientPartition, reason: str) -> StateCorruptedError:
         where = f"{at.topic}-{at.partition}"
         return StateCorruptedError(
-            f"the metadata of the offset {at.offset} that group '{self._group}' has"
+            f"the metadata of the offset {at.offset} that group '{self.id}' has"
             f" committed for {where} cannot be read: {reason}. Nothing was changed. Set"
             " the group's offset again with kafka-consumer-groups --reset-offsets; what"
             " was done beyond it is then processed again",
-            store=f"group {self._group}",
+            store=f"group {self.id}",
             path=where,
             reason=reason,
         )
@@ -347,8 +340,8 @@ class KafkaGroupOffsetStore:
             yield
         except BrokerUnavailableError as error:
             raise StateUnavailableError(
-                f"group '{self._group}' cannot be reached: {error.message}",
-                store=f"group {self._group}",
+                f"group '{self.id}' cannot be reached: {error.message}",
+                store=f"group {self.id}",
             ) from error
 
 

@@ -214,9 +214,7 @@ class Ledger:
 
         Raises:
             OutOfOrderError: An earlier txid is not committed, or no ranges are known.
-            FencedError: ``epoch`` is not the current one.
-            StateLostError: The store is behind this object's state, or another store.
-            StateCorruptedError: A needed record cannot be read.
+            FencedError, StateLostError, StateCorruptedError: As of ``plan``.
             StateUnavailableError: The store does not answer; unknown if it landed.
         """
         return self._until_unmoved(
@@ -254,9 +252,7 @@ class Ledger:
 
         Raises:
             ConfigError: A negative txid or offset.
-            FencedError: ``epoch`` is not the current one.
-            StateLostError: The store is behind this object's state, or another store.
-            StateUnavailableError: The store does not answer.
+            FencedError, StateLostError, StateUnavailableError: As of ``plan``.
         """
         if committed.txid < 0 or any(o < 0 for o in committed.offsets.values()):
             raise ConfigError.illegal(
@@ -281,8 +277,7 @@ class Ledger:
         """Store the shape of the query that reads this id.
 
         Raises:
-            FencedError: ``epoch`` is not the current one.
-            StateLostError: The store is behind this object's state, or another store.
+            FencedError, StateLostError: As of ``plan``.
             StateUnavailableError: The store does not answer; unknown if it landed.
         """
         put = {QUERY: records.encode(QUERY, shape_fields(query))}
@@ -323,10 +318,8 @@ class Ledger:
         """Check that we own the store and that it holds our last state. One read.
 
         Raises:
-            FencedError: ``epoch`` is not the current one.
-            StateLostError: The store is behind this object's state, or another store.
+            FencedError, StateLostError, StateUnavailableError: As of ``plan``.
             StateCorruptedError: A record cannot be read.
-            StateUnavailableError: The store does not answer.
         """
         self._look()
         self._must_be(self._left_epoch, epoch)
@@ -408,7 +401,7 @@ class Ledger:
         after = self._reader.read({**kept, **put})
         self._texts = None  # if the outcome stays unknown
         self._left = [*self._left[:1], after]
-        self._store.write(epoch, put, gone, expect=seen.guard())
+        self._store.write(epoch, put, gone, expect=position(seen.texts))
         self._texts, self._left, self._left_epoch = after.texts, [after], epoch
 
     def _look(self) -> LedgerState:

@@ -28,7 +28,6 @@ from kafka_tx.transactions.txid_layout import (
     another_door,
     metadata_path,
     numbering_of,
-    position,
     txid_of,
 )
 
@@ -81,10 +80,6 @@ class LedgerState:
         """The empty batch planned for this batch of Spark; None: none yet."""
         known = (m for m in self.planned.values() if m.spark_batch == spark_batch)
         return next(known, None)
-
-    def guard(self) -> dict[str, str | None]:
-        """Records that a write based on this state expects unchanged."""
-        return position(self.texts)
 
     def leads_to(self, later: LedgerState, *, is_alone: bool) -> bool:
         """Whether a later read under the same epoch can find ``later``.

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from kafka_tx.errors import ConfigError, KafkaTxError, StateCorruptedError
+from kafka_tx.errors import StateCorruptedError
 from kafka_tx.model import BatchMetadata
 from kafka_tx.protocols import Store
 from kafka_tx.transactions import records
@@ -37,8 +37,6 @@ from kafka_tx.transactions.txid_layout import (
     read_numbering,
     txid_of,
 )
-
-_NO_SENSE = (ValueError, TypeError, KeyError, AttributeError, ConfigError)
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,13 +202,11 @@ class _Look:
             kind = _said_kind(text)
         if text is None:
             return None
+        at = records.Place(path, *self._where)
         try:
-            return read(records.decode(text, kind, records.Place(path, *self._where)))
+            return records.decode_as(kind, text, read, at)
         except StateCorruptedError as error:
             self.problems[path] = str(error.fields["reason"])
-        except _NO_SENSE as error:
-            reported = error.message if isinstance(error, KafkaTxError) else error
-            self.problems[path] = f"its content makes no sense ({reported})"
         return None
 
 
