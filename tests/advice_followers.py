@@ -345,7 +345,7 @@ FOLLOWED: dict[str, tuple[str, ...]] = {
         _ANOTHER
         + "test_another_store_is_refused_and_the_checkpoint_brings_its_numbering",
     ),
-    "coordinator::TransactionWindow._endless": (
+    "coordinator::TransactionCoordinator._endless": (
         "tests/transactions/test_coordinator_failures.py"
         "::test_a_commit_phase_that_never_ends_stops_everything_in_time",
     ),

@@ -37,10 +37,46 @@ POLL_MS = 5_000
 """The store is polled after so long without a write."""
 
 
-class TransactionWindow(Generic[M]):
-    """The txids [current, current + max_pending): their phases and next steps.
+class TransactionCoordinator(Generic[M]):
+    """Decides what happens to each txid; events in, actions out.
 
-    ``TransactionCoordinator`` adds the events; see its docstring.
+    Runs in the driver, on one thread; never waits and never calls the runner. The
+    runner carries out the actions and sends the answers back as events, in any order,
+    late or twice. An answer counts only if its whole attempt matches. **After every
+    event the runner calls** ``tick``; only ``tick`` starts batches.
+
+    Life of txid n:
+
+    1. n is in the window [current, current + max_pending) and has no metadata: ``tick``
+       → ``Initialize``; answered by ``initialized``. Transactional: → ``Write``;
+       metadata is stored before anything is emitted. Opaque: metadata stays in memory.
+    2. ``tick`` → ``StartBatch``, PROCESSING. ``processed``: PROCESSED, n waits.
+    3. n is current: ``tick`` → an empty ``Write``, which only the owner can make, and
+       only on a store that nobody else has changed. ``stored`` → ``StartCommit``,
+       COMMITTING. ``committed``: RECORDING.
+    4. → one ``Write``: currtx = n + 1, the held record of n, opaque metadata of n, no
+       metadata below n. ``stored`` → ``TransactionCommitted``; current is n + 1, and
+       commits at once if processed.
+
+    A failure or time-out of n before RECORDING drops n *and every later txid*:
+    opaque ones are planned anew, transactional ones start again from their stored
+    metadata. A crash between 3 and 4 commits n again, under the same txid.
+
+    Attempt ids are ``epoch * 10**12 + 1, 2, …``. A store gives out each epoch once, so
+    no id is used twice, and no id needs to be stored. Of two attempts the one with the
+    greater id is newer, also across restarts and owners.
+
+    Source: Storm, TransactionalSpoutCoordinator (deviates: compares attempts before it
+    removes; stops at the first txid that is not ready; writes before it emits).
+
+    Args:
+        mode: Whether a replay holds the same records (transactional) or may not.
+        pacing: Number of batches in flight, intervals and time-outs.
+        opened: The state that the new owner found in the store.
+
+    Raises:
+        StateCorruptedError: A stored record cannot be read, or the txids have a hole.
+        StateError: The id is a source's.
     """
 
     def __init__(self, mode: Mode, pacing: Pacing, opened: Opened) -> None:
@@ -223,98 +259,6 @@ class TransactionWindow(Generic[M]):
         )
         return min((at_ms for at_ms in times if at_ms is not None), default=None)
 
-    # --- parts of the rule ---
-
-    def _polls_at_ms(self) -> int | None:
-        """When the store is polled, if nothing is written before."""
-        if self._looked_ms is None or self._writes or self._is_stopped:
-            return None
-        return self._looked_ms + POLL_MS
-
-    def _endless(self, attempt: TransactionAttempt) -> TransactionError:
-        return TransactionError(
-            f"the commit phase of attempt {attempt} was given up and has not ended"
-            f" {self._pacing.patience_ms} ms later. Nothing may commit beside it: look"
-            " where its committer hangs, end that process if it still runs, and start"
-            " again. Let the committer's own waits end well before 'tx.timeoutMs'.",
-            txid=attempt.txid,
-        )
-
-    def _plans_at_ms(self, *, only_new: bool = False) -> int | None:
-        """When the next batch is planned, if only time and readiness are missing."""
-        is_busy = self._gate.planning is not None or self._writes.keeps_metadata()
-        if is_busy or self._is_paused or self._is_stopping or self._is_stopped:
-            return None
-        txid = next((t for t in self._window() if not self._chain.has(t)), None)
-        if txid is None or (only_new and not self._gate.is_new(txid)):
-            return None
-        return self._gate.opens_at_ms(txid)
-
-    def _window(self) -> range:
-        return range(self._current, self._current + self._pacing.max_pending)
-
-    def _new_attempt(self, txid: int) -> TransactionAttempt:
-        self._attempts += 1
-        attempt = TransactionAttempt.of(txid, epoch=self._epoch, number=self._attempts)
-        return replace(attempt, **self._made)
-
-    def abort(self, error: BaseException) -> list[Action[M]]:
-        """Stop now, with an error. A restart goes on from the stored state."""
-        if self._is_stopped:
-            return []
-        reason = f"stopped by {error}"
-        dropped = self._fail_from(self._current, reason, Outcome.CANCELLED)
-        return [*dropped, self._end(error)]
-
-    def _end(self, error: BaseException | None) -> Action[M]:
-        self._is_stopped = True
-        self._gate.planning = None
-        self._writes.clear()
-        return Stopped(error)
-
-
-class TransactionCoordinator(TransactionWindow[M]):
-    """Decides what happens to each txid; events in, actions out.
-
-    Runs in the driver, on one thread; never waits and never calls the runner. The
-    runner carries out the actions and sends the answers back as events, in any order,
-    late or twice. An answer counts only if its whole attempt matches. **After every
-    event the runner calls** ``tick``; only ``tick`` starts batches.
-
-    Life of txid n:
-
-    1. n is in the window [current, current + max_pending) and has no metadata: ``tick``
-       → ``Initialize``; answered by ``initialized``. Transactional: → ``Write``;
-       metadata is stored before anything is emitted. Opaque: metadata stays in memory.
-    2. ``tick`` → ``StartBatch``, PROCESSING. ``processed``: PROCESSED, n waits.
-    3. n is current: ``tick`` → an empty ``Write``, which only the owner can make, and
-       only on a store that nobody else has changed. ``stored`` → ``StartCommit``,
-       COMMITTING. ``committed``: RECORDING.
-    4. → one ``Write``: currtx = n + 1, the held record of n, opaque metadata of n, no
-       metadata below n. ``stored`` → ``TransactionCommitted``; current is n + 1, and
-       commits at once if processed.
-
-    A failure or time-out of n before RECORDING drops n *and every later txid*:
-    opaque ones are planned anew, transactional ones start again from their stored
-    metadata. A crash between 3 and 4 commits n again, under the same txid.
-
-    Attempt ids are ``epoch * 10**12 + 1, 2, …``. A store gives out each epoch once, so
-    no id is used twice, and no id needs to be stored. Of two attempts the one with the
-    greater id is newer, also across restarts and owners.
-
-    Source: Storm, TransactionalSpoutCoordinator (deviates: compares attempts before it
-    removes; stops at the first txid that is not ready; writes before it emits).
-
-    Args:
-        mode: Whether a replay holds the same records (transactional) or may not.
-        pacing: Number of batches in flight, intervals and time-outs.
-        opened: The state that the new owner found in the store.
-
-    Raises:
-        StateCorruptedError: A stored record cannot be read, or the txids have a hole.
-        StateError: The id is a source's.
-    """
-
     # --- events: planning ---
 
     def initialized(
@@ -453,7 +397,54 @@ class TransactionCoordinator(TransactionWindow[M]):
         first = self._current + under_way
         return self._fail_from(first, "stopped", Outcome.CANCELLED)
 
+    def abort(self, error: BaseException) -> list[Action[M]]:
+        """Stop now, with an error. A restart goes on from the stored state."""
+        if self._is_stopped:
+            return []
+        reason = f"stopped by {error}"
+        dropped = self._fail_from(self._current, reason, Outcome.CANCELLED)
+        return [*dropped, self._end(error)]
+
     # --- parts ---
+
+    def _polls_at_ms(self) -> int | None:
+        """When the store is polled, if nothing is written before."""
+        if self._looked_ms is None or self._writes or self._is_stopped:
+            return None
+        return self._looked_ms + POLL_MS
+
+    def _endless(self, attempt: TransactionAttempt) -> TransactionError:
+        return TransactionError(
+            f"the commit phase of attempt {attempt} was given up and has not ended"
+            f" {self._pacing.patience_ms} ms later. Nothing may commit beside it: look"
+            " where its committer hangs, end that process if it still runs, and start"
+            " again. Let the committer's own waits end well before 'tx.timeoutMs'.",
+            txid=attempt.txid,
+        )
+
+    def _plans_at_ms(self, *, only_new: bool = False) -> int | None:
+        """When the next batch is planned, if only time and readiness are missing."""
+        is_busy = self._gate.planning is not None or self._writes.keeps_metadata()
+        if is_busy or self._is_paused or self._is_stopping or self._is_stopped:
+            return None
+        txid = next((t for t in self._window() if not self._chain.has(t)), None)
+        if txid is None or (only_new and not self._gate.is_new(txid)):
+            return None
+        return self._gate.opens_at_ms(txid)
+
+    def _window(self) -> range:
+        return range(self._current, self._current + self._pacing.max_pending)
+
+    def _new_attempt(self, txid: int) -> TransactionAttempt:
+        self._attempts += 1
+        attempt = TransactionAttempt.of(txid, epoch=self._epoch, number=self._attempts)
+        return replace(attempt, **self._made)
+
+    def _end(self, error: BaseException | None) -> Action[M]:
+        self._is_stopped = True
+        self._gate.planning = None
+        self._writes.clear()
+        return Stopped(error)
 
     def _stale(self) -> list[Action[M]]:
         self.stale_answers += 1
