@@ -67,14 +67,14 @@ def stored_ids(url: str) -> list[str]:
 
     Raises:
         ConfigError: The URL cannot be used, or is ``memory:``, which other processes
-            cannot look into.
+            cannot read.
         StateError: The store does not exist, cannot be reached, or refuses.
     """
     return _room_of(url).stored_ids(url)
 
 
 class _Room(Protocol):
-    """What reads stores of one kind."""
+    """Functions that read stores of one kind."""
 
     def stored_ids(self, url: str) -> list[str]: ...
 
@@ -108,10 +108,10 @@ def stored_states(url: str, ids: Collection[str] = ()) -> dict[str, StoredId]:
 
 
 def patient_store(url: str, id: str) -> Store:  # noqa: A002 - the word users know
-    """As ``open_store``; what cannot be had now is tried again for a while.
+    """As ``open_store``; calls are retried while the store is unavailable.
 
-    The parameter ``retry_for_ms`` of the URL says for how long. Whoever runs a query or
-    a topology waits like this; tools that people wait for do not.
+    The URL's parameter ``retry_for_ms`` sets for how long. Queries and topologies wait;
+    the commands do not.
     """
     store = open_store(url, id)
     if not store.retry_ms:
@@ -122,14 +122,14 @@ def patient_store(url: str, id: str) -> Store:  # noqa: A002 - the word users kn
 
 
 def ledger(transactions: TransactionsConfig) -> Ledger:
-    """The ledger of one query's transactions, for who need not wait for it."""
+    """A query's ledger; fails at once if the store is unavailable."""
     from kafka_tx.transactions.ledger import Ledger
 
     return Ledger(open_store(transactions.store, transactions.id), transactions.history)
 
 
 def patient_ledger(transactions: TransactionsConfig) -> Ledger:
-    """The ledger of one query's transactions, for who cannot go on without it."""
+    """A query's ledger; retries while the store is unavailable."""
     from kafka_tx.transactions.ledger import Ledger
 
     return Ledger(
@@ -138,7 +138,7 @@ def patient_ledger(transactions: TransactionsConfig) -> Ledger:
 
 
 def stored_offsets(config: SourceConfig) -> dict[TopicPartition, LogPosition]:
-    """What the store of ``tx.id`` has committed; nothing without one. Only reads."""
+    """The committed positions of ``tx.id``; empty without one. Only reads."""
     if config.transactions is None:
         return {}
     found = ledger(config.transactions)
@@ -156,7 +156,7 @@ def offset_store(
     *,
     by_topic: bool = False,
 ) -> OffsetStore:
-    """Where an at-least-once spout keeps its offsets.
+    """The offset store of an at-least-once spout.
 
     ``memory:`` (as long as the topology), ``kafka:`` (the consumer group ``id`` of the
     cluster that is read), ``zookeeper://…/root`` (as storm-kafka keeps them, with the
@@ -214,8 +214,8 @@ def cluster_view(config: SourceConfig) -> ClusterView:
 def range_reader(config: SourceConfig) -> RangeReader:
     """A reader of exact ranges (executor): the native one where it can be used.
 
-    The environment variable ``KAFKA_TX_READER``, ``python`` or ``native``, decides
-    otherwise.
+    The environment variable ``KAFKA_TX_READER``, ``python`` or ``native``, overrides
+    this.
 
     Raises:
         ConfigError: ``native`` was asked for and cannot be used; says why.
@@ -282,7 +282,7 @@ def group_mirror(
 def group_offsets(
     config: SourceConfig,
 ) -> Callable[[list[TopicPartition]], dict[TopicPartition, int]] | None:
-    """What looks up a group's offsets for ``startingOffsets=committed``, if asked for.
+    """The reader of a group's offsets for ``startingOffsets=committed``, if set.
 
     The group is ``tx.commitGroupId``, else ``kafka.group.id``.
     """

@@ -73,7 +73,7 @@ LEGAL_OPTIONS = 'a dictionary such as {"kafka.bootstrap.servers": "host:9092"}'
 def check_kind(
     option: str, value: object, kinds: type | tuple[type, ...], legal: str
 ) -> None:
-    """Refuse by name what another language would not have compiled.
+    """Refuse a value of a wrong type, by the name of its option.
 
     Raises:
         ConfigError: The value is of another kind; True and False are no numbers.
@@ -95,7 +95,7 @@ class PerPartition:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FromCommitted:
-    """Where the store says, else the Kafka group, else ``otherwise``.
+    """The position in the store, else in the Kafka group, else ``otherwise``.
 
     ``otherwise`` is None where having no committed offset is an error.
     """
@@ -314,7 +314,7 @@ class SinkConfig:
         looks: Whether a run reads all markers before its first write.
         owner: Whose txids they are; empty: not known.
         plan, numbering: As of ``TransactionAttempt``.
-        memory: What the driver has read of the markers; empty: nothing.
+        memory: The markers that the driver has read; empty: none.
         marker_topic: The topic with the markers of exactly-once sinks.
         takes_timestamp: Whether a column ``timestamp`` is the records' time.
     """

@@ -7,12 +7,12 @@ KafkaTxError
 ├── StateError
 │   ├── StateUnavailableError *         the store does not answer
 │   ├── StateGivenUpError               the store did not answer for too long
-│   ├── FencedError                     someone else owns this id now
-│   │   └── OwnerLivesError             someone else does, and stays the owner
-│   ├── StateLostError                  the store is not where this process left it
+│   ├── FencedError                     a newer owner has taken over the id
+│   │   └── OwnerLivesError             another owner is alive and keeps the id
+│   ├── StateLostError                  the store lost what this process wrote
 │   ├── StateConflictError              a record moved between reading and writing
 │   ├── StateCorruptedError             a record that cannot be read
-│   └── CheckpointDisagreesError        checkpoint and store tell different stories
+│   └── CheckpointDisagreesError        checkpoint and store contradict each other
 ├── KafkaError
 │   ├── BrokerUnavailableError *        no broker answered in time
 │   ├── AuthenticationError             refused by the broker, or TLS failed
@@ -21,7 +21,7 @@ KafkaTxError
 │   └── DeliveryError                   a record could not be written
 │       └── WriteDeniedError            since the user may not; authentication, too
 ├── OffsetOutOfRangeError               the wanted offset is not in the log
-│   └── OtherTopicError                 the topic was made anew since it was planned
+│   └── OtherTopicError                 the topic was recreated since it was planned
 └── TransactionError
     ├── OutOfOrderError                 txids must be contiguous
     ├── AnotherNumberingError           a txid of another sequence than the sink's
@@ -63,12 +63,12 @@ class KafkaTxError(Exception):
         return f"[{self.error_class}] {self.message}"
 
     keeps_cause: bool = False
-    """Set where an error leaves for Spark, whose workers shorten tracebacks: they take
-    away the cause of an error, and with it what ``errors_first`` shows first."""
+    """Set where an error leaves for Spark: its workers remove the cause of an error,
+    and with it the text that ``errors_first`` puts first."""
 
     @property
     def __cause__(self) -> BaseException | None:
-        """What it was caused by, as of every error."""
+        """The cause of the error."""
         found: BaseException | None = _CAUSE.__get__(self)
         return found
 
@@ -102,7 +102,7 @@ class ConfigError(KafkaTxError, ValueError):
     def illegal(
         cls, option: str, value: object, legal: str, advice: str = ""
     ) -> ConfigError:
-        """Say which option, what it was, what it may be, and what to do."""
+        """Name the option, its value, the legal values and the next step."""
         text = f"option '{option}' is {value!r}; legal: {legal}."
         return cls(f"{text} {advice}".strip(), option=option, value=value)
 
@@ -154,7 +154,7 @@ class StateUnavailableError(StateError):
 
 
 class StateGivenUpError(StateError):
-    """The store could not be used for as long as it is tried again (two minutes)."""
+    """The store stayed unavailable until the retries ended (two minutes)."""
 
     error_class = "KAFKA_TX_STATE_GIVEN_UP"
 
@@ -172,7 +172,7 @@ class OwnerLivesError(FencedError):
 
 
 class StateLostError(StateError):
-    """The store does not hold what this process wrote: it went back, or is another one.
+    """The store lost what this process wrote: it was restored, or is another store.
 
     Fields: ``store`` and ``id``.
     """
@@ -244,7 +244,7 @@ class DeliveryError(KafkaError):
     """A record could not be written.
 
     Fields: ``topic``, ``key``, ``size`` (bytes of key and value), ``code``, and
-    ``retryable``: whether brokers were away, so that the same record may pass later.
+    ``retryable``: whether brokers were unavailable, so that a retry may succeed.
     """
 
     error_class = "KAFKA_TX_DELIVERY"
@@ -255,7 +255,7 @@ class DeliveryError(KafkaError):
 
 
 class WriteDeniedError(AuthenticationError, DeliveryError):
-    """A record could not be written, since the user may not write to its topic.
+    """A record was refused: the user may not write to its topic.
 
     Fields: those of DeliveryError.
     """
@@ -271,10 +271,10 @@ class OffsetOutOfRangeError(KafkaTxError):
 
 
 class OtherTopicError(OffsetOutOfRangeError):
-    """A range was read from another topic of that name: it was made anew meanwhile.
+    """A range was read from a topic that was recreated since it was planned.
 
-    Fields: those of OffsetOutOfRangeError, without what the log holds, and
-    ``planned_id`` and ``found_id``.
+    Fields: those of OffsetOutOfRangeError without the log's bounds, and ``planned_id``
+    and ``found_id``.
     """
 
     error_class = "KAFKA_TX_OTHER_TOPIC"
@@ -287,7 +287,7 @@ class TransactionError(KafkaTxError):
 
 
 class OutOfOrderError(TransactionError):
-    """A txid was asked for out of its turn."""
+    """A txid was requested out of order."""
 
     error_class = "KAFKA_TX_OUT_OF_ORDER"
 
@@ -331,7 +331,7 @@ class FailedException(TransactionError):  # noqa: N818 - the name Storm's users 
 
 
 class ComponentError(TransactionError):
-    """A spout or bolt of a topology raised an error that no replay mends.
+    """A spout or bolt of a topology raised an error that a replay does not repair.
 
     Fields: ``component``, ``task``, ``txid``, ``attempt_id``, ``traceback`` (text, of
     the user's own frames) and ``cause``: the error itself where it is one of this tree,

@@ -1,9 +1,9 @@
-"""Our errors before Spark's words: what Spark shows of a Python error begins with it.
+"""Puts an error of kafka_tx on top of the traceback that Spark shows.
 
-Spark shows an error of a Python process as Python prints it: the traceback first, and
-the error in the last of some thirty lines. Python prints what an error was caused by
-before it, and without a traceback where there is none. So an error that leaves for
-Spark is given itself as its first cause.
+Spark shows an error of a Python process as Python prints it: the traceback first, the
+error some thirty lines later. Python prints the cause of an error before it, without a
+traceback if the cause has none. So an error that leaves for Spark gets a copy of itself
+as its first cause.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _MARK = "_is_shown_first"
 
 @contextmanager
 def errors_first() -> Iterator[None]:
-    """An error of ours that leaves here is the first thing that Python prints of it."""
+    """Make Python print a KafkaTxError that leaves here before its traceback."""
     try:
         yield
     except KafkaTxError as error:
@@ -31,7 +31,7 @@ def errors_first() -> Iterator[None]:
 
 
 def tells_first(*names: str) -> Callable[[_Class], _Class]:
-    """The same for methods of a class that Spark calls."""
+    """Class decorator: apply ``errors_first`` to methods that Spark calls."""
 
     def change(kind: _Class) -> _Class:
         for name in names:
@@ -73,7 +73,7 @@ def _put_first(error: KafkaTxError) -> None:
 
 
 def _before(error: BaseException) -> BaseException | None:
-    """What Python prints before it."""
+    """The error that Python prints before this one."""
     if error.__cause__ is not None or error.__suppress_context__:
         return error.__cause__
     return error.__context__

@@ -1,4 +1,4 @@
-"""Lines in logs: one an event, with the id, txid and attempt that the event is of.
+"""Log lines: one for each event, with its id, txid and attempt.
 
 All loggers are children of ``kafka_tx``; handlers and levels are the user's. Nothing
 that happens with every batch is above DEBUG. A line ends with what is known, such as
@@ -29,7 +29,7 @@ _about: ContextVar[Mapping[str, Any]] = ContextVar("kafka_tx_logs", default={}) 
 class EventLog(logging.LoggerAdapter[logging.Logger]):
     """A logger whose methods take ``id``, ``txid`` and ``attempt``, too.
 
-    What a call does not name is taken from ``about``.
+    Fields that a call does not name come from ``about``.
     """
 
     def log(self, level: int, msg: object, *args: object, **named: Any) -> None:  # noqa: ANN401 - as in logging
@@ -55,7 +55,7 @@ def event_log(name: str) -> EventLog:
 
 @contextmanager
 def about(**fields: Any) -> Iterator[None]:  # noqa: ANN401 - as EventLog takes them
-    """What this thread logs meanwhile is of this ``id``, ``txid`` or ``attempt``."""
+    """Add these fields to every line that this thread logs inside the block."""
     token = _about.set({**_about.get(), **_named(fields)})
     try:
         yield
@@ -64,12 +64,12 @@ def about(**fields: Any) -> Iterator[None]:  # noqa: ANN401 - as EventLog takes 
 
 
 def same_events(call: Callable[[], _R]) -> Callable[[], _R]:
-    """The call, for another thread: what it logs there is of what this thread is of."""
+    """Wrap a call for another thread, which then logs with this thread's fields."""
     return partial(copy_context().run, call)
 
 
 class JsonFormatter(logging.Formatter):
-    """Each line as a JSON object: for handlers of logs that a machine reads.
+    """Each line as a JSON object: for logs that a machine reads.
 
     Its members: ``time`` (UTC, ISO 8601), ``level``, ``logger``, ``message``; where
     known ``id``, ``txid``, ``attempt`` and ``error`` (with its traceback). Lines of
@@ -92,7 +92,7 @@ class JsonFormatter(logging.Formatter):
 
 
 def _named(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields of a line: an attempt tells its txid, and mostly its id."""
+    """The fields of a line; an attempt adds its txid and, if known, its id."""
     known = {name: value for name, value in fields.items() if value not in (None, "")}
     attempt = known.get("attempt")
     if not isinstance(attempt, TransactionAttempt):

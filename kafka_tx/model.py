@@ -28,7 +28,7 @@ def short_digest(text: str) -> str:
 
 
 def few(things: Iterable[object], most: int = 20) -> str:
-    """For logs: the first of them, and how many more there are."""
+    """For logs: the first items, and the number of others."""
     texts = [str(thing) for thing in things]
     more = f" and {len(texts) - most:,} more" if len(texts) > most else ""
     return ", ".join(texts[:most]) + more or "none"
@@ -51,10 +51,10 @@ class TopicPartition(NamedTuple):
 class OffsetRange:
     """The offsets ``[start, end)`` of one partition.
 
-    ``topic_id`` is the id of the topic that they were planned of: whoever reads them
-    from a topic with another id fails. None where brokers tell no ids, or where nobody
-    planned (offsets that a person gave). ``leader_epoch`` is that of the leader that
-    told the end: a record of a later epoch is another one than was planned.
+    ``topic_id`` is the id of the planned topic: reading from a topic with another id
+    fails. None if brokers report no ids, or if a person gave the offsets.
+    ``leader_epoch`` is that of the leader that reported the end: a record of a
+    later epoch is not the planned one.
     """
 
     topic_partition: TopicPartition
@@ -102,26 +102,25 @@ class TransactionAttempt:
 
     ``txid`` names the batch (first 1, +1 each, the same on every replay);
     ``attempt_id`` is new on every try. Everything downstream is keyed by the pair, so
-    that what is left of an older attempt can never be counted in a newer one. Greater
-    ids are newer, also across owners: see ``of``.
+    that rows of an older attempt never count in a newer one. Greater ids are newer,
+    also across owners: see ``of``.
 
-    Sources and topologies fill in all that a sink must know. Who makes attempts by hand
-    numbers batches himself: sinks then compare txid and epoch only, and he must say
-    ``mode="opaque"`` where a replay may hold other records.
+    Sources and topologies fill in all that a sink must know. If you make attempts by
+    hand, you number the batches: sinks then compare txid and epoch only. Set
+    ``mode="opaque"`` if a replay may hold other records.
     Source: Storm, TransactionAttempt.
     """
 
     txid: int
     attempt_id: int
     source: str = field(default="", compare=False, repr=False)
-    """``tx.id`` of the source, or id of the topology, whose batch it is; empty: not
-    known."""
+    """``tx.id`` of the source, or id of the topology; empty: unknown."""
     plan: str = field(default="", compare=False, repr=False)
     """Stands for what the batch holds; the same on every replay. Empty: not known, or a
     replay may hold other records."""
     numbering: str = field(default="", compare=False, repr=False)
-    """Which sequence of txids it is of: a store that begins anew with txid 1 has
-    another one. Empty: not known."""
+    """Name of the sequence of txids: a store that begins again with txid 1 has another.
+    Empty: unknown."""
     mode: Mode = field(default="transactional", compare=False, repr=False)
     """``opaque`` where a replay may hold other records."""
 
@@ -237,7 +236,7 @@ class TopicDescription:
     """One topic as one metadata answer shows it.
 
     ``leaders`` has an entry for every partition; None where it has no leader now.
-    ``topic_id`` is None where the broker does not tell it.
+    ``topic_id`` is None if the broker does not report it.
     """
 
     name: str
@@ -255,12 +254,11 @@ class LogBounds:
     """What a partition holds now: ``[log_start, end)`` of one topic.
 
     ``end`` is the high watermark, or the last stable offset under ``read_committed``.
-    ``topic_id`` is the id of the topic that was there before and after the log was
-    asked; None where brokers tell no ids. A position of a topic with a known id is
-    never held against a log whose id is None (``planning.standing``).
-    ``leader_epoch`` is that of the leader that told the end; None where it tells none.
-    ``epoch_ends``: of older leader epochs that were asked for, where they ended in this
-    log (``ClusterView.epoch_ends``).
+    ``topic_id`` is the id that brokers reported both before and after the bounds; None
+    if brokers report no ids. A position of a topic with a known id is never compared
+    with a log whose id is None (``planning.standing``). ``leader_epoch`` is that of the
+    leader that reported the end; None if it reports none. ``epoch_ends``: where
+    requested older leader epochs ended in this log (``ClusterView.epoch_ends``).
     """
 
     log_start: int
@@ -294,9 +292,9 @@ class LogPosition:
 
 @dataclass(frozen=True, slots=True)
 class Unavailable:
-    """A partition's answer that could not be had now, and why. Not data loss.
+    """Why the answer for a partition is unavailable now. Not data loss.
 
-    ``topic_id`` is the id of its topic, where that is told nevertheless.
+    ``topic_id`` is its topic's id, if reported nevertheless.
     """
 
     reason: str
@@ -344,7 +342,7 @@ class CommittedOffset:
 
 
 class JointPart(NamedTuple):
-    """What one source has of a joint batch.
+    """One source's part of a joint batch.
 
     Attributes:
         txid: Its own; 0 without ``tx.id``.
@@ -450,7 +448,7 @@ class BatchMetadata:
     """What a txid holds: a range for each partition known when it was planned.
 
     The number of partitions is frozen in it, so a replay never reads a partition that
-    was added later. ``topic_ids`` lets a re-created topic be told from the same one.
+    was added later. ``topic_ids`` distinguish a recreated topic from the planned one.
     ``spark_batch`` is set where a batch of Spark without new records got a txid of its
     own: all ranges are empty, and a replay of that batch is known by this name.
     ``logged`` has ends that are fixed elsewhere (in Spark's log) although the log ends
@@ -490,8 +488,8 @@ class BatchMetadata:
     def fingerprint(self) -> str:
         """Of where it ends, as logged: another batch of the same txid has another.
 
-        Equal offsets of a topic that was made anew are another batch, too. Of a joint
-        batch it is one source's part, which has no name of its own.
+        Equal offsets of a recreated topic are another batch, too. Of a joint batch it
+        is one source's part, which has no name of its own.
         """
         ends = [
             (p.topic, self.topic_ids.get(p.topic), p.partition, at)
@@ -516,6 +514,6 @@ class BatchMetadata:
 
 @dataclass(frozen=True, slots=True)
 class SpoutBatch(BatchMetadata):
-    """What a spout of the user's own planned: JSON of any shape instead of ranges."""
+    """The plan of a user's own spout: JSON of any shape instead of ranges."""
 
     json: Any = None

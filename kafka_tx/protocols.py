@@ -1,4 +1,4 @@
-"""The seams: what one room asks of another.
+"""The protocols between rooms.
 
 Implementations never inherit from these; a conformance suite in ``tests/conformance``
 runs against all of them.
@@ -41,7 +41,7 @@ Expected: TypeAlias = Mapping[str, str | None] | None
 
 
 class Clock(Protocol):
-    """Time as the edges hand it to the core."""
+    """The clock that the edges give to the core."""
 
     def now_ms(self) -> int:
         """Wall clock, milliseconds since the Unix epoch; may jump either way."""
@@ -172,9 +172,9 @@ class OffsetStore(Protocol):
         ...
 
     def fitting(self, committed: CommittedOffset) -> int:
-        """For how many of the lowest runs beyond the offset the store has room.
+        """Number of the lowest runs beyond the offset that the store has room for.
 
-        With fewer than there are, the spout emits nothing new on that partition.
+        If some do not fit, the spout emits nothing new on that partition.
         """
         ...
 
@@ -226,7 +226,7 @@ class OffsetStore(Protocol):
 
 
 class ClusterView(Protocol):
-    """Topics, leaders and offsets as the cluster tells them, in few requests.
+    """Topics, leaders and offsets as the cluster reports them, in few requests.
 
     Requests are batched: the cost grows with the number of brokers, not of partitions.
     """
@@ -247,7 +247,7 @@ class ClusterView(Protocol):
     ) -> dict[TopicPartition, LogBounds | Unavailable]:
         """Log start and end of every asked partition, or why it cannot be had now.
 
-        A partition whose topic was made anew meanwhile is ``Unavailable``.
+        A partition whose topic was recreated meanwhile is ``Unavailable``.
 
         Raises: as ``topics``.
         """
@@ -269,8 +269,8 @@ class ClusterView(Protocol):
     def topic_ids(self, names: Iterable[str]) -> dict[str, str | None]:
         """Ids of topics that are asked for by name; None: the topic does not exist.
 
-        A topic whose id nobody tells is left out: it is hidden from the user, or only
-        brokers answer that know no ids.
+        A topic whose id no broker reports is left out: it is hidden from the user, or
+        only brokers answer that know no ids.
 
         Raises: as ``topics``.
         """
@@ -288,9 +288,9 @@ class ClusterView(Protocol):
     def ends(
         self, partitions: Collection[TopicPartition]
     ) -> Mapping[TopicPartition, tuple[int, int | None]]:
-        """Where logs end, with the epochs of the leaders that told it.
+        """Where logs end, with the epochs of the leaders that reported it.
 
-        An epoch is None where the leader tells none. Partitions whose leader does not
+        An epoch is None if the leader reports none. Partitions whose leader does not
         answer are left out.
 
         Raises: as ``topics``.
@@ -338,9 +338,9 @@ class RangeReader(Protocol):
             OffsetOutOfRangeError: The range begins below the log start or lies beyond
                 the log end; or its log was cut and continued since it was planned:
                 ``log_end`` is where.
-            OtherTopicError: It was planned of another topic; the topic was made anew.
-            FetchError: No progress within the time-out, or nobody tells which topic it
-                was.
+            OtherTopicError: The topic was recreated since the range was planned.
+            FetchError: No progress within the time-out, or no broker reported the
+                topic's id.
             AuthenticationError: Credentials, permission or TLS.
         """
         ...
@@ -354,7 +354,7 @@ class PartitionCoordinator(Protocol):
         ...
 
     def refresh(self) -> None:
-        """Look again. A failed or partial look changes nothing."""
+        """Poll again. A failed or partial poll changes nothing."""
         ...
 
 

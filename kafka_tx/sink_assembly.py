@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 _ANSWERS_WITHIN_S = 10.0
 _HANDED = 65_536
-"""Characters that go with every task; with more, tasks read what they need."""
+"""Most characters that are sent with every task; beyond, tasks read the markers."""
 
 
 def check_topic(config: SinkConfig) -> None:
@@ -33,7 +33,7 @@ def check_topic(config: SinkConfig) -> None:
 
 
 def largest_batch(config: SinkConfig) -> int | None:
-    """Bytes that the topic takes as one batch; None where brokers do not tell it."""
+    """Bytes that the topic takes as one batch; None if brokers do not report it."""
     from kafka_tx.kafka.topic_limits import sizes_for
 
     assert config.topic is not None
@@ -49,7 +49,7 @@ def sender(config: SinkConfig) -> Sender:
 
 
 def borrow_sender(config: SinkConfig, *, is_awaited: bool = True) -> Sender:
-    """As ``sender``, one that was used before if there is one (executor)."""
+    """As ``sender``; reuses an idle one if there is one (executor)."""
     from kafka_tx.kafka.sender import borrow
 
     settings = client_settings(config.kafka, purpose="producer")
@@ -57,7 +57,7 @@ def borrow_sender(config: SinkConfig, *, is_awaited: bool = True) -> Sender:
 
 
 def give_back_sender(sender: Sender, *, is_awaited: bool = True) -> None:
-    """Let others use a borrowed sender; only after success."""
+    """Return a borrowed sender for reuse; only after success."""
     from kafka_tx.kafka.sender import give_back
 
     give_back(sender, is_awaited=is_awaited)
@@ -108,9 +108,9 @@ def marker_log(config: SinkConfig) -> MarkerLog:
 
 
 def remembered(config: SinkConfig) -> str:
-    """What tasks may know of the sink before they look, for ``SinkConfig.memory``.
+    """The sink's markers for its tasks, for ``SinkConfig.memory``.
 
-    Called on the driver, before any task writes. Empty where it is not worth its way.
+    Called on the driver, before any task writes. Empty if they are too large to send.
 
     Raises: as ``MarkerLog.recall``.
     """
@@ -118,7 +118,7 @@ def remembered(config: SinkConfig) -> str:
 
 
 def handed(memory: Memory) -> str:
-    """What was recalled, for ``SinkConfig.memory``."""
+    """Markers as text for ``SinkConfig.memory``; empty if too large to send."""
     text = memory.text
     return text if len(text) <= _HANDED else ""
 
@@ -152,7 +152,7 @@ def _ends(
 
 
 def plan_keeper(config: SinkConfig) -> PlanKeeper:
-    """What keeps how many parts a sink's batches have (driver)."""
+    """Stores the number of parts of a sink's batches (driver)."""
     from kafka_tx.kafka.part_transaction import PlanKeeper
 
     settings = client_settings(config.kafka, purpose="producer")
@@ -163,7 +163,7 @@ def plan_keeper(config: SinkConfig) -> PlanKeeper:
 def group_transaction(
     kafka: Mapping[str, str], group: str, what: str, topics: set[str]
 ) -> Transaction:
-    """What moves records in transactions that also commit the group's offsets.
+    """Moves records in transactions that also commit the group's offsets.
 
     Args:
         kafka: The ``kafka.*`` options, without their prefix.

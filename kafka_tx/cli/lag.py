@@ -222,13 +222,13 @@ def lag(
 ) -> None:
     """Show committed offset, log start, end, lag and headroom of each partition.
 
-    Lag is end minus committed; headroom is committed minus log start: negative when
-    retention took records that were not read. Offsets count, also where the log has
-    holes. Of a topic that was deleted and made anew nothing was read: all of it is lag.
-    Where brokers lost the end of a log, lag counts from where other records follow.
+    Lag is end minus committed; headroom is committed minus log start: negative if
+    retention removed unread records. Offsets count, also where the log has holes. A
+    topic that was deleted and created again was not read yet: all of it is lag. Where
+    brokers lost the end of a log, lag counts from where other records follow.
 
     The exit code is 1 if a topic does not exist, if an offset is outside of its log, or
-    if brokers do not tell. With --store kafka:, the id is the name of the group.
+    if brokers do not report them. With --store kafka:, the id is the name of the group.
     """
     options = kafka_options(bootstrap_servers, kafka, kafka_config)
     if serve is not None:

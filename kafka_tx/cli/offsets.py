@@ -1,4 +1,4 @@
-"""``kafka-tx offsets``: look at, set, forget and repair what is committed."""
+"""``kafka-tx offsets``: show, set, forget and repair what is committed."""
 
 from __future__ import annotations
 
@@ -198,7 +198,7 @@ def reset(
     dry_run: DryRunOption = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Delete everything that the store has of an id. The job starts anew with txid 1.
+    """Delete everything that the store has of an id. The job starts again with txid 1.
 
     Also empty the sinks that store txids. A sink of kafka_tx refuses the new numbering.
     Another sink may skip txid 1 and all later txids that it holds.

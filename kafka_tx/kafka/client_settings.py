@@ -45,7 +45,7 @@ _DEFAULTS: dict[Purpose, dict[str, str]] = {
     },
     "producer": {
         "partitioner": "murmur2_random",
-        "message.max.bytes": "100000000",  # the brokers know what they take
+        "message.max.bytes": "100000000",  # brokers enforce their own limit
         "socket.timeout.ms": "30000",
     },
 }

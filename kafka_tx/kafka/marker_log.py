@@ -1,12 +1,12 @@
 """The compacted topic in which the markers of Kafka sinks do not expire.
 
-A marker is also an offset of a group, which is one quick request; but brokers forget
+A marker is also an offset of a group, which is one quick request; but brokers drop
 offsets of groups after ``offsets.retention.minutes``, and those of a topic that is
 deleted. So it is a record here too, in the same transaction as the part's records.
 
 All sinks of a cluster share the topic, and one open transaction hides from readers of
-committed records all that comes after it. So what lies behind it is asked of the groups
-of this sink, which nobody else's transaction hides.
+committed records all that comes after it. So markers behind it are read from this
+sink's groups, which no other transaction hides.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from kafka_tx.transactions.sink_parts import Marker
 
 _TIMEOUT_MS = 30_000
 _OPEN_MS = 150_000
-"""Longer than a transaction of a sink is kept open if nobody ends it (two minutes)."""
+"""Longer than brokers keep an abandoned transaction of a sink open (two minutes)."""
 _PATIENCE_MS = 2_000
-"""Longer than one that gets on needs to commit its marker."""
+"""Longer than a working transaction needs to commit its marker."""
 _PAUSE_MS = 50
 
 
@@ -37,9 +37,9 @@ class MarkerLog:
     """Reads and makes records of the topic (driver and executor); for one thread.
 
     Args:
-        topic: Made, compacted, when it is first looked at and absent.
+        topic: Created as a compacted topic at the first read, if absent.
         place: The sink's topic: of its partition 0 the groups of parts keep an offset,
-            so that markers are remembered where the marker topic was deleted.
+            so that markers survive a deleted marker topic.
         reading: From ``client_settings(…, purpose="consumer")``.
         writing: From ``client_settings(…, purpose="producer")``.
     """
@@ -59,26 +59,27 @@ class MarkerLog:
         self._log = MarkerTopic(topic, reading)
 
     def record(self, entry: Entry) -> OutRecord:
-        """The record that keeps an entry."""
+        """The record of an entry."""
         return OutRecord(self.topic, entry.key, entry.value, None, partition=0)
 
     def offset(self, entry: Entry) -> ClientPartition:
-        """The offset that keeps it, of its group."""
+        """The group offset of an entry."""
         topic = self._topic_of(entry)
         return ClientPartition(topic, 0, entry.txid, metadata=entry.metadata)
 
     def kept(self, entry: Entry, timeout_ms: int = _TIMEOUT_MS) -> Entry | None:
-        """What the group of an entry keeps, once nothing of it is being committed.
+        """The entry that its group has committed, once no commit of it is open.
 
         Raises:
-            AuthenticationError, BrokerUnavailableError, KafkaError: It cannot be asked.
+            AuthenticationError, BrokerUnavailableError, KafkaError: The group cannot be
+                read.
         """
         places = [ClientPartition(self._topic_of(entry), 0)]
         found = read_group(self._reading, entry.group, places, timeout_ms)
         return entry.of_group(found[0].offset, found[0].metadata) if found else None
 
     def _topic_of(self, entry: Entry) -> str:
-        """Of which topic the group keeps an offset."""
+        """The topic whose offset the group stores."""
         return self.place if isinstance(entry.kept, Marker) else self.topic
 
     def recall(
@@ -89,7 +90,7 @@ class MarkerLog:
         own: str = "",
         run: str | None = None,
     ) -> Memory:
-        """All that was committed for the sink when the call began.
+        """All markers of the sink that were committed when the call began.
 
         Transactions of other sinks are not waited for. One of this sink that seems to
         be open is ended: nothing that this call did not see is committed later by it.
@@ -104,7 +105,7 @@ class MarkerLog:
         Raises:
             ConfigError: The topic is there, and is not compacted.
             AuthenticationError: Credentials, permission or TLS; or the topic is absent
-                and may not be made.
+                and may not be created.
             BrokerUnavailableError: No answer in time; or the outcome of a transaction
                 of this sink is hidden by another one that stays open.
             KafkaError: A broker answered with another error.
@@ -137,7 +138,7 @@ class MarkerLog:
     def _entries(
         self, sink: str, start: int, end: int, level: str
     ) -> Iterator[tuple[int, Entry]]:
-        """What the log holds of the sink, with its offsets."""
+        """The sink's entries in the log, with their offsets."""
         for kept in self._log.read(LogBounds(start, max(start, end)), level):
             entry = self._entry(kept, sink)
             if entry is not None:
@@ -156,9 +157,9 @@ class MarkerLog:
     ) -> Entry | None:
         """What the newest transaction of an entry's writer has committed, for good.
 
-        The group knows, unless it is forgotten: an aborted transaction leaves it as it
-        was. Another sink's transaction hides the log, not the group. An announcement
-        that nothing follows is ended at once.
+        The group's offset shows it, unless it expired: an abort leaves it unchanged.
+        Another sink's transaction hides the log, not the group. An announcement that
+        nothing follows is ended at once.
         """
         if entry.is_announcement:
             if entry.name != own:
@@ -193,7 +194,7 @@ class MarkerLog:
     def _unhidden(self, at: int, entry: Entry) -> Entry | None:
         """The entry, if it was committed, once the log shows it.
 
-        Its group keeps nothing: it was aborted, or the brokers forgot the group.
+        Its group has no offset: it was aborted, or the offset expired.
         """
         deadline = Deadline(_OPEN_MS)
         while (stable := self._log.stable_end()) <= at:
@@ -230,7 +231,7 @@ class MarkerLog:
 
 
 def _is_of(log: LogBounds, since: Memory) -> bool:
-    """Whether the log goes on from there: it was neither made anew nor cut."""
+    """Whether the log continues there: it was neither recreated nor cut."""
     return since.topic_id == log.topic_id and since.end <= log.end
 
 

@@ -1,4 +1,4 @@
-"""Tokens of OAUTHBEARER from a function of the user's, one for all of a process.
+"""OAUTHBEARER tokens from a user's function, shared by all clients of a process.
 
 The option ``kafka.sasl.oauthbearer.token.provider`` names it: ``module:function``. It
 is imported where a client is made: in the driver, the planning process and workers.

@@ -294,7 +294,7 @@ NO_EFFECT = words(
     transaction.two.phase.commit.enable
     """
 )
-"""What librdkafka, the broker, Spark or no Java virtual machine decides here."""
+"""Without effect: librdkafka, the broker or Spark decides, or they concern a JVM."""
 
 IN_TLS = {
     "ssl.truststore.location": "`ssl.ca.location` (PEM)",
@@ -332,7 +332,7 @@ _BY_NAME = {
 
 
 def known_names() -> set[str]:
-    """Every Java name this module can say something about."""
+    """Every Java name in this module."""
     return (
         {row.java for row in TABLE}
         | NO_EFFECT

@@ -18,14 +18,14 @@ MOST_CONNECTIONS = 64
 class BoundedConnections(ThreadingMixIn):
     """One thread for each connection, and at most ``MOST_CONNECTIONS`` of them.
 
-    One more ends the oldest, so that those who connect and say nothing never keep out
-    who has something to say. A client that goes away or talks nonsense is no news: it
-    is told to the debug log only. Stands before the server class it is mixed into.
+    One more closes the oldest, so that silent clients never keep out others. A client
+    that disconnects or sends nonsense appears in the debug log only. Put this class
+    before the server class among the bases.
     """
 
     daemon_threads = True
     request_queue_size = 1024
-    """Those who come together wait in turn; beyond it, a second and more is lost."""
+    """Connections that may wait to be accepted; one more waits a second or longer."""
 
     def __init__(self, *arguments: Any, **named: Any) -> None:  # noqa: ANN401 - passed on
         self._open: dict[socket.socket, None] = {}

@@ -112,8 +112,8 @@ class Endpoint:
 class Guest:
     """A registry that every endpoint of this process shows, until it is closed.
 
-    For those who were not asked to serve one themselves: whoever serves metrics here,
-    now or later, shows them too. A registry that nobody else holds is shown no more.
+    For jobs without a port of their own: every endpoint of this process, now or later,
+    shows them. A registry that nobody else holds is shown no more.
     """
 
     port = None
@@ -262,10 +262,10 @@ class _Handler(BaseHTTPRequestHandler):
     do_HEAD = do_GET  # noqa: N815 - the name http.server calls
 
     def _may_see_page(self) -> bool:
-        """This machine may, under a name of its own: not the page of somebody else.
+        """Only this machine may, under a host name of its own.
 
-        A browser sends the name in the address bar, which is a stranger's where a page
-        has that name lead here.
+        A browser sends the host name of the address bar: a foreign name that resolves
+        to this machine is refused.
         """
         if self.server.shows_page:
             return True

@@ -57,7 +57,7 @@ class LagClock:
     def saw_end(self, end: int, at_ms: float) -> None:
         """The log ends at ``end`` now (next offset to be written).
 
-        An end below the last one means another log (the topic was made anew, or records
+        An end below the last one means another log (the topic was recreated, or records
         were lost with a leader): all polls of the old one are dropped.
         """
         if self._sights and end < self._sights[-1].end:
@@ -96,10 +96,10 @@ class LagStanding:
     """Derives lag and headroom whenever a position or a log bound moves.
 
     A partition shows lag once both its committed offset and its log bounds are known.
-    While the brokers do not tell which topic the log is of, figures stay as they were;
-    of a topic that was made anew all is lag, since nothing of it was read. Where a new
-    leader has other records in place of those that were read, these are lag.
-    Not thread-safe: the registry calls it inside its lock.
+    While brokers do not report the log's topic id, figures stay unchanged. Of a
+    recreated topic all is lag, since nothing of it was read. Where a new leader has
+    other records in place of those that were read, these are lag. Not thread-safe: the
+    registry calls it inside its lock.
     """
 
     def __init__(self, series_of: Callable[[Metric], Series]) -> None:

@@ -31,7 +31,7 @@ def _no_statement(df: DataFrame, target: str) -> object:
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """What a door was called with.
+    """The arguments of a write.
 
     Attributes:
         df: The rows.
@@ -51,7 +51,7 @@ class Batch:
 
 
 def is_path(table: str) -> bool:
-    """Whether a table is given by its place."""
+    """Whether a table is given by its path."""
     return "/" in table
 
 

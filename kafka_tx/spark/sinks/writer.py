@@ -138,7 +138,7 @@ class KafkaTxStreamWriter(StreamWriter):
     checkpoint's. A batch that Spark runs again finds its parts done.
 
     Spark does not tell tasks how many they are, so a batch that an earlier run has left
-    half-written may come cut into other tasks. Its tasks do not write what is missing
+    half-written may be split into other tasks. Its tasks do not write what is missing
     but hand it to ``commit``, which knows all of them.
 
     Made by the driver as the query starts, before any task: the markers are read then,
@@ -173,7 +173,7 @@ class KafkaTxStreamWriter(StreamWriter):
         """All tasks have delivered, or hold the rest of a half-written batch.
 
         Raises:
-            ReplayDiffersError: It is cut in another way. Nothing was written.
+            ReplayDiffersError: It is split differently. Nothing was written.
         """
         reported = [message for message in messages if isinstance(message, PartMessage)]
         if any(message.written.held is not None for message in reported):
@@ -184,9 +184,10 @@ class KafkaTxStreamWriter(StreamWriter):
             _end_open_parts(reported)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        """A task failed; what others delivered stays. Without ``tx.id`` it comes again.
+        """A task failed; what others delivered stays.
 
-        With it, the next try finds their parts done.
+        Without ``tx.id`` it is written again. With it, the next try finds their parts
+        done.
         """
 
 
@@ -285,7 +286,7 @@ def _out_batches(
 class _KeptBatches:
     """Arrow batches stored as they arrive, in memory and then in a file.
 
-    The file is a temporary one without a name: it goes when the process ends, too.
+    The file is temporary and has no name: it also goes when the process ends.
 
     Args:
         batches: Iterated once, only as far as needed.
