@@ -329,8 +329,8 @@ BATCHES = PanelRow(
         ),
         graph(
             "Time of a table's commit",
-            "From the look before a commit of a Delta or Iceberg table to the one after"
-            " it.",
+            "From the check before a commit of a Delta or Iceberg table to the check"
+            " after it.",
             "s",
             *quantiles("kafka_tx_table_commit_seconds"),
         ),

@@ -1,4 +1,4 @@
-"""Whether what is read comes from the topic and the log that it was planned of."""
+"""Checks that records come from the topic and the log of the plan."""
 
 from __future__ import annotations
 
@@ -24,23 +24,23 @@ def of_planned_topic(
     ask: Callable[[int], str | None],
     timeout_ms: int,
 ) -> Iterator[pa.RecordBatch]:
-    """The batches of a range, which fail where they are of another topic.
+    """Yield the batches of a range; fail if its topic was recreated since the plan.
 
-    The question is put once for a range of one batch: after its last record has come
-    and before the batch is given. Otherwise it is put before the first batch, so that
-    a topic that is another already fails before anything is given, and again at the
-    end. A topic that is gone by then was read while it was there.
+    A range of one batch is checked once, after its last record and before the batch is
+    given. Longer ranges are checked before the first batch, so that a recreated topic
+    fails before any record is given, and again at the end. A topic that is gone by then
+    was read while it existed.
 
     Args:
         batches: As they are fetched.
-        wanted: What is read; one without a ``topic_id`` is not asked about.
-        ask: The id of the topic now, within so many milliseconds. Empty: there is no
-            such topic. None: nobody told.
-        timeout_ms: How long nobody may tell.
+        wanted: The range; without a ``topic_id`` nothing is checked.
+        ask: Returns the topic's id now; takes a time-out in ms. Empty: there is no such
+            topic. None: no broker answered.
+        timeout_ms: Longest time without an answer.
 
     Raises:
-        OtherTopicError: The topic was made anew since the range was planned.
-        FetchError: No broker reports it.
+        OtherTopicError: The topic was recreated since the range was planned.
+        FetchError: No broker reported the id in time.
     """
     if wanted.topic_id is None:
         yield from batches
@@ -59,7 +59,7 @@ def of_planned_topic(
 
 
 def replaced(wanted: OffsetRange, offset: int) -> OffsetOutOfRangeError:
-    """The error where a record of a later leader epoch is in a range.
+    """The error for a record of a later leader epoch in a range.
 
     Args:
         wanted: What is read, planned under its ``leader_epoch``.
@@ -80,7 +80,7 @@ def replaced(wanted: OffsetRange, offset: int) -> OffsetOutOfRangeError:
 
 
 def known_id(reported: str | None) -> str | None:
-    """An id as ``ask`` tells it; None where there is none."""
+    """The reported id; None if the topic or its id does not exist."""
     return None if reported is None or not reported.strip(_NO_IDS) else reported
 
 
@@ -98,7 +98,7 @@ def _reported(ask: Callable[[int], str | None], timeout_ms: int) -> str | None:
     until = time.monotonic() + timeout_ms / 1_000
     found = ask(min(_ANSWER_MS, timeout_ms))
     while found is None and time.monotonic() < until:
-        _log.warning("no broker tells the id of a topic; asking again")
+        _log.warning("no broker reported the id of a topic; asking again")
         found = ask(_ANSWER_MS)
     return found
 

@@ -35,9 +35,9 @@ def show(
     kafka: KafkaOption = None,
     kafka_config: KafkaConfigOption = None,
     sent: Annotated[
-        bool, typer.Option("--sent", help="Also letters that were sent back.")
+        bool, typer.Option("--sent", help="Also dead letters that were sent back.")
     ] = False,
-    limit: Annotated[int, typer.Option(min=1, help="Letters, at most.")] = 100,
+    limit: Annotated[int, typer.Option(min=1, help="Most dead letters to show.")] = 100,
     as_json: JsonOption = False,
 ) -> None:
     """Print dead letters that `dead-letters send` has not sent back, oldest first.
@@ -67,8 +67,8 @@ def send(
     skip_unusable: Annotated[
         bool,
         typer.Option(
-            help="Pass over letters that cannot be sent back: they are not offered"
-            " again, and stay in the topic."
+            help="Skip dead letters that cannot be sent back. They stay in the"
+            " topic and are not offered again."
         ),
     ] = False,
     yes: Annotated[bool, typer.Option("--yes", help="Send without asking.")] = False,
@@ -77,10 +77,10 @@ def send(
 ) -> None:
     """Send dead letters back to the topics and partitions of their records, once each.
 
-    A record is sent as it was, without the headers of the letter. The records and the
+    A record is sent as it was, without the dead letter's headers. The records and the
     offsets of the group kafka_tx.<dead-letter topic> are one Kafka transaction, so that
-    each letter is sent once, also if this command is killed and started again. The
-    letters stay in their topic.
+    each dead letter is sent once, also if this command is killed and started again. The
+    dead letters stay in their topic.
     """
     change = Change(yes=yes, dry_run=dry_run, as_json=as_json)
     options = kafka_options(bootstrap_servers, kafka, kafka_config)
@@ -92,7 +92,7 @@ def send(
         change.tell(reason)
     if unusable and not skip_unusable:
         raise DeadLetterUnusableError(
-            f"{len(unusable)} letters cannot be sent back, such as: {unusable[0]}."
+            f"{len(unusable)} dead letters cannot be sent back, such as: {unusable[0]}."
             " Nothing was sent. Deal with these by hand, and add --skip-unusable to"
             " send all others"
         )

@@ -73,11 +73,11 @@ def doctor(
     ] = None,
     topic: Annotated[
         list[str] | None,
-        typer.Option(help="Also look at this topic. Repeat it for several."),
+        typer.Option(help="Also check this topic. Repeat it for several."),
     ] = None,
     group: Annotated[
         list[str] | None,
-        typer.Option(help="Also look at the rights on this group (tx.commitGroupId)."),
+        typer.Option(help="Also check the rights on this group (tx.commitGroupId)."),
     ] = None,
     kafka: KafkaOption = None,
     kafka_config: KafkaConfigOption = None,

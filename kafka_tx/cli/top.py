@@ -24,9 +24,9 @@ from kafka_tx.transactions.held import Held
 from kafka_tx.transactions.txid_layout import Door
 
 CountOption = Annotated[
-    int | None, typer.Option("--count", "-n", help="End after so many looks.")
+    int | None, typer.Option("--count", "-n", help="End after so many polls.")
 ]
-EveryOption = Annotated[float, typer.Option(min=0.1, help="Seconds between two looks.")]
+EveryOption = Annotated[float, typer.Option(min=0.1, help="Seconds between two polls.")]
 _T = TypeVar("_T")
 _COLUMNS = ("id", "txid", "committed", "records/s", "open", "lag", "last stop")
 
@@ -45,7 +45,7 @@ def top(
     """Show all ids live: the ones that committed longest ago come first.
 
     Records per second are those of the last transactions that the store keeps. With
-    --json, each look is one line.
+    --json, each poll is one line.
     """
     logs = None
     if bootstrap_servers is not None:
@@ -66,7 +66,7 @@ def watch(
 ) -> None:
     """Draw again and again until the person ends it, or so many times.
 
-    A look that fails shows its error, and the next one comes.
+    A poll that fails shows its error; the next one follows.
     """
     console = Console()
     with suppress(KeyboardInterrupt):

@@ -1,4 +1,4 @@
-"""The topic of markers as a log: made, checked, and read between two offsets."""
+"""The marker topic as a log: created, checked, and read between two offsets."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ logger = event_log(__name__)
 
 COMMITTED, ALL = "read_committed", "read_uncommitted"
 _PARTITION = 0
-"""The only one that is used: what lies in one is in order."""
+"""The only partition in use: records of one partition are ordered."""
 _POLICY = "cleanup.policy"
 _TOPIC = {
     _POLICY: "compact",
@@ -40,11 +40,11 @@ _TOPIC = {
 _TIMEOUT_MS = 30_000
 _ASK_MS = 5_000
 _OFFSETS_PER_MS = 50
-"""Five times slower than ends of transactions, which nobody sees, were read."""
+"""A fifth of the measured speed of reading ends of transactions."""
 _PAUSE_MS = 50
 _AT_ONCE = 1000
 _GROUP = ClientError.GROUP_AUTHORIZATION_FAILED
-"""The client asks for a group's coordinator, which nobody here needs."""
+"""The client looks up a group's coordinator, which is not needed here."""
 _SLICE_S = 0.2
 _unchecked: set[str] = set()  # topics whose policy is unknown
 
@@ -73,11 +73,11 @@ class MarkerTopic:
     def bounds(self) -> tuple[LogBounds, int]:
         """The whole log, and where its settled part ended a moment later.
 
-        The topic is made where it is absent.
+        Creates the topic if it is absent.
 
         Raises:
             AuthenticationError: Credentials, permission or TLS; or the topic is absent
-                and may not be made.
+                and may not be created.
             BrokerUnavailableError: No answer in time.
             KafkaError: A broker answered with another error.
         """
@@ -119,8 +119,8 @@ class MarkerTopic:
             logger.warning(
                 "the brokers do not tell the cleanup.policy of topic '%s', which keeps"
                 " the markers of exactly-once sinks. Grant DESCRIBE_CONFIGS on it, or"
-                " make sure that it is 'compact': with any other, a batch that comes"
-                " again late is written twice",
+                " make sure that it is 'compact': with any other, a batch that is"
+                " replayed late is written twice",
                 self.name,
             )
 

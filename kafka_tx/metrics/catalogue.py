@@ -175,8 +175,8 @@ _id = Rows(Fed.TABLE, PER_ID)
 
 TABLE_COMMIT = _id.histogram(
     "table_commit_seconds",
-    "Seconds of a batch's write into a table of a lakehouse, from the look before the"
-    " commit to the one after it.",
+    "Seconds of a batch's write into a table of a lakehouse, from the check before"
+    " the commit to the check after it.",
     buckets=BATCH_BUCKETS,
 )
 TABLE_FILES = _id.counter(

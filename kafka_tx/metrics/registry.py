@@ -36,7 +36,7 @@ from kafka_tx.model import LogBounds, LogPosition, TopicPartition, Unavailable
 logger = event_log(__name__)
 
 LONGEST_ERROR = 2_000
-"""Characters of an error that are kept for people."""
+"""Most characters of an error's text."""
 
 
 class MetricsRegistry:
@@ -160,7 +160,7 @@ class MetricsRegistry:
             self._activities[tx_id].ended_ms = self._now_ms()
 
     def record_attempt(self, tx_id: str, attempt: BatchEnded) -> None:
-        """An attempt at a batch failed, or a chunk ended; only people are shown it."""
+        """An attempt at a batch failed, or a chunk ended; for the status page only."""
         with self._measuring("record_attempt"):
             self._activities[tx_id].batches.append(attempt)
 
@@ -463,7 +463,7 @@ class MetricsRegistry:
             is_new = what not in self._complained
             self._complained.add(what)
         if is_new:
-            logger.warning("not measured: %s: %s (said once)", what, error)
+            logger.warning("not measured: %s: %s (logged once)", what, error)
 
 
 def merged(

@@ -39,14 +39,14 @@ def write_transaction(
     Each part is one Kafka transaction that also commits the txid; a part that an
     earlier try wrote is skipped. Readers need ``isolation.level=read_committed``.
 
-    What several parts need: the same rows for the same txid, so a transactional source
-    and a deterministic plan. One part is one transaction for the whole batch: its rows
+    Several parts need the same rows for the same txid: a transactional source and a
+    deterministic plan. One part is one transaction for the whole batch: its rows
     become visible together, and the plan need not be deterministic. An opaque source
-    may plan a batch anew after its checkpoint was lost, with other records, and what is
-    in Kafka cannot be taken back: such a replay is refused.
+    may plan a batch again after its checkpoint was lost, with other records. Records in
+    Kafka cannot be taken back: such a replay is refused.
 
     The number of parts is stored before the first is written. The first batch after a
-    change of ``parts`` still has the earlier number, for it may have been begun.
+    change of ``parts`` still has the earlier number, because it may have begun.
 
     Args:
         df: Columns as Spark's Kafka sink; with several parts, rows go to parts by
@@ -136,7 +136,7 @@ def _settled(
 ) -> tuple[int, str]:
     """How many parts the batch has: known, or stored before any is written.
 
-    Beside it what its tasks may know of the markers: only where they were just read.
+    With it the markers for its tasks, if they were just read.
     """
     wish = Wish(sink[-1], attempt, parts)
     plan, memory = _plans.get(sink), ""
@@ -147,8 +147,8 @@ def _settled(
     usable = plan.parts_of(attempt.txid)
     if usable != parts:
         logger.warning(
-            "sink '%s' writes in %d parts, for the batch may have been begun so; later"
-            " ones are in %d",
+            "sink '%s' writes this batch in %d parts, as it may have begun so; later"
+            " batches have %d parts",
             *(wish.id, usable, parts),
             attempt=attempt,
         )

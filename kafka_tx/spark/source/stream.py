@@ -252,12 +252,12 @@ class Heartbeat:
         self._thread.start()
 
     def stop(self) -> None:
-        """Let go, and beat no more. Takes two seconds at most."""
+        """Stop beating and call ``let_go``; waits two seconds at most."""
         self._stops.set()
         self._thread.join(_ENDS_WITHIN_S)
 
     def ends_with_process(self) -> None:
-        """Let go where Spark terminates this process, as it does with planners."""
+        """Call ``let_go`` also if Spark terminates this process (a planner)."""
         is_main = threading.current_thread() is threading.main_thread()
         if is_main and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
             signal.signal(signal.SIGTERM, self._terminated)
@@ -276,4 +276,4 @@ class Heartbeat:
         try:
             call()
         except KafkaTxError as error:
-            logger.debug("no sign of life was left or taken away: %s", error)
+            logger.debug("the heartbeat was not written or not removed: %s", error)
