@@ -20,6 +20,7 @@ OTHERS = tuple(version for version in SPARKS if version != "4.2.0")
 """What `make test` does not run."""
 VERSIONS = "integration/source/test_versions.py"
 ICEBERG = "integration/sinks/test_iceberg.py"
+MERGES = "integration/sinks/test_iceberg_statements.py"
 SMOKE = (
     f"{VERSIONS}::test_every_batch_obeys_the_limit_also_the_first_after_a_restart",
     f"{VERSIONS}::test_a_failed_batch_comes_again_with_the_same_txid",
@@ -27,8 +28,8 @@ SMOKE = (
     f"{ICEBERG}::TestIceberg::test_commits_of_one_txid_at_the_same_time_are_one[rest]",
     f"{ICEBERG}::TestIceberg"
     "::test_a_driver_that_was_frozen_before_its_commit_writes_nothing[hadoop]",
-    f"{ICEBERG}::test_a_merge_whose_driver_was_frozen_counts_nothing[rest]",
-    f"{ICEBERG}"
+    f"{MERGES}::test_a_merge_whose_driver_was_frozen_counts_nothing[rest]",
+    f"{MERGES}"
     "::test_a_merge_is_known_after_expiry_and_counted_again_after_a_rollback[hadoop]",
 )
 FILES = (
@@ -45,7 +46,8 @@ FILES = (
     "integration/source/test_crashes.py",
     "integration/sinks/test_state.py",
     "integration/sinks/test_lakehouse.py",
-    "integration/sinks/test_iceberg.py",
+    ICEBERG,
+    MERGES,
     "integration/sinks/test_table_doctor.py",
     "integration/sinks/test_table_facts.py",
     "integration/topologies/test_topology.py",

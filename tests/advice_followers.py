@@ -23,7 +23,7 @@ _FORGOTTEN = (
     "::test_a_store_that_forgot_is_told_and_both_are_put_back"
 )
 _LAKE = "integration/sinks/test_lakehouse.py::"
-_ICE = "integration/sinks/test_iceberg.py::"
+_MERGES = "integration/sinks/test_iceberg_statements.py::"
 _MOVING = "tests/cli/test_moving.py::"
 _NUMBERS = "integration/source/test_numbering.py::"
 _RECORD_LOSSES = "tests/offsets/test_manager_losses.py::"
@@ -302,7 +302,8 @@ FOLLOWED: dict[str, tuple[str, ...]] = {
         _LAKE + "test_a_second_statement_is_refused_and_the_advice_is_safe",
     ),
     "iceberg::IcebergStatement._past_the_target": (
-        _ICE + "test_a_statement_on_the_table_itself_is_refused_and_the_advice_is_safe",
+        _MERGES
+        + "test_a_statement_on_the_table_itself_is_refused_and_the_advice_is_safe",
     ),
     "table_writes::write_batch": (
         "tests/transactions/test_table_writes.py"

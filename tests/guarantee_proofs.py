@@ -447,6 +447,9 @@ DELTA: Proofs = {
     "`RESTORE` to a version before the unfinished batch": (
         _LAKE + "test_rows_that_were_restored_away_are_not_taken_for_written",
     ),
+    "`RESTORE` to a version before finished batches, then a restart": (
+        _LAKE + "test_rows_that_were_restored_away_are_not_taken_for_written",
+    ),
     "the table is dropped, or created again, under a running query": (
         _TABLES + "test_a_table_that_was_made_anew_under_a_program_stops_it",
     ),
@@ -464,11 +467,12 @@ DELTA: Proofs = {
 """Into a Delta table: what happens."""
 
 _ICE = "integration/sinks/test_iceberg.py::"
+_MERGES = "integration/sinks/test_iceberg_statements.py::"
 
 ICEBERG: Proofs = {
     "the driver dies at any step of a write": (
         _ICE + "test_appends_that_die_at_any_step_leave_the_batch_to_the_next",
-        _ICE + "test_merges_that_die_at_any_step_leave_the_batch_to_the_next",
+        _MERGES + "test_merges_that_die_at_any_step_leave_the_batch_to_the_next",
     ),
     "the checkpoint is deleted": (
         _TABLES + "test_a_query_writes_each_record_once_also_with_a_new_checkpoint",
@@ -476,11 +480,11 @@ ICEBERG: Proofs = {
     ),
     "two drivers write one batch at the same time": (
         _TABLES + "test_commits_of_one_txid_at_the_same_time_are_one",
-        _ICE + "test_merges_of_one_txid_at_the_same_time_are_one",
+        _MERGES + "test_merges_of_one_txid_at_the_same_time_are_one",
     ),
     "a frozen driver continues after another one took over": (
         _TABLES + "test_a_driver_that_was_frozen_before_its_commit_writes_nothing",
-        _ICE + "test_a_driver_that_was_frozen_before_it_publishes_publishes_nothing",
+        _MERGES + "test_a_driver_that_was_frozen_before_it_publishes_publishes_nothing",
     ),
     "the batch comes again with other records, or the source is opaque": (
         _SINKS + "test_a_replay_with_other_records_is_refused_or_takes_their_place",
@@ -496,23 +500,24 @@ ICEBERG: Proofs = {
     ),
     "a batch has no rows": (
         _TABLES + "test_a_batch_without_rows_is_no_commit",
-        _ICE + "test_statements_without_effect_count_and_leave_no_branch",
+        _MERGES + "test_statements_without_effect_count_and_leave_no_branch",
     ),
     "columns or properties of the table are changed between two tries": (
         _TABLES + "test_a_table_that_was_altered_between_two_tries_has_the_batch_once",
         _TABLES + "test_a_table_that_was_altered_between_two_tries_counts_it_once",
     ),
     "another program commits in between": (
-        _ICE + "test_a_commit_in_between_is_looked_at_and_the_batch_written_again",
-        _ICE + "test_a_merge_is_made_again_where_another_writer_was_faster",
+        _ICE + "test_a_commit_in_between_is_looked_at_and_the_rows_are_computed_once",
+        _MERGES + "test_a_merge_is_made_again_where_another_writer_was_faster",
     ),
     "files are compacted, or snapshots expire": (
-        _ICE + "test_an_append_is_known_after_its_snapshot_has_expired_without_a_floor",
-        _ICE + "test_a_merge_is_known_after_expiry_and_counted_again_after_a_rollback",
+        _ICE + "test_an_append_is_known_after_its_snapshot_has_expired_at_once",
+        _MERGES
+        + "test_a_merge_is_known_after_expiry_and_counted_again_after_a_rollback",
     ),
     "the same, while a driver is frozen that another one has replaced": (
         _ICE + "test_a_frozen_driver_is_refused_although_nothing_tells_of_the_append",
-        _ICE + "test_a_driver_that_was_frozen_before_it_publishes_publishes_nothing",
+        _MERGES + "test_a_driver_that_was_frozen_before_it_publishes_publishes_nothing",
     ),
     "other programs delete the rows of a batch before it comes again": (
         _TABLES + "test_rows_that_others_delete_stay_out",
@@ -520,7 +525,13 @@ ICEBERG: Proofs = {
     ),
     "`rollback_to_snapshot` to a version before the unfinished batch": (
         _ICE + "test_a_batch_that_was_rolled_back_is_written_again",
-        _ICE + "test_a_merge_is_known_after_expiry_and_counted_again_after_a_rollback",
+        _MERGES
+        + "test_a_merge_is_known_after_expiry_and_counted_again_after_a_rollback",
+    ),
+    "`rollback_to_snapshot` to a version before finished batches, then a restart": (
+        _ICE
+        + "test_a_rollback_past_committed_batches_is_told_and_later_ones_are_written",
+        "",
     ),
     "the table is dropped, or created again, under a running query": (
         _TABLES + "test_a_table_that_was_made_anew_under_a_program_stops_it",
@@ -528,7 +539,7 @@ ICEBERG: Proofs = {
     ),
     "`write` raises an error": (
         "",
-        _ICE + "test_an_error_of_the_statement_leaves_nothing",
+        _MERGES + "test_an_error_of_the_statement_leaves_nothing",
     ),
 }
 """Into an Iceberg table: what happens."""

@@ -29,7 +29,7 @@ from integration.cluster.waiting import wait_until
 from integration.reading import reader
 from integration.sinks.table_driver import merge
 from kafka_tx.errors import ConfigError, FencedError, StateLostError
-from kafka_tx.spark.sinks import delta, iceberg
+from kafka_tx.spark.sinks import delta
 from kafka_tx.testing import Crash
 from kafka_tx.testing.process_tree import session_members
 from kafka_tx.transactions import table_writes
@@ -45,7 +45,7 @@ def fresh() -> str:
 
 def forget() -> None:
     """Go on as another program would."""
-    for known in (table_writes._left, delta._seen, iceberg._floors):
+    for known in (table_writes._left, delta._seen):
         known.clear()
 
 

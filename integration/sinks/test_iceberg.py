@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import re
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from unittest import mock
 
@@ -13,81 +11,31 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors import AnalysisException
 
 import kafka_tx
-from integration.bounded import DeadError
 from integration.capabilities import ICE, need
-from integration.cluster.processes.iceberg_rest import IcebergRest, LossyWay
+from integration.cluster.processes.iceberg_rest import LossyWay
 from integration.cluster.running import running
 from integration.cluster.spark_local import iceberg_session
 from integration.cluster.versions import ICEBERG
+from integration.sinks import iceberg_tables
+from integration.sinks.iceberg_tables import COMPACT, EXPIRE, IcebergTable, of_rest
 from integration.sinks.table_driver import merge
 from integration.sinks.table_suite import (
     Rival,
-    Table,
     TableSuite,
-    dying_at,
     forget,
     fresh,
-    nothing_to_do,
 )
 from kafka_tx.errors import ConfigError, FencedError, StateGivenUpError, StateLostError
 from kafka_tx.spark.sinks import iceberg
-from kafka_tx.spark.sinks.formats import Batch
-from kafka_tx.testing import Crash
 from kafka_tx.transactions import table_writes
 from tests.conformance.sink_suite import SinkSuite, attempt
 
-EXPIRE = "expire_snapshots(table => '{}', older_than => TIMESTAMP '2100-01-01')"
-COMPACT = "rewrite_data_files(table => '{}', options => map('rewrite-all', 'true'))"
-
-
-@pytest.fixture(scope="module")
-def warehouse(tmp_path_factory):
-    return tmp_path_factory.mktemp("lake")
-
-
-@pytest.fixture(scope="module")
-def rest(tmp_path_factory):
-    need(ICE)
-    with running(IcebergRest(tmp_path_factory.mktemp("rest"))) as catalog:
-        yield catalog
-
-
-@pytest.fixture(scope="module", params=["hadoop", "rest"])
-def lake(request, spark, warehouse):
-    need(ICE)
-    if request.param == "hadoop":
-        return iceberg_session(spark, warehouse)
-    return of_rest(spark, request.getfixturevalue("rest").uri)
-
-
-def of_rest(spark, uri):
-    made = iceberg_session(spark, "", kind="rest", uri=uri)
-    made.sql("CREATE NAMESPACE IF NOT EXISTS lake.db")
-    return made
-
-
-class IcebergTable(Table):
-    format = "iceberg"
-    appends = iceberg.IcebergAppend
-    inside = ("_raise_floor",)
-
-    def others_write(self, *rows):
-        self.batch(rows).writeTo(self.name).append()
-
-    def call(self, procedure):
-        name = self.name.removeprefix("lake.")
-        self.spark.sql(f"CALL lake.system.{procedure.format(name)}").collect()
-
-    def snapshots(self):
-        found = self.spark.table(f"{self.name}.snapshots").orderBy("committed_at")
-        return [row.snapshot_id for row in found.collect()]
-
-    def versions(self):
-        return len(self.snapshots())
-
-    def branches(self):
-        found = self.spark.table(f"{self.name}.refs").collect()
-        return [row.name for row in found if row.name != "main"]
+warehouse, rest, lake = (
+    iceberg_tables.warehouse,
+    iceberg_tables.rest,
+    iceberg_tables.lake,
+)
+table, counts = iceberg_tables.table, iceberg_tables.counts
 
 
 class TestIceberg(TableSuite):
@@ -105,11 +53,18 @@ class TestIcebergAsSink(SinkSuite):
 
 
 @pytest.fixture
-def table(lake):
+def shared(spark, rest):
+    """Two processes need a catalog whose commits are atomic."""
     forget()
-    made = IcebergTable(lake, f"lake.db.{fresh()}")
+    return IcebergTable(of_rest(spark, rest.uri), f"lake.db.{fresh()}")
+
+
+@pytest.fixture(scope="module")
+def rival(rest, tmp_path_factory):
+    given = {"format": "iceberg", "warehouse": "", "kind": "rest", "uri": rest.uri}
+    made = Rival(tmp_path_factory.mktemp("rival"), **given)
     yield made
-    lake.sql(f"DROP TABLE IF EXISTS {made.name}")
+    made.end()
 
 
 def test_appends_that_die_at_any_step_leave_the_batch_to_the_next(table):
@@ -122,17 +77,30 @@ def test_appends_that_die_at_any_step_leave_the_batch_to_the_next(table):
     assert step > 3
 
 
-def test_a_commit_in_between_is_looked_at_and_the_batch_written_again(table):
+def test_a_commit_in_between_is_looked_at_and_the_rows_are_computed_once(lake, table):
     table.write(attempt(1), ["a"])
     write, others = iceberg.IcebergAppend.write, ["x", "y"]
+    computed = lake.sparkContext.accumulator(0)
 
     def late(self, given):
         if others:
             table.others_write(others.pop())
         return write(self, given)
 
-    with mock.patch.object(iceberg.IcebergAppend, "write", late):
-        assert table.write(attempt(2), ["b"])
+    def counting(batches):
+        computed.add(1)
+        yield from batches
+
+    def between(self, transaction, given):
+        if others:
+            table.others_write(others.pop())
+        stage(self, transaction, given)
+
+    stage = iceberg.IcebergAppend._stage
+    df = table.batch(["b"]).mapInArrow(counting, "key string")
+    with mock.patch.object(iceberg.IcebergAppend, "_stage", between):
+        assert table.append(df, attempt(2))
+    assert computed.value == 1
     assert table.rows() == ["a", "b", "x", "y"]
 
     others.append("z")
@@ -144,6 +112,18 @@ def test_a_commit_in_between_is_looked_at_and_the_batch_written_again(table):
         table.write(attempt(3), ["c"])
     assert table.write(attempt(3, epoch=2), ["c"])
     assert table.rows() == ["a", "b", "c", "x", "y", "z"]
+
+
+def test_a_first_batch_without_rows_is_no_snapshot(table):
+    table.write(attempt(1), ["a"])
+    before = table.versions()
+
+    assert not table.write(attempt(2), [])
+    assert not table.write(attempt(3), [])
+
+    assert table.versions() == before
+    assert table.write(attempt(4), ["d"])
+    assert table.rows() == ["a", "d"]
 
 
 def test_other_writers_compaction_and_expiry_are_in_nobodys_way(table):
@@ -161,11 +141,10 @@ def test_other_writers_compaction_and_expiry_are_in_nobodys_way(table):
     assert table.rows() == ["a", "b", "x", "x", "x"]
 
 
-def test_an_append_is_known_after_its_snapshot_has_expired_without_a_floor(table):
-    """The driver died at once, another program has written, and expiry was strict."""
+def test_an_append_is_known_after_its_snapshot_has_expired_at_once(table):
+    """The driver died, another program has written, and expiry was strict."""
     table.write(attempt(1), ["a"])
-    with mock.patch.object(table.appends, "_raise_floor"):
-        table.write(attempt(2), ["b"])
+    table.write(attempt(2), ["b"])
     table.others_write("x")
     table.call(COMPACT)
     table.others_write("y")
@@ -216,6 +195,20 @@ def test_a_batch_that_was_rolled_back_is_written_again(table):
 
     assert table.write(attempt(2, epoch=2), ["b"])
     assert table.rows() == ["a", "b"]
+
+
+def test_a_rollback_past_committed_batches_is_told_and_later_ones_are_written(
+    table, caplog
+):
+    for txid, row in enumerate(("a", "b", "c"), start=1):
+        table.write(attempt(txid), [row])
+    first = table.snapshots()[-3]
+    table.call(f"rollback_to_snapshot('{{}}', {first})")
+    forget()
+
+    assert table.write(attempt(4, epoch=2), ["d"])
+    assert "was rolled back: rows of its last batches before txid 4" in caplog.text
+    assert table.rows() == ["a", "d"]
 
 
 def test_columns_that_do_not_fit_leave_nothing(lake, table):
@@ -373,200 +366,3 @@ def test_a_spark_without_iceberg_is_refused_by_name(spark, warehouse):
         table.write(attempt(1), ["a"])
     with pytest.raises(ConfigError, match="no jar of Iceberg's"):
         kafka_tx.write_to_table(table.batch("a"), attempt(1), table.name, merge)
-
-
-# --- statements ----------------------------------------------------------------------
-
-
-@pytest.fixture
-def shared(spark, rest):
-    """Two processes need a catalog whose commits are atomic."""
-    forget()
-    return IcebergTable(of_rest(spark, rest.uri), f"lake.db.{fresh()}")
-
-
-@pytest.fixture(scope="module")
-def rival(rest, tmp_path_factory):
-    given = {"format": "iceberg", "warehouse": "", "kind": "rest", "uri": rest.uri}
-    made = Rival(tmp_path_factory.mktemp("rival"), **given)
-    yield made
-    made.end()
-
-
-@pytest.fixture
-def counts(table):
-    table.make_counts()
-    return table
-
-
-def test_statements_without_effect_count_and_leave_no_branch(counts):
-    for txid, statement in ((1, nothing_to_do), (2, nothing_at_all)):
-        assert counts.count(attempt(txid), "z", statement=statement)
-        assert not counts.count(attempt(txid, 2), "z", statement=pytest.fail)
-
-    assert counts.counted() == {}
-    assert counts.branches() == []
-
-
-def nothing_at_all(df, target):
-    df.sparkSession.table(target).collect()
-
-
-def test_several_statements_are_published_together(lake, counts):
-    def twice(df, target):
-        merge(df, target)
-        assert counts.counted() == {}
-        merge(df, target)
-
-    assert counts.count(attempt(1), "a", statement=twice)
-
-    assert counts.counted() == {"a": 2}
-
-
-@pytest.mark.parametrize("inside", ["_open", "_publish"])
-def test_merges_that_die_at_any_step_leave_the_batch_to_the_next(counts, inside):
-    for step in itertools.count():
-        died = False
-        try:
-            with dying_at(step, iceberg.IcebergStatement, inside):
-                counts.count(attempt(step + 1, 2 * step + 1), "a")
-        except Crash:
-            died = True
-        forget()
-        counts.count(attempt(step + 1, 2 * step + 2), "a")
-        assert counts.counted() == {"a": step + 1}
-        assert counts.branches() == []
-        if not died:
-            break
-    assert step > 3
-
-
-def test_a_merge_whose_driver_was_frozen_counts_nothing(counts):
-    counts.count(attempt(1), "a")
-
-    def wakes(df, target):
-        assert counts.count(attempt(2, epoch=2), "a")
-        merge(df, target)
-
-    with pytest.raises(FencedError):
-        counts.count(attempt(2), "a", statement=wakes)
-
-    assert counts.counted() == {"a": 2}
-
-
-def test_a_merge_into_a_branch_that_was_dropped_meanwhile_counts_nothing(counts):
-    """Iceberg lets such a branch begin anew, at the newest version of the table."""
-    counts.count(attempt(1), "a")
-
-    def wakes(df, target):
-        merge(df, target)
-        branch = target.rpartition("branch_")[2].rstrip("`")
-        assert counts.count(attempt(2, epoch=2), "a")
-        counts.spark.sql(f"REFRESH TABLE {counts.name}")
-        assert counts.branches() == []
-        table = iceberg.IcebergStatement(Batch(df, counts.name, "default"))._loaded()
-        table.manageSnapshots().createBranch(branch).commit()
-        merge(df, target)
-
-    with pytest.raises(FencedError):
-        counts.count(attempt(2), "a", statement=wakes)
-
-    assert counts.counted() == {"a": 2}
-
-
-def test_a_driver_that_was_frozen_before_it_publishes_publishes_nothing(counts):
-    counts.count(attempt(1), "a")
-    publish = iceberg.IcebergStatement._publish
-
-    def overtaken(self, given, branch):
-        with mock.patch.object(iceberg.IcebergStatement, "_publish", publish):
-            assert counts.count(attempt(2, epoch=2), "a")
-        publish(self, given, branch)
-
-    frozen = mock.patch.object(iceberg.IcebergStatement, "_publish", overtaken)
-    with frozen, pytest.raises(FencedError):
-        counts.count(attempt(2), "a")
-
-    assert counts.counted() == {"a": 2}
-
-
-def test_merges_of_one_txid_at_the_same_time_are_one(counts):
-    def one(number):
-        def each(df, target):
-            view = f"batch_{number}"
-            df.createOrReplaceTempView(view)
-            df.sparkSession.sql(f"INSERT INTO {target} SELECT * FROM {view}")
-
-        try:
-            return counts.count(attempt(1, number=number), "a", statement=each)
-        except FencedError:
-            return False
-
-    with ThreadPoolExecutor(2) as pool:
-        wrote = list(pool.map(one, (1, 2)))
-
-    assert sorted(wrote) == [False, True]
-    assert counts.counted() == {"a": 1}
-
-
-def test_a_merge_is_made_again_where_another_writer_was_faster(lake, counts):
-    others = ["x", "y"]
-
-    def late(df, target):
-        if others:
-            lake.sql(f"INSERT INTO {counts.name} VALUES ('{others.pop()}', 1)")
-        merge(df, target)
-
-    assert counts.count(attempt(1), "a", "x", statement=late)
-
-    assert counts.counted() == {"a": 1, "x": 2, "y": 1}
-
-
-def test_a_merge_is_known_after_expiry_and_counted_again_after_a_rollback(lake, counts):
-    counts.count(attempt(1), "a")
-    counts.count(attempt(2), "a")
-    before, _ = counts.snapshots()[-2:]
-    lake.sql(f"INSERT INTO {counts.name} VALUES ('x', 1)")
-    counts.call(EXPIRE)
-    forget()
-    assert not counts.count(attempt(2, epoch=2), "a", statement=pytest.fail)
-
-    counts.count(attempt(3, epoch=2), "a")
-    before, _ = counts.snapshots()[-2:]
-    counts.call(f"rollback_to_snapshot('{{}}', {before})")
-    forget()
-    assert counts.count(attempt(3, epoch=3), "a")
-    assert counts.counted() == {"a": 3, "x": 1}
-
-
-def test_an_error_of_the_statement_leaves_nothing(counts):
-    def fails(df, target):
-        merge(df, target)
-        raise DeadError
-
-    with pytest.raises(DeadError):
-        counts.count(attempt(1), "a", statement=fails)
-    assert counts.counted() == {}
-
-    assert counts.count(attempt(1, epoch=2), "a")
-    assert counts.counted() == {"a": 1}
-
-
-def test_a_statement_on_the_table_itself_is_refused_and_the_advice_is_safe(counts):
-    def past_the_target(df, _):
-        merge(df, counts.name)
-
-    with pytest.raises(ConfigError, match="has left its target as it was"):
-        counts.count(attempt(1), "z", statement=past_the_target)
-    counts.spark.sql(f"DELETE FROM {counts.name}")
-    counts.count(attempt(1), "a")
-
-    with pytest.raises(ConfigError, match="has left its target as it was") as reported:
-        counts.count(attempt(2), "a", statement=past_the_target)
-    (advice,) = re.findall(r"CALL `lake`.system.(\w+)", str(reported.value))
-    before, _ = counts.snapshots()[-2:]
-    counts.call(f"{advice}('{{}}', {before})")
-    forget()
-
-    assert counts.count(attempt(2, epoch=2), "a")
-    assert counts.counted() == {"a": 2}

@@ -146,7 +146,7 @@ def test_other_writers_compaction_and_a_cleaned_log_are_in_nobodys_way(lake, tab
 
 
 @pytest.mark.parametrize("way", ["sink", pytest.param("back", marks=pytest.mark.all)])
-def test_rows_that_were_restored_away_are_not_taken_for_written(table, way):
+def test_rows_that_were_restored_away_are_not_taken_for_written(table, way, caplog):
     table.write(attempt(1), ["a"])
     table.write(attempt(2), ["b"])
     newest, first = table.sql(f"DESCRIBE HISTORY {table.name} LIMIT 2")
@@ -164,7 +164,10 @@ def test_rows_that_were_restored_away_are_not_taken_for_written(table, way):
     else:
         assert table.write(again, ["b"], sink="new")
         assert not table.write(attempt(2, epoch=3), ["b"], sink="new")
-    assert table.rows() == ["a", "b"]
+        forget()
+        assert table.write(attempt(3, epoch=3), ["c"])
+        assert "was rolled back: rows of its last batches before txid 3" in caplog.text
+    assert table.rows() == ["a", "b", "c"][: 2 + (way == "sink")]
 
 
 def test_a_table_that_forgets_transactions_is_refused(table):

@@ -48,7 +48,7 @@ def look_at(write: TableWrite, numbering: str, committed: int) -> tuple[Verdict,
         if folder.names("_delta_log"):
             return _of_delta(_delta(folder), write, numbering, committed)
         if folder.names("metadata"):
-            return _of_iceberg(_iceberg(folder), write, numbering, committed)
+            return _of_iceberg(_iceberg(folder), write, numbering)
     except (OSError, ValueError, LookupError, ImportError) as error:
         why = str(error).partition("\n")[0]
         return "unknown", (
@@ -264,7 +264,7 @@ def _floor(metadata: Mapping[str, Any], sink: str) -> Floor | None:
 
 
 def _of_iceberg(
-    metadata: Mapping[str, Any], write: TableWrite, numbering: str, committed: int
+    metadata: Mapping[str, Any], write: TableWrite, numbering: str
 ) -> tuple[Verdict, str]:
     named, floor = _named(write), _floor(metadata, write.sink)
     last = last_written(_snapshots(metadata, write.sink), floor)
@@ -276,15 +276,7 @@ def _of_iceberg(
         )
     if last.txid < write.txid:
         return _behind(write, last, floor)
-    kept = floor.attempt.txid if floor is not None else 0
-    if last.txid > max(committed, kept):
-        return "advice", (
-            f"{named} has txid {last.txid} in a snapshot only, the store has not"
-            " committed it yet, and the table's property tells of txid"
-            f" {kept or 'none'} only: do not let this snapshot expire"
-            " (expire_snapshots) before the job has run again"
-        )
-    return "good", f"{named} has txid {last.txid}; its property tells of txid {kept}"
+    return "good", f"{named} has txid {last.txid}"
 
 
 def _behind(

@@ -110,6 +110,22 @@ def noted(id: str, numbering: str, txid: int) -> tuple[TableWrite, ...]:  # noqa
     return tuple(_noted.get((id, numbering, txid), ()))
 
 
+def warn_of_rollback(what: str, given: TransactionAttempt) -> None:
+    """Say that a rolled-back table lacks batches that the source does not read again.
+
+    Args:
+        what: The table, in words.
+        given: The attempt that is about to write.
+    """
+    logger.warning(
+        "%s was rolled back: rows of its last batches before txid %d are missing. They"
+        " stay out, because the source has committed these batches. If you need them,"
+        " stop the query and undo the rollback",
+        *(what, given.txid),
+        attempt=given,
+    )
+
+
 class OvertakenError(Exception):
     """Another commit came after the read of the table: nothing was written."""
 

@@ -130,7 +130,7 @@ def test_of_iceberg_the_newest_metadata_counts(tmp_path):
 
     assert (verdict, text) == (
         "good",
-        "t (sink 's') has txid 2; its property tells of txid 1",
+        "t (sink 's') has txid 2",
     )
 
 

@@ -23,7 +23,13 @@ from kafka_tx.errors import ConfigError, StateLostError
 from kafka_tx.model import TransactionAttempt
 from kafka_tx.spark.sinks import delta_append
 from kafka_tx.spark.sinks.formats import Batch, is_path
-from kafka_tx.transactions.table_writes import NEVER, Commit, attempt_in, record_of
+from kafka_tx.transactions.table_writes import (
+    NEVER,
+    Commit,
+    attempt_in,
+    record_of,
+    warn_of_rollback,
+)
 
 OWN_OPTIONS = ("txnappid", "txnversion", "usermetadata")
 _RETENTION = "delta.setTransactionRetentionDuration"
@@ -85,6 +91,7 @@ class DeltaSink(ABC):
         self._opened_log: Any = None
         self._looked: tuple[Any, Any] = None, None
         self._found: _Commit | None = None
+        self._has_committed = self._is_first_look = False
         self._catalog_table = self._jvm.scala.Option.empty()
 
     @property
@@ -104,7 +111,12 @@ class DeltaSink(ABC):
             ConfigError: It is no Delta table, or one that forgets transactions.
         """
         found = self._found = self._last(given)
-        return NEVER if found is None else found.attempt
+        if found is None:
+            return NEVER
+        is_later = self._is_first_look and given.txid > found.attempt.txid
+        if is_later and self._restored_at(found) is not None:
+            warn_of_rollback(self.what, given)
+        return found.attempt
 
     def commit(self) -> Commit:
         """As of ``SinkTable``; Delta names the same number differently by statement."""
@@ -123,8 +135,14 @@ class DeltaSink(ABC):
     def check_kept(self, stored: TransactionAttempt) -> None:
         """As of ``SinkTable``: ``RESTORE`` removes rows, and keeps their txid."""
         found = self._last(stored)
-        if found is None or found.version is None:
-            return
+        restored = None if found is None else self._restored_at(found)
+        if found is not None and found.version is not None and restored is not None:
+            raise self._restored(stored, found.version, restored)
+
+    def _restored_at(self, found: _Commit) -> int | None:
+        """The version that removed a commit's rows; None: the rows are there."""
+        if found.version is None:
+            return None
         log, snapshot = self._opened()
         has_rows, restored = {found.version: True}, 0
         for version in range(found.version + 1, snapshot.version() + 1):
@@ -134,8 +152,7 @@ class DeltaSink(ABC):
                 to = info.get("operationParameters", {}).get("version")
                 has_rows[version] = has_rows.get(int(to or 0), False)
                 restored = version
-        if not has_rows[snapshot.version()]:
-            raise self._restored(stored, found.version, restored)
+        return None if has_rows[snapshot.version()] else restored
 
     @abstractmethod
     def write(self, attempt: TransactionAttempt) -> bool:
@@ -169,8 +186,7 @@ class DeltaSink(ABC):
         log = self._log()
         if log is None:
             return None, None
-        none = self._jvm.scala.Option.empty()
-        snapshot = log.update(False, none, none)
+        snapshot = self._newest(log)
         if snapshot.version() < 0:
             return None, None
         kept = snapshot.metadata().configuration().get(_RETENTION)
@@ -183,6 +199,14 @@ class DeltaSink(ABC):
                 value=self._table,
             )
         return log, snapshot
+
+    def _newest(self, log: Any) -> Any:  # noqa: ANN401 - of Delta
+        """After a commit of this batch Delta has listed the log already."""
+        if self._has_committed:
+            self._has_committed = False
+            return log.unsafeVolatileSnapshot()
+        none = self._jvm.scala.Option.empty()
+        return log.update(False, none, none)
 
     def _log(self) -> Any:  # noqa: ANN401 - of Delta
         """Of the table, which is looked up once for each batch."""
@@ -228,6 +252,7 @@ class DeltaSink(ABC):
     def _up_to_date(self, log: Any, snapshot: Any) -> _Seen:  # noqa: ANN401 - of Delta
         key = log.dataPath().toString(), snapshot.metadata().id(), self._name
         newest, seen = snapshot.version(), _seen.get(key)
+        self._is_first_look = seen is None
         if seen is None or not 0 <= newest - seen.version <= _FARTHEST:
             seen = _seen[key] = self._first_look(log, snapshot)
         for version in range(seen.version + 1, newest + 1):
@@ -330,7 +355,10 @@ class DeltaAppend(DeltaSink):
             return True
         options = {**self._batch.options, **self._identity(attempt)}
         table, by = self._catalog_table, self._batch.partition_by
-        return delta_append.append(self._df, log, snapshot, table, options, by)
+        self._has_committed = delta_append.append(
+            self._df, log, snapshot, table, options, by
+        )
+        return self._has_committed
 
     def _append_slowly(self, attempt: TransactionAttempt) -> None:
         """With Delta's own look for the txid: a job over all of the table's log."""

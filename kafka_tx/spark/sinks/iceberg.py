@@ -1,28 +1,25 @@
 """An Iceberg table as ``transactions.table_writes`` sees it.
 
-An append is one commit, which Iceberg refuses if rows were added since the look. Every
-other statement writes into a branch, which is published in one commit if nothing at all
-was committed since the look. The attempt is in the summary of the append's snapshot, or
-beside the published branch in a property of the table. Snapshots expire, so appends
-write the property, too, every ten seconds; before that, former metadata tells of them.
+An append is made in a transaction of Iceberg's, and every other statement on a branch.
+One commit makes its rows a version of the table, and is refused if there was any other
+commit since the last attempt was read. The attempt is in the summary of the append's
+snapshot, and in a property of the table, which outlives snapshots.
 """
 
 from __future__ import annotations
 
 import json
 import re
-import time
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from py4j.protocol import Py4JError, Py4JJavaError
+from py4j.protocol import Py4JJavaError
 from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
 from kafka_tx.errors import ConfigError
-from kafka_tx.logs import event_log
 from kafka_tx.model import TransactionAttempt
 from kafka_tx.spark.sinks.formats import Batch, full_name
 from kafka_tx.transactions.table_writes import (
@@ -33,6 +30,7 @@ from kafka_tx.transactions.table_writes import (
     attempt_in,
     last_written,
     record_of,
+    warn_of_rollback,
 )
 
 OWN_OPTIONS = (
@@ -43,19 +41,12 @@ OWN_OPTIONS = (
 )
 _KEY = "kafka_tx"
 _MAIN = "main"
-_FLOOR_S = 10.0
-"""How old the property may be that says up to where a table has the sink's batches."""
 _COULD_NOT = (
     "org.apache.iceberg.exceptions.ValidationException",
     "org.apache.iceberg.exceptions.CommitFailedException",
     "java.lang.IllegalArgumentException",
 )
 """What Iceberg raises where the table is not as it was seen; nothing is written."""
-
-logger = event_log(__name__)
-
-_floors: dict[tuple[str, str], float] = {}
-"""When this program wrote the floor of a sink last."""
 
 
 class IcebergSink(ABC):
@@ -83,7 +74,7 @@ class IcebergSink(ABC):
         """The table in words."""
         return f"table {self._table} (sink '{self._name}')"
 
-    def stored(self, given: TransactionAttempt) -> TransactionAttempt:  # noqa: ARG002
+    def stored(self, given: TransactionAttempt) -> TransactionAttempt:
         """As of ``SinkTable``; what is written later builds on the version seen here.
 
         Raises:
@@ -96,7 +87,11 @@ class IcebergSink(ABC):
         self._check_main(table)
         self._base = _number(table.currentSnapshot())
         self._location = table.location()
-        return last_written(self._snapshots(table), self._floor(table))
+        floor = self._floor(table)
+        found = last_written(self._snapshots(table), floor)
+        if floor is not None and found.txid < floor.attempt.txid < given.txid:
+            warn_of_rollback(self.what, given)
+        return found
 
     def commit(self) -> Commit:
         """As of ``SinkTable``; nothing of a snapshot that has expired."""
@@ -123,17 +118,8 @@ class IcebergSink(ABC):
 
     def _loaded(self) -> Any:  # noqa: ANN401 - of Iceberg
         """The table as it is now; None where there is none."""
-        *namespace, name = self._path
-        strings = self._spark.sparkContext._gateway.new_array(
-            self._jvm.java.lang.String, len(namespace)
-        )
-        for number, part in enumerate(namespace):
-            strings[number] = part
-        connector = self._jvm.org.apache.spark.sql.connector.catalog
-        identifier = connector.Identifier.of(strings, name)
         with self._active():
-            state = self._spark._jsparkSession.sessionState()
-            catalog = state.catalogManager().catalog(self._catalog)
+            catalog, identifier = self._place()
             catalog.invalidateTable(identifier)  # it keeps tables for 30 s
             try:
                 found = catalog.loadTable(identifier)
@@ -148,10 +134,24 @@ class IcebergSink(ABC):
         table.refresh()  # another thread may have loaded it before the last commit
         return table
 
-    def _snapshots(self, table: Any) -> Iterator[Snapshot]:  # noqa: ANN401
-        """The current one and those before it; ``_at`` is the last one that was taken.
+    def _place(self) -> tuple[Any, Any]:
+        """Spark's catalog, and the table's identifier in it."""
+        *namespace, name = self._path
+        strings = self._spark.sparkContext._gateway.new_array(
+            self._jvm.java.lang.String, len(namespace)
+        )
+        for number, part in enumerate(namespace):
+            strings[number] = part
+        connector = self._jvm.org.apache.spark.sql.connector.catalog
+        state = self._spark._jsparkSession.sessionState()
+        catalog = state.catalogManager().catalog(self._catalog)
+        return catalog, connector.Identifier.of(strings, name)
 
-        Those that have expired are in former metadata, of which a table keeps 100.
+    def _snapshots(self, table: Any) -> Iterator[Snapshot]:  # noqa: ANN401
+        """The current one and those before it; ``_at`` is the last one taken.
+
+        Those that have expired are in former metadata, of which a table keeps 100: they
+        tell whether a table that was rolled back still has the floor's version.
         """
         found, metadata = table.currentSnapshot(), table.operations().current()
         former = self._former(table.io(), metadata.previousFiles())
@@ -225,32 +225,59 @@ class IcebergSink(ABC):
 class IcebergAppend(IcebergSink):
     """Appends the batch."""
 
+    _files: Sequence[Any] = ()
+    """Data files of this batch that an earlier try has written, in no version yet."""
+
     def write(self, attempt: TransactionAttempt) -> bool:
-        """As of ``SinkTable``: an overwrite of no rows, which is checked as such."""
+        """As of ``SinkTable``: rows are computed once, however many tries it takes."""
         if self._base is None and self._loaded() is None:
             self._make()
-        if self._is_empty():
+        table = self._loaded()
+        transaction = table.newTransaction()
+        staged = transaction.table()
+        before = staged.operations().current()
+        if _number(staged.currentSnapshot()) != self._base:
+            raise OvertakenError("the table has another version now")
+        self._stage(transaction, attempt)
+        head = staged.currentSnapshot()
+        self._files = list(head.addedDataFiles(staged.io()))
+        if not self._files:
             return False
-        writer = self._df.writeTo(self._table).options(**self._batch.options)
-        writer.option(f"snapshot-property.{_KEY}", self._record(attempt))
-        writer.option("isolation-level", "serializable")
-        if self._base is not None:
-            writer.option("validate-from-snapshot-id", str(self._base))
-        with _overtaken("org.apache.iceberg."):
-            writer.overwrite(F.lit(False))
-        self._raise_floor(attempt)
+        raised = self._raised(attempt, head)
+        transaction.updateProperties().set(self._property, raised).commit()
+        with _overtaken("org.apache.iceberg."):  # not tried again inside Iceberg
+            table.operations().commit(before, staged.operations().current())
         return True
 
-    def _is_empty(self) -> bool:
-        """Whether there are no rows, where it costs little or is likely.
+    def _stage(self, transaction: Any, attempt: TransactionAttempt) -> None:  # noqa: ANN401
+        """Add a snapshot with the rows to the transaction."""
+        kept = f"snapshot-property.{_KEY}"
+        options = {**self._batch.options, kept: self._record(attempt)}
+        if not self._files:
+            self._run(transaction, options)
+            return
+        append = transaction.newAppend()
+        for file in self._files:
+            append.appendFile(file)
+        for name, value in options.items():
+            if name.startswith("snapshot-property."):
+                append.set(name.removeprefix("snapshot-property."), value)
+        append.commit()
 
-        To ask computes a part of the batch again, unless it is cached. It is likely
-        where the sink's last append, which ``stored`` has seen, had none.
-        """
-        kept = self._df.storageLevel
-        had_none = self._at is not None and "added-data-files" not in self._at.summary()
-        is_asked = kept.useMemory or kept.useDisk or had_none
-        return is_asked and self._df.isEmpty()
+    def _run(self, transaction: Any, options: Mapping[str, str]) -> None:  # noqa: ANN401
+        """Let Spark write the rows, as ``writeTo(...).append()`` does."""
+        option, sql = self._jvm.scala.Option.apply, self._jvm.org.apache.spark.sql
+        staged = self._jvm.org.apache.iceberg.spark.source.StagedSparkTable(transaction)
+        with self._active():
+            relation = sql.execution.datasources.v2.DataSourceV2Relation.create(
+                staged, *map(option, self._place())
+            )
+            plan = sql.catalyst.plans.logical.AppendData.byName(
+                relation,
+                self._df._jdf.logicalPlan(),
+                self._jvm.PythonUtils.toScalaMap(options),
+            )
+            sql.classic.Dataset.ofRows(self._spark._jsparkSession, plan)
 
     def _make(self) -> None:
         empty = self._df.limit(0).writeTo(self._table).using("iceberg")
@@ -262,25 +289,6 @@ class IcebergAppend(IcebergSink):
         except (Py4JJavaError, PySparkException):
             if self._loaded() is None:
                 raise  # no other driver was faster
-
-    def _raise_floor(self, attempt: TransactionAttempt) -> None:
-        """Note the attempt where it outlives its snapshot; not in each second."""
-        now = time.monotonic()
-        if now - _floors.get(self.sink, -_FLOOR_S) < _FLOOR_S:
-            return
-        try:
-            table = self._loaded()
-            found = next(s for s in self._snapshots(table) if s.attempt == attempt)
-            raised = self._raised(attempt, table.snapshot(found.number))
-            table.updateProperties().set(self._property, raised).commit()
-        except (Py4JError, PySparkException, StopIteration) as error:
-            logger.warning(
-                "the floor of %s stays where it was: %s",
-                *(self.what, error),
-                attempt=attempt,
-            )
-            return
-        _floors[self.sink] = now
 
 
 class IcebergStatement(IcebergSink):
