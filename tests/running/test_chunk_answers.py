@@ -28,6 +28,7 @@ from kafka_tx.offsets.retry import BackOff
 from kafka_tx.offsets.unfinished import PartitionRules
 from kafka_tx.running.at_least_once.chunk_answers import (
     DEAD_LETTER_AGAIN_MS,
+    LOGGED_REASONS,
     ChunkAnswers,
     InFlightChunk,
 )
@@ -345,3 +346,27 @@ def test_a_partition_on_which_nothing_ever_completes_ends_the_topology():
 
     with pytest.raises(TransactionError, match="10 failures and not one record"):
         case.answers.failed(started, "no such table")
+
+
+def test_a_failure_is_logged_once_for_each_reason_and_names_the_records(caplog):
+    case = Case()
+    for _ in range(2):
+        started = case.send()
+        case.answers.fail(started, started.roots[:2], "bad luck")
+        case.answers.fail(started, started.roots[4:5], "worse luck")
+
+    assert [each.getMessage() for each in caplog.records] == [
+        "t-0 [0, 2) failed: bad luck (logged once for this reason)"
+        " [txid=1 attempt=1:1]",
+        "t-0 [4, 5) failed: worse luck (logged once for this reason)"
+        " [txid=1 attempt=1:1]",
+    ]
+
+
+def test_a_job_logs_a_bounded_number_of_reasons(caplog):
+    case = Case()
+    started = case.send()
+    for number in range(2 * LOGGED_REASONS):
+        case.answers.fail(started, started.roots[:1], f"row {number} is bad")
+
+    assert len(caplog.records) == LOGGED_REASONS

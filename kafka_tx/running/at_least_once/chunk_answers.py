@@ -144,6 +144,9 @@ class InFlightChunks:
 DEAD_LETTER_AGAIN_MS = 1_000
 """Pause before a dead letter that could not be written is tried again."""
 
+LOGGED_REASONS = 100
+"""How many different reasons of failures a topology logs."""
+
 _TEMPORARY = ("_MSG_TIMED_OUT", "_TIMED_OUT", "_TRANSPORT", "_ALL_BROKERS_DOWN")
 
 
@@ -163,6 +166,7 @@ class ChunkAnswers:
         clock: Clock,
     ) -> None:
         self.in_flight = InFlightChunks()
+        self._logged: set[str] = set()
         self._pollers = pollers
         self._post = post
         self._clock = clock
@@ -229,6 +233,7 @@ class ChunkAnswers:
             at = records.topic_partition
             self._pollers[started.spout].metrics.timed_out[at] += len(records)
             logger.warning("%s: %s", records, reason, attempt=started.attempt)
+        self._logged.add(reason)
         self.fail(started, roots, reason)
 
     def wait_for(self, started: InFlightChunk) -> None:
@@ -269,6 +274,7 @@ class ChunkAnswers:
         now_ms = self._clock.monotonic_ms()
         for emission, records in started.offsets(roots):
             manager, generation = emission.manager, emission.generation
+            self._log_failure(records, reason, started.attempt)
             for gone in manager.fail(records, now_ms, generation):
                 self._give_up(started.spout, emission, gone, reason)
             if manager.is_hopeless:
@@ -276,6 +282,15 @@ class ChunkAnswers:
                     f"{manager.topic_partition}: {manager.counts.failed} failures and"
                     f" not one record completed; the last: {reason}"
                 )
+
+    def _log_failure(
+        self, records: OffsetRange, reason: str, attempt: TransactionAttempt
+    ) -> None:
+        """A warning for each of the first reasons; retries add no line."""
+        if reason not in self._logged and len(self._logged) < LOGGED_REASONS:
+            self._logged.add(reason)
+            once = "%s failed: %s (logged once for this reason)"
+            logger.warning(once, records, reason, attempt=attempt)
 
     def _end(self, started: InFlightChunk) -> bool:
         """Drop the chunk; False if it has timed out before."""
