@@ -30,6 +30,8 @@ Verdict = Literal["good", "unknown", "advice", "bad"]
 RETENTION = "delta.setTransactionRetentionDuration"
 _COMMIT = re.compile(r"(\d{20})\.json")
 _CHECKPOINT = re.compile(r"(\d{20})\.checkpoint\..*parquet")
+_FORMER = 100
+"""Files of metadata that Iceberg keeps by default."""
 _METADATA = re.compile(r"v?(\d+)(?:-[^.]+)?(\.gz)?\.metadata\.json(\.gz)?")
 
 
@@ -229,18 +231,22 @@ def _has(found: _Delta, version: int, sink: str, numbering: str, txid: int) -> b
 
 
 def _iceberg(folder: _Folder) -> dict[str, Any]:
-    """The newest metadata of a table."""
-    found = [
+    """The newest metadata of a table, with the expired snapshots of former metadata."""
+    found = sorted(
         (int(match[1]), name)
         for name in folder.names("metadata")
         if (match := _METADATA.fullmatch(name))
-    ]
-    _, name = max(found)
-    text = folder.read(f"metadata/{name}")
-    if ".gz" in name:
-        text = gzip.decompress(text)
-    metadata: dict[str, Any] = json.loads(text)
-    return metadata
+    )
+    if not found:
+        raise ValueError("its folder metadata holds no metadata.json")
+    metadata: dict[str, Any] = {}
+    snapshots: dict[int, Any] = {}
+    for _, name in found[-_FORMER:]:
+        text = folder.read(f"metadata/{name}")
+        metadata = json.loads(gzip.decompress(text) if ".gz" in name else text)
+        for each in metadata.get("snapshots", ()):
+            snapshots[each["snapshot-id"]] = each
+    return metadata | {"snapshots": [*snapshots.values()]}
 
 
 def _snapshots(metadata: Mapping[str, Any], sink: str) -> Iterator[Snapshot]:

@@ -134,6 +134,25 @@ def test_of_iceberg_the_newest_metadata_counts(tmp_path):
     )
 
 
+def test_an_iceberg_table_that_was_rolled_back_and_then_expired_is_told(tmp_path):
+    """Former metadata tells that the last snapshot does not follow txid 2's."""
+    iceberg(tmp_path, 1, 2, floor=2, name="v1.metadata.json")
+    former = json.loads((tmp_path / "metadata" / "v1.metadata.json").read_text())
+    other = {"snapshot-id": 3, "parent-snapshot-id": 1, "sequence-number": 3}
+    raised = {**record_of("s", attempt(2)), "snapshot": 2, "order": [2, 2]}
+    newest = {
+        "current-snapshot-id": 3,
+        "snapshots": [{**other, "timestamp-ms": 3, "summary": {}}],
+        "properties": {**former["properties"], "kafka_tx.s": json.dumps(raised)},
+    }
+    (tmp_path / "metadata" / "v2.metadata.json").write_text(json.dumps(newest))
+
+    verdict, text = look_at(written(tmp_path), NUMBERING, 1)
+
+    assert verdict == "advice"
+    assert "rolled back" in text
+
+
 def test_an_iceberg_table_of_another_numbering_is_told(tmp_path):
     iceberg(tmp_path, 1, 2)
 

@@ -191,7 +191,7 @@ def compact(person: Person) -> None:
 
 
 def expire(person: Person) -> None:
-    """Between two batches: Iceberg's guarantee has a gap inside of one."""
+    """Between two batches."""
     table = _filled(person)
     person.end_between_batches()
     person.note(table.expire())
