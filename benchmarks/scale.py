@@ -330,18 +330,27 @@ AXES = {
 }
 
 
+def each(sizes: list[int], one: Callable[[int], Figures]) -> dict[int, Figures]:
+    """Measure each size and print it at once: the largest may take too long."""
+    found: dict[int, Figures] = {}
+    for size in sizes:
+        found[size] = one(size)
+        print(size, dict(found[size]), flush=True)
+    return found
+
+
 def measure(name: str, sizes: list[int]) -> Growth:
     """Start what it needs, measure each size, smallest first."""
     sizes = sorted(sizes)
     if name == "pending":
-        return Growth(name, AXES[name], {size: pending(size) for size in sizes})
+        return Growth(name, AXES[name], each(sizes, pending))
     is_wide = name in ("partitions", "planning") and sizes[-1] > OF_ONE_BROKER
     with broker(1 + is_wide) as cluster:
         found: Mapping[int, Figures]
         if name == "run":
             found = run(cluster, sizes)
         elif name == "planning":
-            found = {size: planning(cluster, size) for size in sizes}
+            found = each(sizes, partial(planning, cluster))
         else:
             with session(
                 {"spark.sql.streaming.numRecentProgressUpdates": "10000"}
@@ -350,7 +359,7 @@ def measure(name: str, sizes: list[int]) -> Growth:
                     found = query(cluster, s, sizes)
                 else:
                     by = by_records if name == "records" else by_partitions
-                    found = {size: by(cluster, s, size) for size in sizes}
+                    found = each(sizes, partial(by, cluster, s))
         return Growth(name, AXES[name], found)
 
 
