@@ -1,4 +1,4 @@
-"""Commands that change a store: they show the change, ask, and say what they did."""
+"""For commands that change a store: show the change, ask, and report it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ NOTHING_WRITTEN = (
 
 
 class Change:
-    """What one command is about to change: shown line by line, confirmed, then done.
+    """A planned change of one command: shown line by line, confirmed, then written.
 
     Args:
         yes: Skip the confirmation.
@@ -41,7 +41,7 @@ class Change:
 
     @property
     def may_write(self) -> bool:
-        """Whether somebody has agreed, or is here to be asked."""
+        """Whether a person has agreed, or can be asked on a terminal."""
         is_asked = not self._as_json and _is_terminal()
         return not self._dry_run and (self._yes or is_asked)
 
@@ -56,7 +56,7 @@ class Change:
         question: str = "Is the job stopped, and shall this be written?",
         nothing: str = NOTHING_WRITTEN,
     ) -> bool:
-        """Whether to write; where not, the command has said its last word: nothing."""
+        """Whether to write; if not, prints that nothing was written."""
         if self.may_write and (self._yes or typer.confirm(question)):
             return True
         self.left(nothing)

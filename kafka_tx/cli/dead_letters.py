@@ -1,4 +1,4 @@
-"""``kafka-tx dead-letters``: look at dead letters, and send them back."""
+"""``kafka-tx dead-letters``: show dead letters, and send them back."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ dead_letters = typer.Typer(
 TopicOption = Annotated[str, typer.Option(help="The dead-letter topic.")]
 ServersOption = Annotated[str, typer.Option(help="host:port,host:port")]
 _SHOWN = 60
-"""Characters of a key, in a line."""
+"""Most characters of a key in a line."""
 
 
 @dead_letters.command()

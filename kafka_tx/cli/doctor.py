@@ -1,4 +1,4 @@
-"""``kafka-tx doctor``: is everything here that a job needs?"""
+"""``kafka-tx doctor``: checks everything that a job needs."""
 
 from __future__ import annotations
 
@@ -85,8 +85,8 @@ def doctor(
 ) -> None:
     """Check Python, Java, Spark and the reader; on request, brokers and a store.
 
-    With brokers and a store, also whether the logs hold what its ids have not read yet.
-    The exit code is 1 if something is missing, and 0 if a check cannot tell.
+    With brokers and a store, also whether the logs still hold the unread records of its
+    ids. The exit code is 1 if something is missing, and 0 if a check has no result.
     """
     found = [
         _checked("Python", _python),
@@ -258,7 +258,7 @@ def _folder(given: str) -> tuple[Verdict, str]:
 
 
 def _tables(url: str) -> Iterator[CheckResult]:
-    """Of a lakehouse: what they still know of the batches that ids have written."""
+    """Tables of a lakehouse: whether they still know the batches of ids."""
     try:
         for stored in assembly.stored_states(url, []).values():
             for known in known_doors(stored.store, stored.at_least_once):
@@ -273,7 +273,7 @@ def _tables(url: str) -> Iterator[CheckResult]:
 
 
 def _retention(kafka: dict[str, str], url: str) -> tuple[Verdict, str]:
-    """Whether a log has passed a position, or soon will."""
+    """Whether retention has passed a position, or soon will."""
     logs = Logs(kafka)
     try:
         positions = positions_of(url, None, logs)

@@ -1,4 +1,4 @@
-"""What ``kafka-tx doctor`` asks the brokers about rights, clocks and promises."""
+"""Checks of brokers for ``kafka-tx doctor``: rights, clocks, transactions, versions."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def group_rights(kafka: dict[str, str], group: str) -> tuple[Verdict, str]:
 
 
 def clock(kafka: dict[str, str], topic: str) -> tuple[Verdict, str]:
-    """A record from the future: clocks of its writer or broker are ahead of ours."""
+    """A record from the future: its producer's or broker's clock is ahead of ours."""
     view = assembly.cluster_view(config_of(kafka))
     try:
         found = view.topics(Topics((topic,))).get(topic)
@@ -65,7 +65,7 @@ def clock(kafka: dict[str, str], topic: str) -> tuple[Verdict, str]:
 
 
 def markers(kafka: dict[str, str]) -> tuple[Verdict, str]:
-    """The policy of the topic that keeps what exactly-once sinks have written."""
+    """The cleanup policy of the marker topic of exactly-once sinks."""
     view = assembly.cluster_view(config_of(kafka))
     try:
         is_there = MARKER_TOPIC in view.topics(Topics((MARKER_TOPIC,)))
@@ -82,7 +82,7 @@ def markers(kafka: dict[str, str]) -> tuple[Verdict, str]:
 
 
 def transactions(kafka: dict[str, str]) -> tuple[Verdict, str]:
-    """Some clouds refuse them; then there is no exactly-once sink."""
+    """Some cloud brokers refuse transactions; then no exactly-once sink works."""
     ClusterChecks(kafka).begin_transactions(_SINK)
     return (
         "good",

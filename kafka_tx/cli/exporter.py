@@ -1,4 +1,4 @@
-"""``kafka-tx lag --serve``: the metrics of ids that a store tells, without a driver."""
+"""``kafka-tx lag --serve``: metrics of a store's ids, without a driver."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def export(
 ) -> None:
     """Serve until the process is ended.
 
-    After the first poll, figures stay as they are while a poll fails.
+    After the first poll, figures stay unchanged while polls fail.
 
     Raises:
         ConfigError: A URL, an option or the port cannot be used.

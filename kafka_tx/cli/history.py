@@ -1,4 +1,4 @@
-"""``kafka-tx history``: what the last transactions of an id held."""
+"""``kafka-tx history``: the last transactions of an id."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _COLUMNS = (
 def history(
     id_: IdOption, store: StoreOption = STORE, as_json: JsonOption = False
 ) -> None:
-    """Show the last transactions that the store keeps of an id, the newest last.
+    """Show the last transactions of an id, the newest last.
 
     Stores keep as many as the option `tx.history` says, 100 by default; ZooKeeper keeps
     8. "After" is the time since the commit before. "Took" is the time from planning to

@@ -1,4 +1,4 @@
-"""What the files of a Delta or Iceberg table say of a sink, without Spark.
+"""Reads the state of a sink from the files of a Delta or Iceberg table, without Spark.
 
 The store of a source knows where its tables are. Their logs are read as files, from
 wherever ``pyarrow`` can read: local disks, HDFS, S3, Google Cloud Storage.
@@ -25,7 +25,7 @@ from kafka_tx.transactions.table_writes import (
 )
 
 Verdict = Literal["good", "unknown", "advice", "bad"]
-"""``unknown``: nobody answers this question here, which is no trouble."""
+"""``unknown`` means that the check has no result; it is no failure."""
 
 RETENTION = "delta.setTransactionRetentionDuration"
 _COMMIT = re.compile(r"(\d{20})\.json")
@@ -36,7 +36,7 @@ _METADATA = re.compile(r"v?(\d+)(?:-[^.]+)?(\.gz)?\.metadata\.json(\.gz)?")
 
 
 def look_at(write: TableWrite, numbering: str, committed: int) -> tuple[Verdict, str]:
-    """Whether a table still tells a sink which batch it has.
+    """Whether a table still has the last batch number of a sink.
 
     Args:
         write: The last write of the sink that the store knows of.

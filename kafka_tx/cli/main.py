@@ -31,7 +31,7 @@ _COMMANDS = {
     "dashboard": "Print the Grafana dashboard as JSON, for import.",
     "rules": "Print the Prometheus alert rules, for a file of rule_files.",
 }
-"""Names and what they do; each is imported when it is called, as imports take longest.
+"""Names and help texts; each command is imported when called, as imports are slow.
 
 ``kafka_tx.cli.NAME`` has a function or a Typer called NAME, but for ``_TOGETHER``.
 """
@@ -44,9 +44,9 @@ _TOGETHER = {
 
 
 class Commands(TyperGroup):
-    """Sub-commands. An error of ours ends as text and an exit code, not a traceback.
+    """Sub-commands. Errors of kafka_tx end as text and an exit code, no traceback.
 
-    The exit code is 1 for trouble that was found, 2 for wrong use.
+    The exit code is 1 for a problem that was found, 2 for wrong use.
     """
 
     _is_listing = False
@@ -65,7 +65,7 @@ class Commands(TyperGroup):
         return list(_COMMANDS)
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:  # noqa: ANN401, ARG002
-        """The command, imported now; in a list of all of them only what it does."""
+        """The command, imported now; in the list of commands only its help text."""
         text = _COMMANDS.get(cmd_name)
         if text is None or not self._is_listing:
             return text and _loaded(cmd_name)

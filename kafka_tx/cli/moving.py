@@ -1,4 +1,4 @@
-"""Records of an id on their way to another id or store: fenced, and safe to do again.
+"""Moves the records of an id to another id or store; fenced, and safe to repeat.
 
 1. The command takes the id over where it is: from now on no job can write there.
 2. It writes all records at the new place in one step, with an owner's word that says
@@ -35,16 +35,16 @@ from kafka_tx.transactions.txid_layout import (
 
 _COPIED = "copied-"
 TASKS_OF_TOOLS = 1_000_003
-"""Whoever counts another number of tasks fences every task of an at-least-once id."""
+"""An owner with another number of tasks fences every task of an at-least-once id."""
 _EPOCHS_LEFT = 1_000
 """How many starts at the old place stay older than the copy, for sinks to refuse."""
 
 
 def taken(source: Store) -> tuple[int, dict[str, str]]:
-    """Fence the job of an id, and read what it has left.
+    """Fence the job of an id, and read its records.
 
     Raises:
-        FencedError: A job came at the same moment.
+        FencedError: A job took over at the same moment.
         StateUnavailableError, StateError: As of ``Store``.
     """
     epoch = take_over(source)
@@ -112,7 +112,7 @@ def copy_offsets(source: str, target: str, name: str, to: str = "") -> None:
 
 
 def as_moved(texts: Mapping[str, str], to: str) -> dict[str, str]:
-    """Records that say to which store the id has moved; ``to`` empty: it is here."""
+    """Records that name the store to which the id has moved; ``to`` empty: this one."""
     numbering = numbering_of(texts, "", "")
     if numbering is None:
         return dict(texts)
@@ -120,7 +120,7 @@ def as_moved(texts: Mapping[str, str], to: str) -> dict[str, str]:
 
 
 def has_gone_on(source: Store, target: Store) -> bool:
-    """Whether a job has begun on a copy: it counts on in the same numbering."""
+    """Whether a job has started on a copy, in the same numbering."""
     found = target.read()
     return _is_same(source.read(), found) and not _is_copy(found, target)
 
@@ -132,7 +132,7 @@ def _is_same(texts: Mapping[str, str], others: Mapping[str, str]) -> bool:
 
 
 def check_unused(target: Store, texts: Mapping[str, str]) -> None:
-    """Refuse a place at which something else is, or where a job has begun.
+    """Refuse a place that is in use, or where a job has started.
 
     Raises:
         StateError: There is.

@@ -1,4 +1,4 @@
-"""Where an id is, whichever door it belongs to."""
+"""The stored position of an id, of all kinds of jobs."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from kafka_tx.transactions.txid_layout import Door, door_of
 
 @dataclass(frozen=True, slots=True)
 class KnownId:
-    """What a store knows about an id.
+    """The stored state of an id.
 
     Attributes:
-        door: What it is the id of.
+        door: The kind of job.
         state: Epoch, committed offsets, open batches; at least once there are no txids.
     """
 
@@ -29,7 +29,7 @@ class KnownId:
 
 
 def known_doors(store: Store, at_least_once: Callable[[], Positions]) -> list[KnownId]:
-    """Where an id is; empty where nothing tells.
+    """The states stored under an id, one for each kind of job.
 
     An at-least-once topology may have the id of something that counts txids.
 
@@ -66,7 +66,7 @@ def doors_of(url: str, store: Store) -> list[KnownId]:
 
 
 def committed_of(url: str, store: Store) -> tuple[Door, Committed]:
-    """What an id is the id of, and its committed offsets.
+    """The kind of an id's job, and its committed offsets.
 
     Raises:
         StateError: There are none, or those of two topologies.
@@ -87,10 +87,10 @@ def committed_of(url: str, store: Store) -> tuple[Door, Committed]:
 
 
 def only_of_a_source(store: Store, why: str) -> None:
-    """Refuse what is only possible with the id of a source.
+    """Refuse an id that is not of a source.
 
     Raises:
-        StateError: The id is another one.
+        StateError: The id is of another kind of job.
     """
     door = door_of(store.read())
     if door is Door.SOURCE:

@@ -1,4 +1,4 @@
-"""``kafka-tx rename``: an id goes on under another name."""
+"""``kafka-tx rename``: give an id another name."""
 
 from __future__ import annotations
 
@@ -40,12 +40,12 @@ def rename(
     dry_run: DryRunOption = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Give an id another name: position, unfinished txids and numbering go with it.
+    """Give an id another name. It keeps position, unfinished txids and numbering.
 
-    Sinks follow the numbering, so they go on, too. Then start the job with the new
-    tx.id; a query keeps its checkpoint. If the command is killed, run it again.
+    Sinks follow the numbering, so they continue. Then start the job with the new tx.id;
+    a query keeps its checkpoint. If the command is killed, run it again.
 
-    Of an at-least-once topology the offsets go on, in SQL stores. One of several
+    Of an at-least-once topology the offsets are moved, in SQL stores. One of several
     sources of a query keeps its id.
     """
     change = Change(yes=yes, dry_run=dry_run, as_json=as_json)

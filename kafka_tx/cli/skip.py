@@ -1,4 +1,4 @@
-"""``kafka-tx skip``: go on behind a batch or records that can never be processed."""
+"""``kafka-tx skip``: continue after a batch or records that cannot be processed."""
 
 from __future__ import annotations
 
@@ -61,20 +61,20 @@ def skip(
     dry_run: DryRunOption = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Take an unfinished batch, or records, for processed although they are not.
+    """Mark an unfinished batch, or records, as processed although they are not.
 
-    This breaks exactly-once for the records of the batch: nobody processes those that
-    your function has not processed yet. What sinks have of the batch already, stays in
-    them. Use it for a batch that fails on every replay, after you have stored its
+    This breaks exactly-once for the records of the batch: those that your function has
+    not processed yet are never processed. Rows that sinks already have of the batch
+    stay there. Use it for a batch that fails on every replay, after you have stored its
     ranges: the command shows them.
 
     Only the first unfinished txid can be skipped. Of a source, the later ones are
-    planned anew.
+    planned again.
 
     --records is for at-least-once topologies in a SQL database, such as orders-0:17-18
-    for offset 17. It breaks at-least-once for these records: nobody processes those
-    that are not processed yet, and they do not become dead letters. Set retry_limit and
-    dead_letter_topic of the spout to have records given up by themselves.
+    for offset 17. It breaks at-least-once for these records: those that are not
+    processed yet are never processed, and do not become dead letters. Set retry_limit
+    and dead_letter_topic of the spout to have records given up by themselves.
     """
     change = Change(yes=yes, dry_run=dry_run, as_json=as_json)
     if (txid is None) == (records is None):

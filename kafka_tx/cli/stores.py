@@ -1,4 +1,4 @@
-"""The store and the id that a command is about."""
+"""A command's store and id."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from kafka_tx.store_place import DEFAULT, store_url
 
 
 def text_or_file(value: str) -> str:
-    """The URL itself, or what stands in the file that ``@path`` names; absolute.
+    """The URL, or the text of the file that ``@path`` names; absolute.
 
     Raises:
         ConfigError: The file cannot be read, or nothing was given and there is no
@@ -97,7 +97,7 @@ def unknown_id(
     id: str,  # noqa: A002 - as above
     ids: Collection[str],
 ) -> StateError:
-    """The error for an id that a store does not have: the nearest of those it has."""
+    """The error for an unknown id; names the nearest known one."""
     nearest = ", ".join(difflib.get_close_matches(id, ids, _NEAREST, 0)) or "none"
     if len(ids) > _NEAREST:
         nearest += f" and {len(ids) - _NEAREST} others, which `kafka-tx status` shows"

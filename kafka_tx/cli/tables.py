@@ -19,7 +19,7 @@ from kafka_tx.topology.declare.spout_config import SpoutConfig
 
 
 class Table(StrEnum):
-    """What a table configures."""
+    """The tables of options."""
 
     SOURCE = "source"
     SINK = "sink"

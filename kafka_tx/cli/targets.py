@@ -1,4 +1,4 @@
-"""Where ``kafka-tx offsets set`` moves an id, and whether its logs go as far."""
+"""The target of ``kafka-tx offsets set``, checked against the logs."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ _NAMES: Mapping[str, Position] = {"earliest": Earliest(), "latest": Latest()}
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """The offsets that are wanted.
+    """The wanted offsets.
 
     Attributes:
         offsets: By partition; empty while only ``to`` is known.
-        topic_ids: Of the topics that they are meant for, as far as known.
+        topic_ids: Ids of their topics, as far as known.
         leader_epochs: Of the leaders that held them, as far as known.
         to: What brokers shall find for each committed partition.
         topic: Only for partitions of this one; None: of all.
@@ -52,10 +52,10 @@ class Target:
 def target_of(
     offsets: str | None, to: str | None, topic: str | None, *, has_brokers: bool
 ) -> Target:
-    """What the command line says.
+    """The target that the command line names.
 
     Raises:
-        ConfigError: It says nothing, two things at once, or none that can be used.
+        ConfigError: It names none, several, or an illegal one.
     """
     if (offsets is None) == (to is None) or (topic and not to):
         raise ConfigError(
@@ -76,7 +76,7 @@ def target_of(
 
 
 def confirmed(target: Target, before: LedgerState, kafka: Mapping[str, str]) -> Target:
-    """The same offsets as brokers know them, with ids and leader epochs.
+    """The same offsets, with ids and leader epochs from the brokers.
 
     Raises:
         ConfigError: A log does not exist, or does not go as far.
@@ -140,10 +140,10 @@ def _given(text: str) -> dict[TopicPartition, int]:
 
 
 def _check(positions: Mapping[TopicPartition, LogPosition], found: Bounds) -> None:
-    """Whether the logs that are there now go as far as these positions.
+    """Check that the logs reach these positions.
 
     Raises:
-        ConfigError: One of them does not.
+        ConfigError: A log does not.
     """
     wrong = []
     for partition, position in positions.items():
@@ -166,7 +166,7 @@ def _refused(wrong: list[str]) -> ConfigError:
 def _logs_now(
     found: Bounds, ids: Mapping[str, str], epochs: Mapping[TopicPartition, int]
 ) -> tuple[dict[str, str], dict[TopicPartition, int]]:
-    """Ids and leader epochs as brokers tell them; else as they were given."""
+    """Ids and leader epochs from the brokers, or else as given."""
     logs = {p: log for p, log in found.items() if isinstance(log, LogBounds)}
     reported = {p.topic: log.topic_id for p, log in logs.items() if log.topic_id}
     now = {p: e for p, log in logs.items() if (e := log.leader_epoch) is not None}

@@ -64,7 +64,7 @@ def top(
 def watch(
     draw: Callable[[], RenderableType], every_s: float, count: int | None
 ) -> None:
-    """Draw again and again until the person ends it, or so many times.
+    """Redraw until Ctrl-C, or ``count`` times.
 
     A poll that fails shows its error; the next one follows.
     """
@@ -109,7 +109,7 @@ def _looks(look: Callable[[], _T], every_s: float, count: int | None) -> Iterato
 
 
 def rows(found: list[Found], logs: Logs | None, now_ms: float) -> list[dict[str, Any]]:
-    """One row for each id, the longest silent first."""
+    """One row for each id, the oldest commit first."""
     lags = _lags(found, logs) if logs else {}
     made = [_row(one, lags.get(one.id)) for one in found]
     return sorted(made, key=lambda row: (row["committed_ms"] or now_ms, row["id"]))
@@ -134,7 +134,7 @@ def _row(found: Found, lag: int | None) -> dict[str, Any]:
 
 
 def _rate(held: tuple[Held, ...]) -> float | None:
-    """Records of the kept transactions behind the first, by their time."""
+    """Records per second of the stored transactions after the first."""
     known = [each.reported.records for each in held[1:]]
     if len(held) <= 1 or None in known:
         return None
