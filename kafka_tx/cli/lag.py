@@ -1,4 +1,4 @@
-"""``kafka-tx lag``: how far behind the log, and how far from being overtaken by it."""
+"""``kafka-tx lag``: lag behind the log end, and headroom above the log start."""
 
 from __future__ import annotations
 
@@ -139,7 +139,7 @@ class Logs:
         }
 
     def group(self, name: str) -> Positions:
-        """The offsets of a consumer group, as at-least-once topologies keep them there.
+        """The offsets of a consumer group, as at-least-once topologies store them.
 
         Raises:
             StateCorruptedError: Metadata of ours cannot be read.
@@ -163,7 +163,7 @@ class Logs:
 
 
 def config_of(kafka: Mapping[str, str]) -> SourceConfig:
-    """A view of a cluster, with time-outs short enough for a person."""
+    """Settings for a view of a cluster, with short time-outs."""
     return SourceConfig(
         subscription=Topics(()),
         kafka=kafka,
@@ -216,7 +216,7 @@ def lag(
         ),
     ] = None,
     address: Annotated[
-        str, typer.Option(help="Address for --serve; 0.0.0.0 lets everybody in.")
+        str, typer.Option(help="Address for --serve; 0.0.0.0 admits other machines.")
     ] = "127.0.0.1",
     as_json: JsonOption = False,
 ) -> None:
@@ -264,7 +264,7 @@ def row_of(
     committed: LogPosition,
     found: LogBounds | Unavailable | None,
 ) -> dict[str, object]:
-    """A partition's row: its figures, or the reason why there are none."""
+    """A partition's row: its figures, or why they are unknown."""
     row: dict[str, object] = {
         "topic": partition.topic,
         "partition": partition.partition,

@@ -69,7 +69,7 @@ def set_(
         str | None,
         typer.Option(
             help="Instead of --offsets, for all partitions: earliest, latest, or a time"
-            " such as 2026-01-31T12:00:00+00:00 (without +00:00 it is UTC, too)."
+            " such as 2026-01-31T12:00:00+00:00 (UTC without an offset)."
         ),
     ] = None,
     topic: Annotated[

@@ -1,4 +1,4 @@
-"""``kafka-tx status``: what a store knows about its ids."""
+"""``kafka-tx status``: the state of the ids of a store."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _MINUTE, _HOUR, _DAY = 60, 3600, 86400
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """One id: where it is, or what else is stored, or what cannot be read."""
+    """One id: its state, or the error that hides it."""
 
     id: str
     epoch: int
@@ -42,7 +42,7 @@ def status(
         str | None, typer.Option("--id", help="Show only this tx.id.")
     ] = None,
     watch: Annotated[
-        bool, typer.Option("--watch", help="Look again every 2 s until you end it.")
+        bool, typer.Option("--watch", help="Poll every 2 s until you press Ctrl-C.")
     ] = False,
     as_json: JsonOption = False,
 ) -> None:
@@ -63,7 +63,7 @@ def status(
 
 
 def found_ids(url: str, wanted: str | None) -> list[Found]:
-    """One id, or all of them: whatever their number, by the same few queries."""
+    """One id or all of them, by the same few queries whatever their number."""
     if wanted is not None:
         with opened(url, wanted):
             pass
@@ -198,7 +198,7 @@ def _aligned(pairs: list[tuple[str, str]]) -> list[tuple[str, str]]:
 
 
 def ago(when_ms: int) -> str:
-    """How long ago, for people."""
+    """How long ago, as text."""
     seconds = max(0, int(time.time() - when_ms / 1000))
     for unit, name in ((_DAY, "d"), (_HOUR, "h"), (_MINUTE, "min")):
         if seconds >= unit:

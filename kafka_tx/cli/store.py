@@ -1,4 +1,4 @@
-"""``kafka-tx store``: copy a store to another database, and verify what it holds."""
+"""``kafka-tx store``: copy a store to another database, and verify its records."""
 
 from __future__ import annotations
 
@@ -43,10 +43,11 @@ def copy_(
 ) -> None:
     """Copy all ids to another store, such as from SQLite to PostgreSQL, or back.
 
-    The jobs are fenced, and go on where they were once they are started with the new
-    tx.store, with the same checkpoints and sinks. The old store then refuses these
-    jobs, and says where the id is. It does not refuse an at-least-once topology: never
-    start one with the old store again. If the command is killed, run it again.
+    The command fences the jobs. They continue where they were when you start them with
+    the new tx.store, the same checkpoints and the same sinks. The old store then
+    refuses these jobs, and names the new store. It does not refuse an at-least-once
+    topology: never start one with the old store again. If the command is killed, run it
+    again.
 
     Maps and tables in the same database as the store stay where they are, and jobs go
     on writing to them.
@@ -78,14 +79,14 @@ def verify(
     url: StoreOption = STORE,
     against: Annotated[
         str | None,
-        typer.Option(help="URL of a copy: also compare each record. Or @FILE."),
+        typer.Option(help="URL of a copy, or @FILE: also compare each record."),
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Read every record of every id, and compare them with those of a copy.
 
-    The exit code is 1 if a record cannot be read, or differs. The words by which owners
-    know the store are not compared, nor are epochs.
+    The exit code is 1 if a record cannot be read, or differs. Epochs and owners' marks
+    are not compared.
     """
     found = assembly.stored_states(checked(url))
     copies = assembly.stored_states(checked(against)) if against else None
@@ -142,7 +143,7 @@ def _check(source: str, target: str, stored: StoredId, there: StoredId | None) -
 
 
 def _there(url: str) -> dict[str, StoredId]:
-    """What the new store holds; a file that does not exist yet holds nothing."""
+    """The records of the new store; none if its file does not exist yet."""
     try:
         return assembly.stored_states(url)
     except StateError as error:
@@ -161,7 +162,7 @@ def _problems(stored: StoredId) -> dict[str, str]:
 
 
 def _here(texts: dict[str, str]) -> dict[str, str]:
-    """The same records without a word that the id has moved."""
+    """The same records without the note that the id has moved."""
     try:
         return as_moved(texts, "")
     except StateCorruptedError:  # ``_problems`` names it
