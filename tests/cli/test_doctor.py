@@ -159,7 +159,8 @@ def test_a_store_in_a_folder_of_the_process_is_told(run, monkeypatch, tmp_path):
 
 @pytest.fixture
 def servers(monkeypatch):
-    monkeypatch.setattr(cluster_checks, "_WITHIN_MS", 200)  # it knows no rights
+    # rights are waited for in vain, but a busy machine takes a transactional id in this
+    monkeypatch.setattr(cluster_checks, "_WITHIN_MS", 2_000)
     with MockCluster() as cluster:
         cluster.create_topic("orders", 2)
         for _ in range(300):
@@ -182,8 +183,7 @@ def test_topics_and_isolation_are_looked_at(run, servers):
 
     assert found["topic"]["text"] == "orders has 2 partitions, and their logs answer"
     assert found["isolation"]["verdict"] == "good"
-    # a mock cluster gives one transactional id once only; real brokers: integration
-    assert found["clock"]["verdict"] == "good"
+    assert found["clock"]["verdict"] == found["promises"]["verdict"] == "good"
     assert found["versions"]["text"].startswith("transaction.version is 0")
     assert findings(other)["isolation"]["verdict"] == "advice"
     assert findings(other)["topic"]["verdict"] == "bad"
