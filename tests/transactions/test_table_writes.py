@@ -58,7 +58,10 @@ class Table:
 
 
 @pytest.fixture
-def table(request):
+def table(request, monkeypatch):
+    """A table of a program that has written nothing yet, whatever ran before."""
+    monkeypatch.setattr(table_writes, "_left", {})
+    monkeypatch.setattr(table_writes, "_noted", {})
     return Table(request.node.nodeid)
 
 
