@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import pty
 import subprocess
@@ -26,9 +27,16 @@ from kafka_tx.kafka.cluster import KafkaClusterView
 from kafka_tx.kafka.group_offsets import KafkaGroupOffsetStore
 from kafka_tx.metrics.events import OffsetsCommitted
 from kafka_tx.metrics.registry import MetricsRegistry
-from kafka_tx.model import CommittedOffset, TopicPartition, Topics
+from kafka_tx.model import (
+    BatchMetadata,
+    CommittedOffset,
+    OffsetRange,
+    TopicPartition,
+    Topics,
+)
 from kafka_tx.running.lag_watch import LagWatch
 from kafka_tx.sql.store import SqlStore
+from kafka_tx.transactions.held import Reported
 from kafka_tx.transactions.ledger import Committed, Ledger
 from kafka_tx.zookeeper.store import ZooKeeperStore
 
@@ -62,6 +70,28 @@ def test_status_lists_the_ids_below_a_root_of_zookeeper(zookeeper):
 
 def test_a_root_that_does_not_exist_has_no_ids(zookeeper):
     assert run("status", "--store", f"zookeeper://{zookeeper.hosts}/no", "--json") == []
+
+
+@pytest.mark.parametrize(("kind", "kept"), [("postgresql", 100), ("zookeeper", 8)])
+def test_history_is_that_of_the_last_transactions(request, kind, kept):
+    server = request.getfixturevalue(kind)
+    is_sql = kind == "postgresql"
+    url = server if is_sql else f"zookeeper://{server.hosts}/history"
+    store = SqlStore(url, "orders") if is_sql else ZooKeeperStore(url, "orders")
+    ledger, partition = Ledger(store), TopicPartition("orders", 0)
+    epoch = ledger.acquire()
+    for txid in range(1, kept + 3):
+        planned = OffsetRange(partition, 10 * (txid - 1), 10 * txid)
+        ledger.plan(epoch, BatchMetadata(txid, (planned,)))
+        reported = Reported(records=10 * txid)
+        ledger.commit(epoch, txid, 1_700_000_000_000 + txid, reported=reported)
+    store.close()
+
+    rows = run("history", "--store", url, "--id", "orders", "--json")
+
+    assert [row["txid"] for row in rows] == list(range(3, kept + 3))
+    assert [row["records"] for row in rows] == [10 * row["txid"] for row in rows]
+    assert {row["after_ms"] for row in rows[1:]} == {1}
 
 
 def test_lag_from_postgresql_and_real_brokers(kafka, topic, produce, postgresql):
@@ -141,16 +171,17 @@ def test_lag_is_served_for_prometheus_without_a_driver(kafka, topic, produce, tm
 
 
 class NoPoison(kafka_tx.BasicBolt):
-    """Fails one row again and again."""
+    """Fails one row again and again, each time with another object in the text."""
 
     def execute(self, row, collector):
         if row.str == "poison":
-            raise kafka_tx.FailedException("poison")
+            raise kafka_tx.FailedException(f"poison of {object()}")
 
 
 def test_a_record_that_always_fails_is_skipped_and_the_topology_goes_on(
-    spark, kafka, topic, produce, tmp_path
+    spark, kafka, topic, produce, tmp_path, caplog
 ):
+    caplog.set_level(logging.INFO, "kafka_tx")
     name, url = topic(1), f"sqlite:///{tmp_path}/offsets.db"
     produce(name, ["v"] * 2 + ["poison"] + ["v"] * 2)
 
@@ -169,8 +200,12 @@ def test_a_record_that_always_fails_is_skipped_and_the_topology_goes_on(
     def waits_for(offset):
         wait_until(f"{offset} is stored", lambda: committed() == {name: {"0": offset}})
 
-    with start():
+    with start() as handle:
         waits_for(2)
+        wait_until("it fails again", lambda: handle.status.failed > 2)
+    (failed,) = [line for line in caplog.messages if f"{name}-0 [2, 3)" in line]
+    assert "failed: bolt: poison of <object object at 0x" in failed
+    assert f"(logged once for this reason) [id={name}" in failed
     done = run(
         *("skip", "--store", url, "--id", name, "--records", f"{name}-0:2-3"),
         *("--bootstrap-servers", kafka.bootstrap_servers, "--yes", "--json"),

@@ -83,10 +83,10 @@ def run_out(handle: Any) -> Any:
 
 
 @contextmanager
-def ending(handle: Any) -> Iterator[None]:
+def ending(handle: Any) -> Iterator[Any]:
     """After the block the topology has ended, whatever happened: others need Spark."""
     try:
-        yield
+        yield handle
     finally:
         if handle.isActive:
             handle.stop(finish=False)

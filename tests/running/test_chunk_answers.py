@@ -354,11 +354,15 @@ def test_a_failure_is_logged_once_for_each_reason_and_names_the_records(caplog):
         started = case.send()
         case.answers.fail(started, started.roots[:2], "bad luck")
         case.answers.fail(started, started.roots[4:5], "worse luck")
+        case.answers.fail(started, started.roots[:1], "task 7 of <R at 0x7fe0>")
+        case.answers.fail(started, started.roots[:1], "task 8 of <R at 0xa1>")
 
     assert [each.getMessage() for each in caplog.records] == [
         "t-0 [0, 2) failed: bad luck (logged once for this reason)"
         " [txid=1 attempt=1:1]",
         "t-0 [4, 5) failed: worse luck (logged once for this reason)"
+        " [txid=1 attempt=1:1]",
+        "t-0 [0, 1) failed: task 7 of <R at 0x7fe0> (logged once for this reason)"
         " [txid=1 attempt=1:1]",
     ]
 
@@ -367,6 +371,6 @@ def test_a_job_logs_a_bounded_number_of_reasons(caplog):
     case = Case()
     started = case.send()
     for number in range(2 * LOGGED_REASONS):
-        case.answers.fail(started, started.roots[:1], f"row {number} is bad")
+        case.answers.fail(started, started.roots[:1], f"bad{'!' * number}")
 
     assert len(caplog.records) == LOGGED_REASONS

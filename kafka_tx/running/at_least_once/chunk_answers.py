@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -147,6 +148,9 @@ DEAD_LETTER_AGAIN_MS = 1_000
 LOGGED_REASONS = 100
 """How many different reasons of failures a topology logs."""
 
+_NUMBERS = re.compile(r"0x[0-9a-f]+|\d+")
+"""What differs between the texts of one reason: addresses, attempts, tasks of Spark."""
+
 _TEMPORARY = ("_MSG_TIMED_OUT", "_TIMED_OUT", "_TRANSPORT", "_ALL_BROKERS_DOWN")
 
 
@@ -214,7 +218,7 @@ class ChunkAnswers:
             self.fail(started, started.roots, reason)
 
     def unused(self, started: InFlightChunk) -> None:
-        """Bolts could not be prepared: all records of the chunk are emitted again."""
+        """A stop cancelled the chunk, or bolts were not prepared: emit it all again."""
         if self._end(started):
             self._release(started, started.roots)
 
@@ -233,7 +237,7 @@ class ChunkAnswers:
             at = records.topic_partition
             self._pollers[started.spout].metrics.timed_out[at] += len(records)
             logger.warning("%s: %s", records, reason, attempt=started.attempt)
-        self._logged.add(reason)
+        self._logged.add(_NUMBERS.sub("#", reason))
         self.fail(started, roots, reason)
 
     def wait_for(self, started: InFlightChunk) -> None:
@@ -287,8 +291,9 @@ class ChunkAnswers:
         self, records: OffsetRange, reason: str, attempt: TransactionAttempt
     ) -> None:
         """A warning for each of the first reasons; retries add no line."""
-        if reason not in self._logged and len(self._logged) < LOGGED_REASONS:
-            self._logged.add(reason)
+        without_numbers = _NUMBERS.sub("#", reason)
+        if without_numbers not in self._logged and len(self._logged) < LOGGED_REASONS:
+            self._logged.add(without_numbers)
             once = "%s failed: %s (logged once for this reason)"
             logger.warning(once, records, reason, attempt=attempt)
 

@@ -352,7 +352,7 @@ class AtLeastOnceRunner(TopologyLoop[None]):
         if isinstance(result, Chunk):
             self._ended(started, result)
         elif job.given_up_ms is not None:
-            self._answers.lost(started, "cancelled")
+            self._answers.unused(started)
         elif isinstance(result, KafkaTxError) and result.retryable:
             # Smaller chunks, until the record that kills its worker is alone.
             self._size.lost(len(started))
