@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -15,6 +15,7 @@ from kafka_tx.model import TransactionAttempt
 from kafka_tx.spark.transactional.topology import TransactionalTopology
 from kafka_tx.topology.at_least_once.records import Records
 from kafka_tx.topology.declare.spouts import BatchSource, Json
+from kafka_tx.topology.plan.physical import Phase
 from kafka_tx.topology.rows.blocks import Block, size
 from kafka_tx.topology.rows.fields import Fields
 from kafka_tx.topology.run import attempt_run as attempts
@@ -28,6 +29,7 @@ class LocalEngine:
     """Runs the tasks of executors one after the other, in this process.
 
     Attributes:
+        is_together: Whether one partition runs all tasks of a processing job.
         travels: Whether jobs and messages are pickled and read back, as they would be
             on their way to an executor.
         to_frame: Makes what DataFrame bolts are given of a table; None: none may run.
@@ -35,6 +37,7 @@ class LocalEngine:
     """
 
     travels: bool = False
+    is_together: bool = False
     to_frame: Callable[[pa.Table], Any] | None = None
     to_table: Callable[[Any, tuple[str, ...]], pa.Table] = lambda frame, names: (
         frame.select(list(names))
@@ -42,11 +45,13 @@ class LocalEngine:
 
     def run_tasks(self, job: TaskJob) -> list[Message]:
         """Wave after wave, partition after partition."""
+        is_together = self.is_together and job.phase is Phase.PROCESSING
+        job = replace(job, is_together=is_together)
         make, plan, reads = self._moved((job.shipped(), job.plan, dict(job.reads)))
         shipped = make(plan, reads)
         inboxes = self._moved(job.first())
         messages: list[Message] = []
-        for wave in range(len(job.waves)):
+        for wave in range(len(job.partitions)):
             width = [*job.partitions, 1][wave + 1]
             outboxes: list[list[Message]] = [[] for _ in range(width)]
             for partition, inbox in enumerate(inboxes):

@@ -86,7 +86,11 @@ def look(
 
 
 POLL_MS = 100
-"""First pause between two polls of logs with nothing to read; it doubles."""
+"""Longest pause between two polls of few logs with nothing to read."""
+
+SOON_MS, POLL_SHARE = 5, 5
+"""The first such pause, which doubles, and the least multiple of a poll's own time that
+it is, up to ``POLL_MS``: records that arrive soon are read soon."""
 
 BUSY_POLL_MS = 1_000
 """Pause between two polls while there is something to read."""
@@ -94,7 +98,7 @@ BUSY_POLL_MS = 1_000
 _COSTLY_POLL_MS = 5_000
 """Longest such pause if a poll takes long; polls take 1/50 of the time at most."""
 
-_POLL_SHARE = 50
+_BUSY_SHARE = 50
 
 
 class PollTimes:
@@ -135,9 +139,10 @@ class PollTimes:
 
     def _pause_ms(self, partitions: int) -> int:
         if self.had_nothing:
-            longest_ms = longest_pause_ms(partitions)
-            return pause_ms(max(self._fruitless, 1), POLL_MS, longest_ms)
-        return max(BUSY_POLL_MS, min(self._took_ms * _POLL_SHARE, _COSTLY_POLL_MS))
+            first_ms = min(POLL_MS, max(SOON_MS, POLL_SHARE * self._took_ms))
+            longest_ms = max(POLL_MS, longest_pause_ms(partitions))
+            return pause_ms(max(self._fruitless, 1), first_ms, longest_ms)
+        return max(BUSY_POLL_MS, min(self._took_ms * _BUSY_SHARE, _COSTLY_POLL_MS))
 
 
 _Leader = tuple[str | None, int | None]

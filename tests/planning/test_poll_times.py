@@ -1,6 +1,6 @@
 import pytest
 
-from kafka_tx.planning.log_bounds import BUSY_POLL_MS, POLL_MS, PollTimes
+from kafka_tx.planning.log_bounds import BUSY_POLL_MS, POLL_MS, SOON_MS, PollTimes
 
 
 def looked(times, began_ms, took_ms=1, *, is_news=False):
@@ -16,11 +16,12 @@ def test_the_first_look_is_due_at_once():
 def test_looks_at_quiet_logs_become_rare_until_there_is_news():
     times = PollTimes()
 
-    pauses = [looked(times, 10_000 * n) for n in range(1, 12)]
+    pauses = [looked(times, 10_000 * n) for n in range(1, 16)]
 
-    assert pauses[:4] == [POLL_MS, 2 * POLL_MS, 4 * POLL_MS, 8 * POLL_MS]
+    assert pauses[:4] == [SOON_MS, 2 * SOON_MS, 4 * SOON_MS, 8 * SOON_MS]
     assert pauses[-1] == pauses[-2] > 10_000
-    assert looked(times, 200_000, is_news=True) == POLL_MS
+    assert looked(times, 200_000, is_news=True) == SOON_MS
+    assert looked(times, 300_000, 40, is_news=True) == POLL_MS
 
 
 @pytest.mark.parametrize("partitions", [1, 25, 100, 5_000])
@@ -49,4 +50,4 @@ def test_after_a_failure_the_next_look_is_as_soon_as_before():
     times.began(5_000)
     times.failed(8_000)
 
-    assert times.due_ms(1) == 8_000 + POLL_MS
+    assert times.due_ms(1) == 8_000 + SOON_MS

@@ -36,7 +36,13 @@ from tests.local_engine import (
 )
 
 ENGINES = pytest.mark.parametrize(
-    "engine", [LocalEngine(), LocalEngine(travels=True)], ids=["in place", "travelling"]
+    "engine",
+    [
+        LocalEngine(),
+        LocalEngine(travels=True),
+        LocalEngine(travels=True, is_together=True),
+    ],
+    ids=["in place", "travelling", "together"],
 )
 DELIVERIES = pytest.mark.parametrize("delivery", ["async", "sync"])
 FIELDS = ("key", "value", "to")

@@ -15,7 +15,7 @@ from kafka_tx.model import (
     Unavailable,
 )
 from kafka_tx.offsets.loss import LossReason
-from kafka_tx.planning.log_bounds import BUSY_POLL_MS, POLL_MS
+from kafka_tx.planning.log_bounds import BUSY_POLL_MS, POLL_MS, SOON_MS
 from kafka_tx.running.at_least_once.poller import (
     HOLD_MS,
     REFRESH_MS,
@@ -47,7 +47,7 @@ def test_no_look_is_begun_while_one_is_under_way(case):
 
 def test_it_looks_often_while_there_is_nothing_and_seldom_while_there_is(case):
     case.look()
-    case.clock.advance(POLL_MS - 1)
+    case.clock.advance(SOON_MS - 1)
     case.poller.poll_if_due()
     assert case.poller.next_polls().logs - 1 == 1
     case.clock.advance(1)
@@ -200,7 +200,7 @@ def test_it_is_not_idle_while_a_partition_is_not_open(case):
 def test_it_wakes_for_the_next_look_retry_or_commit(case):
     case.look()
     began = case.clock.monotonic_ms()
-    assert case.poller.wakes_at_ms() == began + POLL_MS
+    assert case.poller.wakes_at_ms() == began + 2 * SOON_MS, "the least wait"
 
     (first, _) = case.poller.chunk(100)
     assert case.poller.wakes_at_ms() == began + BUSY_POLL_MS

@@ -27,7 +27,13 @@ from tests.local_engine import GivenRecords, LocalEngine
 
 ATTEMPT = TransactionAttempt(1, 1)
 ENGINES = pytest.mark.parametrize(
-    "engine", [LocalEngine(), LocalEngine(travels=True)], ids=["in place", "travelling"]
+    "engine",
+    [
+        LocalEngine(),
+        LocalEngine(travels=True),
+        LocalEngine(travels=True, is_together=True),
+    ],
+    ids=["in place", "travelling", "together"],
 )
 
 seen: list = []

@@ -11,7 +11,8 @@ from kafka_tx.model import (
 from kafka_tx.offsets.emitting import Emission
 from kafka_tx.offsets.manager import PartitionManager
 from kafka_tx.offsets.unfinished import PartitionRules
-from kafka_tx.running.at_least_once.chunk_answers import InFlightChunk, InFlightChunks
+from kafka_tx.running.at_least_once.chunk_answers import ChunkAnswers, InFlightChunk
+from kafka_tx.testing import ManualClock
 
 A, B = TopicPartition("t", 0), TopicPartition("t", 1)
 
@@ -27,6 +28,10 @@ def started(first_root, *ranges):
     ]
     attempt = TransactionAttempt(1, 1)
     return InFlightChunk(attempt, "spout", first_root, emissions, since_ms=0)
+
+
+def answers():
+    return ChunkAnswers({}, lambda event: event(), ManualClock())
 
 
 def spans(found):
@@ -52,23 +57,22 @@ def test_roots_become_runs_of_offsets_of_their_ranges():
 
 
 def test_a_flight_is_forgotten_with_its_last_record():
-    in_flight, made = InFlightChunks(), started(0, (A, 0, 3))
-    in_flight.add(made)
+    in_flight, made = answers(), started(0, (A, 0, 3))
+    in_flight.sent(made)
 
-    in_flight.settled(made, np.array([1]))
     assert made in in_flight
-    assert (in_flight.open, made.open) == (1, 1)
-    in_flight.settled(made)
+    assert (in_flight.open, made.open) == (3, 3)
+    in_flight.unused(made)
     assert made not in in_flight
-    assert (len(in_flight), in_flight.open) == (0, 0)
+    assert in_flight.open == 0
 
 
 def test_a_flight_falls_out_with_the_second_rotation_after_it_was_sent():
-    in_flight = InFlightChunks()
+    in_flight = answers()
     one, two = started(0, (A, 0, 3)), started(3, (B, 0, 3))
-    in_flight.add(one)
+    in_flight.sent(one)
     assert in_flight.rotate() == []
-    in_flight.add(two)
+    in_flight.sent(two)
 
     assert in_flight.rotate() == [one]
 
@@ -78,12 +82,12 @@ def test_a_flight_falls_out_with_the_second_rotation_after_it_was_sent():
 
 
 def test_a_flight_that_is_waited_for_has_its_time_anew():
-    in_flight, made = InFlightChunks(), started(0, (A, 0, 3))
-    in_flight.add(made)
+    in_flight, made = answers(), started(0, (A, 0, 3))
+    in_flight.sent(made)
     in_flight.rotate()
     in_flight.rotate()
 
-    in_flight.add(made)
+    in_flight.sent(made)
 
     assert in_flight.rotate() == []
     assert in_flight.rotate() == [made]

@@ -1,4 +1,5 @@
 import pickle
+from dataclasses import replace
 from functools import reduce
 from operator import xor
 
@@ -12,7 +13,7 @@ from kafka_tx.topology.declare.memory_spouts import MemoryTransactionalSpout
 from kafka_tx.topology.plan.physical import Phase, TaskId
 from kafka_tx.topology.run.jobs import FrameJob, TaskJob, addressee
 from kafka_tx.topology.run.messages import BatchFailed, Packet, Suspended, TaskReport
-from tests.local_engine import GivenBlocks
+from tests.local_engine import GivenBlocks, LocalEngine
 
 ATTEMPT = TransactionAttempt(2, 5)
 
@@ -166,3 +167,33 @@ def test_a_frame_stage_without_rows_has_a_typed_empty_frame():
     assert seen[0].schema.names == ["tx", "n"]
     assert seen[0].num_rows == 0
     assert seen[0].column("n").num_chunks == 1  # Spark refuses a column without any
+
+
+def test_tasks_that_run_together_tell_the_driver_what_they_tell_apart(job):
+    far = Packet("total", 0, "spout", "default", [(9,)])
+    apart = LocalEngine().run_tasks(replace(job, inbox=(far,)))
+    together = replace(job, inbox=(far,), is_together=True)
+
+    assert together.partitions == [1]
+    assert together.first() == [[far]]
+    sent = list(together.run_partition(0, 0, [far]))
+
+    assert {partition for partition, _ in sent} == {0}
+    for kind in (Packet, TaskReport):
+        told = [
+            sorted(str(m.block if kind is Packet else m.task) for m in each)
+            for each in (
+                [m for _, m in sent if isinstance(m, kind)],
+                [m for m in apart if isinstance(m, kind)],
+            )
+        ]
+        assert told[0] == told[1] != []
+
+
+def test_a_job_knows_its_rows_if_all_its_sources_know_them(job):
+    assert job.most_rows is None
+    assert replace(job, reads={}).most_rows is None
+    assert replace(job, reads={"spout": [1, 2], "other": [3]}).most_rows == 3
+    assert (
+        replace(job, reads={"spout": [1], "other": GivenBlocks(())}).most_rows is None
+    )

@@ -19,7 +19,13 @@ LINES = ["the cow jumped", "over the moon", "the end", "moon the cow"]
 WORDS = Counter(" ".join(LINES).split())
 ATTEMPT = TransactionAttempt(1, 11)
 ENGINES = pytest.mark.parametrize(
-    "engine", [LocalEngine(), LocalEngine(travels=True)], ids=["in place", "travelling"]
+    "engine",
+    [
+        LocalEngine(),
+        LocalEngine(travels=True),
+        LocalEngine(travels=True, is_together=True),
+    ],
+    ids=["in place", "travelling", "together"],
 )
 
 log: list = []

@@ -104,44 +104,6 @@ class InFlightChunk:
                 low = end
 
 
-class InFlightChunks:
-    """All chunks with records that are not settled, in the order of their roots."""
-
-    def __init__(self) -> None:
-        self._in_flight: dict[int, InFlightChunk] = {}
-
-    def __len__(self) -> int:
-        return len(self._in_flight)
-
-    def __contains__(self, started: InFlightChunk) -> bool:
-        return started.first_root in self._in_flight
-
-    def add(self, started: InFlightChunk) -> None:
-        """Add a chunk that is sent, or whose time-out begins again."""
-        started.is_old = False
-        self._in_flight[started.first_root] = started
-
-    def settled(self, started: InFlightChunk, left: Roots = NO_ROOTS) -> None:
-        """Settle all records but ``left``; drop the chunk if ``left`` is empty."""
-        started.left = left
-        if not len(left):
-            self._in_flight.pop(started.first_root, None)
-
-    def rotate(self) -> list[InFlightChunk]:
-        """Drop and return the chunks that were already here at the last rotation."""
-        fallen = [started for started in self._in_flight.values() if started.is_old]
-        for started in fallen:
-            del self._in_flight[started.first_root]
-        for started in self._in_flight.values():
-            started.is_old = True
-        return fallen
-
-    @property
-    def open(self) -> int:
-        """Number of in-flight records."""
-        return sum(started.open for started in self._in_flight.values())
-
-
 DEAD_LETTER_AGAIN_MS = 1_000
 """Pause before a dead letter that could not be written is tried again."""
 
@@ -157,6 +119,8 @@ _TEMPORARY = ("_MSG_TIMED_OUT", "_TIMED_OUT", "_TRANSPORT", "_ALL_BROKERS_DOWN")
 class ChunkAnswers:
     """Passes the results of jobs to the partition managers, on the topology's thread.
 
+    It holds all chunks with records that are not settled, in the order of their roots.
+
     Args:
         pollers: The pollers of the spouts.
         post: Runs a function on the topology's thread.
@@ -169,7 +133,7 @@ class ChunkAnswers:
         post: Post,
         clock: Clock,
     ) -> None:
-        self.in_flight = InFlightChunks()
+        self._in_flight: dict[int, InFlightChunk] = {}
         self._logged: set[str] = set()
         self._pollers = pollers
         self._post = post
@@ -178,13 +142,41 @@ class ChunkAnswers:
 
     # --- chunks ---
 
+    def __contains__(self, started: InFlightChunk) -> bool:
+        return started.first_root in self._in_flight
+
+    @property
+    def open(self) -> int:
+        """Number of in-flight records."""
+        return sum(started.open for started in self._in_flight.values())
+
+    def sent(self, started: InFlightChunk) -> None:
+        """A chunk is sent, or its time-out begins again."""
+        started.is_old = False
+        self._in_flight[started.first_root] = started
+
+    def rotate(self) -> list[InFlightChunk]:
+        """Drop and return the chunks that were already here at the last rotation."""
+        fallen = [started for started in self._in_flight.values() if started.is_old]
+        for started in fallen:
+            del self._in_flight[started.first_root]
+        for started in self._in_flight.values():
+            started.is_old = True
+        return fallen
+
+    def _settled(self, started: InFlightChunk, left: Roots = NO_ROOTS) -> None:
+        """Settle all records but ``left``; drop the chunk if ``left`` is empty."""
+        started.left = left
+        if not len(left):
+            self._in_flight.pop(started.first_root, None)
+
     def finished(self, started: InFlightChunk, chunk: Chunk) -> int:
         """The chunk's job has ended well; some of its records may still be open.
 
         Returns:
             How many of its records bolts were given; 0 if the chunk had timed out.
         """
-        if started not in self.in_flight:
+        if started not in self:
             return 0  # its records are settled
         facts = chunk.facts
         names = {str(e.range.topic_partition) for e in started.emissions}
@@ -194,7 +186,7 @@ class ChunkAnswers:
         holes = _holes(facts)
         for emission, records in started.offsets_of(ended.done):
             _complete(emission, records, holes.get(str(records.topic_partition)))
-        self.in_flight.settled(started, ended.open)
+        self._settled(started, ended.open)
         self._untried(started, ended.untried)
         for reported in chunk.failed:
             roots = np.intersect1d(reported.roots, failed, assume_unique=True)
@@ -243,7 +235,7 @@ class ChunkAnswers:
     def wait_for(self, started: InFlightChunk) -> None:
         """Begin the time-out again: the job runs, and no bolt has reported a hang."""
         logger.info("the chunk takes its time", attempt=started.attempt)
-        self.in_flight.add(started)
+        self.sent(started)
 
     def silent(self, started: InFlightChunk, reason: str) -> None:
         """The job does not end, for an unknown reason; a lone record has failed."""
@@ -299,9 +291,9 @@ class ChunkAnswers:
 
     def _end(self, started: InFlightChunk) -> bool:
         """Drop the chunk; False if it has timed out before."""
-        if started not in self.in_flight:
+        if started not in self:
             return False
-        self.in_flight.settled(started)
+        self._settled(started)
         return True
 
     def _fetch_again(self, started: InFlightChunk, roots: Roots, reason: str) -> None:

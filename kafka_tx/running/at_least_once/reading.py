@@ -58,6 +58,10 @@ class KafkaRecords:
     reader: RangeReader
     scheme: Scheme
 
+    def __len__(self) -> int:
+        """Number of offsets."""
+        return sum(len(numbered.range) for numbered in self.ranges)
+
     def read(self, task: int, tasks: int, facts: dict[str, Any]) -> Iterator[Records]:
         """Yield the records of this task's fetches.
 

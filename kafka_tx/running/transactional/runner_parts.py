@@ -14,7 +14,6 @@ from kafka_tx.protocols import Clock, Store
 from kafka_tx.running.lag_watch import SpoutLagWatch
 from kafka_tx.running.serial_worker import SerialWorker
 from kafka_tx.running.transactional.batch_progress import Journal, Listener
-from kafka_tx.running.waiters import Waiters
 from kafka_tx.topology.declare.spouts import BatchSource, Json, Spout
 from kafka_tx.topology.run.attempt_run import Processed
 from kafka_tx.topology.run.messages import BatchFailed
@@ -228,28 +227,6 @@ class View:
 
     committed_txid: int | None
     phases: Mapping[TransactionAttempt, BatchPhase]
-
-
-class IdleLooks:
-    """Counts polls at which no batch was in flight and the spout had no new records."""
-
-    def __init__(self) -> None:
-        self.waiters = Waiters()
-        self._looks = 0
-
-    def saw(self) -> None:
-        """Count one more of these polls."""
-        with self.waiters.changing():
-            self._looks += 1
-
-    def wait(self, timeout_s: float | None) -> bool:
-        """Wait until polls have seen all present records; False if the time is up."""
-        return self.waiters.wait(self._ask, timeout_s)
-
-    def _ask(self) -> Callable[[], bool]:
-        # A poll that runs now may have begun before the caller's rows existed.
-        wanted = self._looks + 2
-        return lambda: self._looks >= wanted
 
 
 Event = Callable[[], list[Action[Json]]]

@@ -21,7 +21,6 @@ from kafka_tx.running.at_least_once.hangs import HangListener, Hangs, Moves
 from kafka_tx.running.at_least_once.poller import Looks, PollerParts, SpoutPoller
 from kafka_tx.running.at_least_once.reading import KafkaRecords
 from kafka_tx.running.ends import note_stop
-from kafka_tx.running.waiters import Waiters
 from kafka_tx.spark.topologies.running import (
     CANCEL_AGAIN_S,
     AttemptEngine,
@@ -139,7 +138,6 @@ class AtLeastOnceRunner(TopologyLoop[None]):
         self._rotated_ms = parts.clock.monotonic_ms()
         self._is_paused = False
         self._idle_since: dict[str, Looks] = {}
-        self._waiters = Waiters()
         self.counts = TopologyCounts(self.pollers, limits.metrics_ms, parts.clock)
         self._ends_s: float | None = None
         self._listener = self._listening(limits.timeout_ms)
@@ -165,15 +163,7 @@ class AtLeastOnceRunner(TopologyLoop[None]):
             _END_WITHIN_S if timeout_s is None else timeout_s
         )
 
-    def wait_until_idle(self, timeout_s: float | None) -> bool:
-        """Wait until all records that exist now are completed and stored.
-
-        A poll that runs now may have begun before the caller's records existed. So the
-        topology counts as idle only after polls that begin after the call.
-        """
-        return self._waiters.wait(self._ask, timeout_s)
-
-    def _ask(self) -> Callable[[], bool]:
+    def _ask_idle(self) -> Callable[[], bool]:
         wanted = {name: p.next_polls() for name, p in self.pollers.items()}
         self._post(self._want_polls)
         return lambda: all(
@@ -240,7 +230,7 @@ class AtLeastOnceRunner(TopologyLoop[None]):
             return
         self._rotated_ms = now_ms
         reason = f"not completed within {timeout_ms} ms"
-        for started in self._answers.in_flight.rotate():
+        for started in self._answers.rotate():
             job = self._jobs.get(started.attempt)
             if started.left is not None:
                 self._answers.timed_out(started, started.left, reason)
@@ -257,7 +247,7 @@ class AtLeastOnceRunner(TopologyLoop[None]):
     def _hangs(self, attempt: TransactionAttempt, component: str, roots: Roots) -> None:
         """Handle the report that a bolt hangs with these records."""
         job = self._jobs.get(attempt)
-        if job is None or job.started not in self._answers.in_flight:
+        if job is None or job.started not in self._answers:
             return
         if len(roots) > 1:
             self._size.timed_out(len(roots))
@@ -306,7 +296,7 @@ class AtLeastOnceRunner(TopologyLoop[None]):
             return False
         room = self._size.records
         if limits.max_pending is not None:
-            room = min(room, limits.max_pending - self._answers.in_flight.open)
+            room = min(room, limits.max_pending - self._answers.open)
         if room < 1:
             return False
         names = list(self.pollers)
@@ -326,7 +316,7 @@ class AtLeastOnceRunner(TopologyLoop[None]):
         now_ms = parts.clock.monotonic_ms()
         started = InFlightChunk(attempt, name, self._next_root, emissions, now_ms)
         self._next_root = started.end
-        self._answers.in_flight.add(started)
+        self._answers.sent(started)
         records = KafkaRecords(started.numbered, poller.reader, poller.scheme)
         stage = parts.plan.stage_of[name].name
         timeout_ms = parts.limits.timeout_ms
@@ -368,7 +358,7 @@ class AtLeastOnceRunner(TopologyLoop[None]):
             self._failed(started, chunk.failure)
             return
         self._unprepared = 0
-        is_in_time = started in self._answers.in_flight
+        is_in_time = started in self._answers
         tried = self._answers.finished(started, chunk)
         if is_in_time:
             job_s = (self._parts.clock.monotonic_ms() - started.since_ms) / 1_000
@@ -442,8 +432,6 @@ class AtLeastOnceRunner(TopologyLoop[None]):
             )
         self.counts.ended()
         self._note_stop()
-        self.has_ended.set()
-        self._waiters.end()
 
     def _note_stop(self) -> None:
         parts = self._parts

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import pickle
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import chain
 from typing import Any
@@ -32,6 +33,11 @@ from kafka_tx.topology.run.task_failures import failure_of
 
 COMMIT_POOL = "kafka-tx-commit"
 """Scheduler pool of commit phases on executors, in Spark's scheduler mode FAIR."""
+
+_FEW_ROWS, _QUICK_S, _APART = 200, 0.25, 20
+"""A processing job of at most ``_FEW_ROWS`` rows runs as one task of Spark: each task
+costs some milliseconds, each exchange some tens. Bolts that wait for long need their
+tasks side by side: after a job that took longer than ``_QUICK_S``, so many jobs do."""
 
 
 class SparkEngine:
@@ -55,6 +61,7 @@ class SparkEngine:
         self._nothing: dict[int, RDD[Any]] = {}
         self._permit_server: PermitServer | None = None
         self._opening = threading.Lock()
+        self._apart = 0  # small jobs whose tasks are spread, after a slow one
 
     # --- attempts ---
 
@@ -93,11 +100,24 @@ class SparkEngine:
             TransactionError: A replay would not help.
         """
         if job.phase is not Phase.COMMIT:
-            return self._collect(job, None)
+            return self._process(job)
         if self._is_fair:
             self._context.setLocalProperty("spark.scheduler.pool", COMMIT_POOL)
         with self._permits().phase(job.attempt) as address:
             return self._collect(job, address)
+
+    def _process(self, job: TaskJob) -> list[Message]:
+        rows = job.most_rows
+        if rows is None or rows > _FEW_ROWS:
+            return self._collect(job, None)
+        if self._apart:
+            self._apart -= 1
+            return self._collect(job, None)
+        began_s = time.monotonic()
+        messages = self._collect(replace(job, is_together=True), None)
+        if time.monotonic() - began_s > _QUICK_S:
+            self._apart = _APART
+        return messages
 
     def _permits(self) -> PermitServer:
         with self._opening:
@@ -121,7 +141,7 @@ class SparkEngine:
         """
         make, reads = job.shipped(), cloudpickle.dumps(dict(job.reads))
         rdd = self._first(job)
-        for number in range(len(job.waves)):
+        for number in range(len(job.partitions)):
             run = PartitionRun(
                 self._plan, job.attempt, make, b"" if number else reads, number, address
             )

@@ -18,6 +18,7 @@ from kafka_tx.metrics.registry import MetricsRegistry
 from kafka_tx.model import TransactionAttempt
 from kafka_tx.options.topology_options import TopologySettings
 from kafka_tx.running.serial_worker import is_worker
+from kafka_tx.running.waiters import Waiters
 from kafka_tx.spark.versions.job_failures import is_stopped, spark_stopped
 from kafka_tx.topology.run.jobs import Engine
 
@@ -38,6 +39,7 @@ class TopologyLoop(ABC, Generic[E]):
         self._events: SimpleQueue[Callable[[], E]] = SimpleQueue()
         self._post = self._events.put
         self._is_stopping = self._is_over = False
+        self._waiters = Waiters()
         self._thread = InheritableThread(
             target=self._run, name=f"kafka-tx {topology_id}", daemon=True
         )
@@ -70,9 +72,17 @@ class TopologyLoop(ABC, Generic[E]):
         """Undo ``pause``."""
         self._post(lambda: self._pause(False))
 
-    @abstractmethod
     def wait_until_idle(self, timeout_s: float | None) -> bool:
-        """Wait until all records that exist now are done; False if the time is up."""
+        """Wait until all records that exist now are done; False if the time is up.
+
+        A poll that runs now may have begun before the caller's records existed. So only
+        polls that begin after the call count.
+        """
+        return self._waiters.wait(self._ask_idle, timeout_s)
+
+    @abstractmethod
+    def _ask_idle(self) -> Callable[[], bool]:
+        """Whether polls that begin from now on have found nothing to do."""
 
     def _run(self) -> None:
         with about(id=self._id):
@@ -83,7 +93,16 @@ class TopologyLoop(ABC, Generic[E]):
                 logger.exception("the topology failed")
                 self.error = error
             finally:
-                self._release()
+                self._end()
+
+    def _end(self) -> None:
+        try:
+            self._release()
+        except Exception:
+            logger.exception("the topology did not end properly")
+        finally:  # no thread may wait for ever
+            self.has_ended.set()
+            self._waiters.end()
 
     @abstractmethod
     def _step(self) -> None:

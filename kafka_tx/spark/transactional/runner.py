@@ -17,7 +17,6 @@ from kafka_tx.running.transactional.batch_progress import TerminalProgress
 from kafka_tx.running.transactional.runner_parts import (
     AttemptAnswers,
     Event,
-    IdleLooks,
     RunnerParts,
     SpoutThread,
     View,
@@ -153,7 +152,7 @@ class TransactionalRunner(TopologyLoop[list[Action[Json]]]):
             lambda attempt: self._attempts.ended(attempt),
         )
         self._attempts = Attempts(engine, plan, answers)
-        self._idle = IdleLooks()
+        self._idle_polls = 0
         self._empty_txid = 0  # of the newest plan, if it is empty
         self._spout = SpoutThread(name, parts.spout, parts.spout_name, parts.watch.look)
         self._store = SerialWorker(f"kafka-tx {name} store")
@@ -173,13 +172,19 @@ class TransactionalRunner(TopologyLoop[list[Action[Json]]]):
             self._spout.open()
         except BaseException as error:
             self.error = error
-            self._release()
+            self._end()
             raise
         super().start()
 
-    def wait_until_idle(self, timeout_s: float | None) -> bool:
-        """Wait until the spout has no new records and no batch is in flight."""
-        return self._idle.wait(timeout_s)
+    def _ask_idle(self) -> Callable[[], bool]:
+        # The poll that runs now does not count, so two more are needed.
+        wanted = self._idle_polls + 2
+        return lambda: self._idle_polls >= wanted
+
+    def _saw_idle(self) -> None:
+        """Count one more poll without new records, while no batch was in flight."""
+        with self._waiters.changing():
+            self._idle_polls += 1
 
     # --- the loop ---
 
@@ -214,12 +219,8 @@ class TransactionalRunner(TopologyLoop[list[Action[Json]]]):
         try:
             ready = self._spout.is_ready(txid)
             is_idle = ready is False and not self._machine.phases
-            if (
-                is_idle
-                and self._idle.waiters.are_there
-                and self._spout.is_drained(txid)
-            ):
-                self._idle.saw()
+            if is_idle and self._waiters.are_there and self._spout.is_drained(txid):
+                self._saw_idle()
         except KafkaTxError as error:
             self._perform(lambda error=error: self._abort(error))  # type: ignore[misc]
             return False
@@ -300,7 +301,7 @@ class TransactionalRunner(TopologyLoop[list[Action[Json]]]):
         progress = self._parts.journal.committed(attempt, metadata)
         self._spout.committed(attempt.txid, metadata)
         if attempt.txid == self._empty_txid and not self._machine.phases:
-            self._idle.saw()
+            self._saw_idle()
         for listener in self._parts.listeners:
             self._notice(listener, progress)
         if self._parts.mirror is not None:
@@ -353,12 +354,8 @@ class TransactionalRunner(TopologyLoop[list[Action[Json]]]):
             self._note_stop()
             self._parts.store.close()
             self._parts.journal.ended()
-        except Exception:
-            logger.exception("the topology did not end properly")
-        finally:  # no thread may wait for ever
+        finally:
             self.view = View(self._machine.committed_txid, {})
-            self.has_ended.set()
-            self._idle.waiters.end()
 
     def _note_stop(self) -> None:
         journal, store = self._parts.journal, self._parts.store

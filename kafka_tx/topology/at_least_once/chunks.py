@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -14,9 +15,9 @@ from kafka_tx.topology.at_least_once.lineage import runs_of
 from kafka_tx.topology.at_least_once.pace import Pace
 from kafka_tx.topology.at_least_once.records import AtLeastOncePacket, AtLeastOnceSource
 from kafka_tx.topology.at_least_once.tasks import AtLeastOnceTask
-from kafka_tx.topology.plan.physical import Phase, PhysicalPlan, TaskId, Wave
+from kafka_tx.topology.plan.physical import Phase, PhysicalPlan, TaskId
 from kafka_tx.topology.run.attempt_run import AttemptRun
-from kafka_tx.topology.run.jobs import Engine, Reads, TaskJob
+from kafka_tx.topology.run.jobs import Engine, TaskJob
 from kafka_tx.topology.run.messages import (
     NO_ROOTS,
     Message,
@@ -82,31 +83,16 @@ class Chunk(AttemptRun):
     ``BatchFailed`` all of its records are replayed, and other results do not count.
 
     Attributes:
-        pace: How long tasks give rows to bolts; None: until all are given.
-        watch: Entered for each task while it works.
         reports: The reports of all tasks.
     """
 
-    pace: Pace | None = None
-    watch: Watch | None = None
     reports: list[TreeReport] = field(default_factory=list)
-
-    def job(
-        self,
-        phase: Phase,
-        waves: tuple[Wave, ...],
-        reads: Reads,
-        inbox: tuple[Message, ...],
-    ) -> TaskJob:
-        """See ``AttemptRun``."""
-        given = (self.plan, phase, waves, self.attempt, reads, inbox)
-        return AtLeastOnceJob(*given, self.pace, self.watch)
 
     def on_driver(
         self, task: TaskId, phase: Phase, mail: tuple[Message, ...]
     ) -> Iterator[Message]:
         """See ``AttemptRun``."""
-        return self.job(phase, (), {}, ()).run_task(task, iter(mail))
+        return self.job(phase, ()).run_task(task, iter(mail))
 
     def take_report(self, report: TaskReport) -> None:
         """See ``AttemptRun``."""
@@ -199,6 +185,6 @@ def run_chunk(
     Raises:
         Exception: Any error of an engine that cannot run a job.
     """
-    chunk = Chunk(plan, attempt, pace=pace, watch=watch)
+    chunk = Chunk(plan, attempt, partial(AtLeastOnceJob, pace=pace, watch=watch))
     chunk.run(Phase.PROCESSING, plan.processing, records, engine)
     return chunk

@@ -33,7 +33,11 @@ Json: TypeAlias = Any
 
 
 class BatchSource(Protocol):
-    """Reads one attempt's rows in the tasks of a spout. Sent to the tasks, pickled."""
+    """Reads one attempt's rows in the tasks of a spout. Sent to the tasks, pickled.
+
+    A source that also has a length tells the most rows of the batch: the tasks of a
+    batch of few rows share one task of Spark.
+    """
 
     def read(self, task: int, tasks: int, facts: dict[str, Json]) -> Iterator[Block]:
         """Yield this task's share of the rows of the batch.

@@ -61,12 +61,6 @@ class KafkaBatches:
 
 logger = event_log(__name__)
 
-_SOON_MS = 5
-"""The first pause after a poll without records; it doubles up to ``poll_ms``."""
-
-_LOOK_SHARE = 5
-"""The first pause is at least this multiple of the poll's time, up to ``poll_ms``."""
-
 _BESIDE_MS = 500
 """Time in which no batch is read beside another, unless the other one is full."""
 
@@ -241,7 +235,7 @@ class PlanProgress:
         longest = log_bounds.longest_pause_ms(len(self.to))
         return log_bounds.pause_ms(
             self._fruitless,
-            min(poll_ms, max(_SOON_MS, _LOOK_SHARE * took_ms)),
+            min(poll_ms, max(log_bounds.SOON_MS, log_bounds.POLL_SHARE * took_ms)),
             max(poll_ms, longest if self.to else self._batches.refresh_ms),
         )
 

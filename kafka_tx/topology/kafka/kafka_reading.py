@@ -98,6 +98,10 @@ class KafkaBatch:
     is_exact: bool = True
     seen: Mapping[str, Json] = field(default_factory=dict)
 
+    def __len__(self) -> int:
+        """Number of offsets."""
+        return sum(map(len, self.ranges))
+
     def read(self, task: int, tasks: int, facts: dict[str, Json]) -> Iterator[Block]:
         """Yield this task's rows; add the facts of each range.
 

@@ -7,7 +7,7 @@ coordinator orders it, ``run_commit``. Attempts share nothing in this module.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import reduce
 from itertools import groupby
@@ -38,25 +38,21 @@ class AttemptRun(ABC):
     Attributes:
         plan: The topology's plan.
         attempt: The attempt.
+        make_job: The kind of its jobs, called with the fields of ``TaskJob``.
         failure: The first failure, after which the attempt runs no more jobs; None: no
             failure.
     """
 
     plan: PhysicalPlan
     attempt: TransactionAttempt
+    make_job: Callable[..., TaskJob] = TaskJob
     failure: BatchFailed | BatchStopped | None = None
     _passed: int = 0
     _waiting: dict[TaskId, list[Message]] = field(default_factory=dict)
 
-    @abstractmethod
-    def job(
-        self,
-        phase: Phase,
-        waves: tuple[Wave, ...],
-        reads: Reads,
-        inbox: tuple[Message, ...],
-    ) -> TaskJob:
-        """A job of the attempt's tasks on executors."""
+    def job(self, phase: Phase, waves: tuple[Wave, ...], *given: object) -> TaskJob:
+        """A job of the attempt's tasks; ``given``: its reads and its inbox."""
+        return self.make_job(self.plan, phase, waves, self.attempt, *given)
 
     @abstractmethod
     def on_driver(
@@ -173,16 +169,6 @@ class Processed(AttemptRun):
     facts: dict[str, Any] = field(default_factory=dict)
     emitted: dict[str, int] = field(default_factory=dict)
     _tasks: dict[TaskId, Task] = field(default_factory=dict)
-
-    def job(
-        self,
-        phase: Phase,
-        waves: tuple[Wave, ...],
-        reads: Reads,
-        inbox: tuple[Message, ...],
-    ) -> TaskJob:
-        """See ``AttemptRun``."""
-        return TaskJob(self.plan, phase, waves, self.attempt, reads, inbox)
 
     def take_report(self, report: TaskReport) -> None:
         """See ``AttemptRun``."""

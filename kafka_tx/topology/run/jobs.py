@@ -6,9 +6,10 @@ wave, the input of the first wave, and the function to call in each partition.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
 from dataclasses import dataclass, field, fields
 from functools import partial, reduce
+from itertools import chain
 from operator import xor
 from typing import Any, Protocol, TypeAlias
 
@@ -50,6 +51,7 @@ class TaskJob:
         attempt: The attempt that the tasks belong to.
         reads: The reads of the spouts in these waves.
         inbox: The driver's messages for tasks of these waves.
+        is_together: Whether one partition runs all tasks, one after the other.
     """
 
     plan: PhysicalPlan
@@ -58,14 +60,23 @@ class TaskJob:
     attempt: TransactionAttempt
     reads: Reads = field(default_factory=dict)
     inbox: tuple[Message, ...] = field(default=(), repr=False)
+    is_together: bool = field(default=False, kw_only=True)
 
     @property
     def partitions(self) -> list[int]:
-        """The number of partitions of each wave."""
-        return [len(wave.task_ids) for wave in self.waves]
+        """The number of partitions of each wave; of all waves, if they run together."""
+        return [1] if self.is_together else [len(wave.task_ids) for wave in self.waves]
+
+    @property
+    def most_rows(self) -> int | None:
+        """Most rows that the spouts read; None: unknown, or no spout reads."""
+        sized = [len(read) for read in self.reads.values() if isinstance(read, Sized)]
+        return sum(sized) if len(sized) == len(self.reads) > 0 else None
 
     def first(self) -> list[list[Message]]:
         """The input of each partition of the first wave; often empty."""
+        if self.is_together:
+            return [list(self.inbox)]
         parts: list[list[Message]] = [[] for _ in self.waves[0].task_ids]
         for number, message in enumerate(self.inbox):
             parts[self._partition(0, message, number)].append(message)
@@ -96,12 +107,26 @@ class TaskJob:
             0 and the message is for the driver. Messages that are not for the next wave
             pass through it.
         """
+        if self.is_together:
+            yield from ((0, message) for message in self._run_together(messages))
+            return
         passing: list[Message] = []
         task = self.waves[wave].task_ids[partition]
         for message in self.run_task(task, _mine(self.plan, task, messages, passing)):
             yield self._partition(wave + 1, message, partition), message
         for message in passing:
             yield self._partition(wave + 1, message, partition), message
+
+    def _run_together(self, messages: Iterable[Message]) -> Iterable[Message]:
+        """Run all tasks of all waves; returns the messages for the driver."""
+        for wave in self.waves:
+            sent: list[Message] = []
+            for task in wave.task_ids:
+                passing: list[Message] = []
+                sent += self.run_task(task, _mine(self.plan, task, messages, passing))
+                messages = passing
+            messages = chain(messages, sent)
+        return messages
 
     def run_task(self, task: TaskId, messages: Iterator[Message]) -> Iterator[Message]:
         """Run one task on the messages that were sent to it."""

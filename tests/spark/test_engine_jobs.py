@@ -1,0 +1,92 @@
+"""With a stand-in for Spark's context: how many partitions its jobs have."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from unittest.mock import MagicMock
+
+import pytest
+
+from kafka_tx.model import TransactionAttempt
+from kafka_tx.spark.topologies.engine import SparkEngine
+from kafka_tx.spark.transactional.topology import TransactionalTopologyBuilder
+from kafka_tx.topology.declare.bolts import BatchBolt
+from kafka_tx.topology.declare.memory_spouts import MemoryTransactionalSpout
+from kafka_tx.topology.plan.physical import Phase
+from kafka_tx.topology.run.jobs import TaskJob
+
+
+class Keep(BatchBolt):
+    def execute(self, row):
+        pass
+
+
+@pytest.fixture
+def job():
+    spout = MemoryTransactionalSpout([[(1,)]], "n bigint", 1)
+    builder = TransactionalTopologyBuilder("t", "spout", spout, 4)
+    builder.set_bolt("keep", Keep, 3).fields_grouping("spout", ["n"])
+    plan = builder.build(dumps=lambda _: b"N.").plan
+    reads = {"spout": [0] * 200}
+    attempt = TransactionAttempt(1, 1)
+    return TaskJob(plan, Phase.PROCESSING, plan.processing, attempt, reads)
+
+
+class Jobs:
+    """Runs jobs that take ``took_s`` each."""
+
+    def __init__(self, job):
+        self.took_s = 0.0
+        self._context = MagicMock()
+        self._context.getConf.return_value.get = {}.get
+        rdd = self._context.parallelize.return_value
+        rdd.mapPartitionsWithIndex.return_value = rdd
+        rdd.partitionBy.return_value = rdd
+        rdd.collect.side_effect = lambda: [time.sleep(self.took_s)] * 0
+        self._rdd = rdd
+        self._engine = SparkEngine(MagicMock(sparkContext=self._context), job.plan)
+
+    def waves(self, job):
+        """How many waves a job had."""
+        before = self._rdd.mapPartitionsWithIndex.call_count
+        self._engine.run_tasks(job)
+        return self._rdd.mapPartitionsWithIndex.call_count - before
+
+    def close(self):
+        self._engine.close()
+
+    @property
+    def widths(self):
+        return {call.args[1] for call in self._context.parallelize.call_args_list}
+
+
+def test_few_rows_are_processed_by_one_task_without_an_exchange(job):
+    jobs = Jobs(job)
+
+    assert jobs.waves(job) == 1
+    assert jobs.widths == {1}
+
+
+@pytest.mark.parametrize("reads", [{"spout": [0] * 201}, {}])
+def test_more_rows_and_unknown_ones_have_all_their_tasks(job, reads):
+    jobs = Jobs(job)
+
+    assert jobs.waves(replace(job, reads=reads)) == 2
+    assert jobs.widths == {4}
+
+
+def test_a_commit_phase_has_all_its_tasks(job):
+    jobs = Jobs(job)
+
+    assert jobs.waves(replace(job, phase=Phase.COMMIT)) == 2
+    jobs.close()
+
+
+def test_after_a_slow_job_tasks_run_side_by_side_for_a_while(job):
+    jobs = Jobs(job)
+    jobs.took_s = 0.26
+    assert jobs.waves(job) == 1
+    jobs.took_s = 0.0
+
+    assert [jobs.waves(job) for _ in range(22)] == [2] * 20 + [1] * 2
