@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import time
+from contextlib import nullcontext
 from dataclasses import replace
 from unittest.mock import MagicMock
 
 import pytest
 
+from kafka_tx.errors import TransactionError
 from kafka_tx.model import TransactionAttempt
 from kafka_tx.spark.topologies.engine import SparkEngine
 from kafka_tx.spark.transactional.topology import TransactionalTopologyBuilder
@@ -37,15 +39,21 @@ class Jobs:
     """Runs jobs that take ``took_s`` each."""
 
     def __init__(self, job):
-        self.took_s = 0.0
+        self.took_s, self.fails = 0.0, False
         self._context = MagicMock()
         self._context.getConf.return_value.get = {}.get
         rdd = self._context.parallelize.return_value
         rdd.mapPartitionsWithIndex.return_value = rdd
         rdd.partitionBy.return_value = rdd
-        rdd.collect.side_effect = lambda: [time.sleep(self.took_s)] * 0
+        rdd.collect.side_effect = self._collect
         self._rdd = rdd
         self._engine = SparkEngine(MagicMock(sparkContext=self._context), job.plan)
+
+    def _collect(self):
+        time.sleep(self.took_s)
+        if self.fails:
+            raise OSError("cancelled")
+        return []
 
     def waves(self, job):
         """How many waves a job had."""
@@ -83,10 +91,13 @@ def test_a_commit_phase_has_all_its_tasks(job):
     jobs.close()
 
 
-def test_after_a_slow_job_tasks_run_side_by_side_for_a_while(job):
+@pytest.mark.parametrize("fails", [False, True])
+def test_after_a_slow_job_tasks_run_side_by_side_for_a_while(job, fails):
     jobs = Jobs(job)
-    jobs.took_s = 0.26
-    assert jobs.waves(job) == 1
-    jobs.took_s = 0.0
+    jobs.took_s, jobs.fails = 0.26, fails
+    with pytest.raises(TransactionError) if fails else nullcontext():
+        jobs.waves(job)
+    assert jobs.widths == {1}
+    jobs.took_s, jobs.fails = 0.0, False
 
     assert [jobs.waves(job) for _ in range(22)] == [2] * 20 + [1] * 2

@@ -146,8 +146,10 @@ def test_a_small_batch_waits_until_the_one_before_is_processed(cluster, kind):
     spout.batch(TransactionAttempt(1, 1), first)
     cluster.more("t-0", 10)
     cluster.clock.advance(100)
+    asked = dict(cluster.requests)
 
     assert not spout.is_ready()
+    assert cluster.requests == asked, "a poll could not change that"
     assert spout.is_drained() is False  # records are there all the same
     spout.observed(TransactionAttempt(1, 1), first, {})
 

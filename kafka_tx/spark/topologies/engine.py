@@ -114,10 +114,11 @@ class SparkEngine:
             self._apart -= 1
             return self._collect(job, None)
         began_s = time.monotonic()
-        messages = self._collect(replace(job, is_together=True), None)
-        if time.monotonic() - began_s > _QUICK_S:
-            self._apart = _APART
-        return messages
+        try:
+            return self._collect(replace(job, is_together=True), None)
+        finally:
+            if time.monotonic() - began_s > _QUICK_S:
+                self._apart = _APART
 
     def _permits(self) -> PermitServer:
         with self._opening:

@@ -195,7 +195,7 @@ class PlanProgress:
         now_ms = self._clock.monotonic_ms()
         if self._has_a_full_batch(self._looks.kept_bounds()):
             return True
-        if now_ms < self._poll_at_ms:
+        if now_ms < self._poll_at_ms or self._waits_for_reading(now_ms):
             return False
         ready = self._polls_ready(now_ms)
         self._fruitless = 0 if ready else self._fruitless + 1
@@ -252,9 +252,18 @@ class PlanProgress:
         """
         if self._is_behind or not self._reading:
             return True
-        for_ms = self._clock.monotonic_ms() - self._reads_since_ms
-        is_slow = for_ms >= _BESIDE_MS
-        return is_slow and self._left(seen) >= max(self._reading.values())
+        waits = self._waits_for_reading(self._clock.monotonic_ms())
+        return not waits and self._left(seen) >= max(self._reading.values())
+
+    def _waits_for_reading(self, now_ms: int) -> bool:
+        """Whether a batch that is read now keeps the next one back, whatever polls say.
+
+        Such polls would take processor time from the batch, and the topology's thread
+        would wait for them.
+        """
+        if self._is_behind or not self._reading:
+            return False
+        return now_ms - self._reads_since_ms < _BESIDE_MS
 
     def _has_a_full_batch(self, seen: Bounds) -> bool:
         """Whether the next batch is full already, so that a poll cannot enlarge it."""
