@@ -179,15 +179,17 @@ def test_tasks_that_run_together_tell_the_driver_what_they_tell_apart(job):
     sent = list(together.run_partition(0, 0, [far]))
 
     assert {partition for partition, _ in sent} == {0}
-    for kind in (Packet, TaskReport):
-        told = [
-            sorted(str(m.block if kind is Packet else m.task) for m in each)
-            for each in (
-                [m for _, m in sent if isinstance(m, kind)],
-                [m for m in apart if isinstance(m, kind)],
-            )
-        ]
-        assert told[0] == told[1] != []
+    told = [message for _, message in sent]
+    for facts in (_blocks_of, _tasks_of):
+        assert facts(told) == facts(apart) != []
+
+
+def _blocks_of(messages):
+    return sorted(str(m.block) for m in messages if isinstance(m, Packet))
+
+
+def _tasks_of(messages):
+    return sorted(str(m.task) for m in messages if isinstance(m, TaskReport))
 
 
 def test_a_job_knows_its_rows_if_all_its_sources_know_them(job):
