@@ -322,8 +322,13 @@ class PartitionManager:
         self._unfinished.cut(bounds.end, now_ms)
 
     def _next_generation(self) -> None:
-        """Ignore acks and fails of all offsets emitted so far."""
+        """Ignore acks and fails of all offsets emitted so far.
+
+        The next commit is written in any case: a write whose answer was lost may have
+        stored offsets of the lost log.
+        """
         self.generation += 1
+        self._stored = None
         self._unfinished.lose_abandoned(0, self.emitted_to)
 
     # --- committing -----------------------------------------------------------------
@@ -356,7 +361,10 @@ class PartitionManager:
 
     @property
     def stored(self) -> CommittedOffset | None:
-        """The stored offset, to write again to stores that expire offsets."""
+        """The stored offset, to write again to stores that expire offsets.
+
+        None: not known, or the topic or the log's end is gone.
+        """
         return None if self._is_recreated else self._stored
 
     # --- for metrics --------------------------------------------------------------

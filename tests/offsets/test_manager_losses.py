@@ -125,6 +125,20 @@ def test_a_cut_log_goes_on_at_its_end_and_emits_what_was_in_flight_again(policy)
     assert made.next_to_commit() == CommittedOffset(7)
 
 
+def test_a_cut_is_stored_over_a_write_whose_answer_was_lost():
+    made = emitting(10)
+    made.committed(CommittedOffset(0))
+    made.ack(span(8, 10))
+    assert made.next_to_commit() == CommittedOffset(0, ((8, 10),))  # it may be stored
+
+    emit(made, bounds=LogBounds(0, 7))
+
+    assert made.next_to_commit() == CommittedOffset(0)
+    assert made.stored is None
+    made.committed(CommittedOffset(0))
+    assert made.next_to_commit() is None
+
+
 def test_answers_about_the_log_before_it_was_cut_are_ignored():
     made = emitting(10)
     emit(made, bounds=LogBounds(0, 7))
