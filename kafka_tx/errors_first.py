@@ -3,11 +3,13 @@
 Spark shows an error of a Python process as Python prints it: the traceback first, the
 error some thirty lines later. Python prints the cause of an error before it, without a
 traceback if the cause has none. So an error that leaves for Spark gets a copy of itself
-as its first cause.
+as its first cause. An error of PySpark that tells of one of kafka_tx in a task gets a
+copy of the latter.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import wraps
@@ -18,6 +20,7 @@ from kafka_tx.errors import KafkaTxError
 
 _Class = TypeVar("_Class", bound=type)
 _MARK = "_is_shown_first"
+_IN_A_TASK = re.compile(r"^kafka_tx\.errors\.\w+: \[([\w.]+)\] (.*)$", re.MULTILINE)
 
 
 @contextmanager
@@ -26,7 +29,17 @@ def errors_first() -> Iterator[None]:
     try:
         yield
     except KafkaTxError as error:
-        _put_first(error)
+        kind, given = error.__reduce__()
+        _put_first(error, kind(*given))
+        error.keeps_cause = True
+        raise
+    except Exception as error:
+        is_of_spark = type(error).__module__.startswith("pyspark.")
+        found = _IN_A_TASK.search(str(error)) if is_of_spark else None
+        if found is not None:
+            reported = KafkaTxError(found[2])
+            reported.error_class = found[1]
+            _put_first(error, reported)
         raise
 
 
@@ -59,17 +72,13 @@ def _telling(method: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
-def _put_first(error: KafkaTxError) -> None:
-    first: BaseException = error
+def _put_first(error: BaseException, reported: KafkaTxError) -> None:
+    first = error
     while (before := _before(first)) is not None:
         first = before
-    if hasattr(first, _MARK):
-        return
-    kind, given = error.__reduce__()
-    reported = kind(*given)
-    setattr(reported, _MARK, True)
-    first.__cause__ = reported
-    error.keeps_cause = True
+    if not hasattr(first, _MARK):
+        setattr(reported, _MARK, True)
+        first.__cause__ = reported
 
 
 def _before(error: BaseException) -> BaseException | None:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import traceback
 
 import pytest
+from pyspark.errors import PySparkException
 
 from kafka_tx.errors import ConfigError, FencedError, KafkaTxError
 from kafka_tx.errors_first import tells_first
 
 
-@tells_first("plain", "caused", "steps", "theirs")
+@tells_first("plain", "caused", "steps", "theirs", "of_a_task")
 class Door:
     """Raises in all the ways that there are."""
 
@@ -29,6 +30,11 @@ class Door:
 
     def theirs(self) -> None:
         raise ValueError("the user's own")
+
+    def of_a_task(self) -> None:
+        lines = ["thrown from a worker:", str(FencedError("gone")), "", "Traceback"]
+        lines[1] = f"kafka_tx.errors.FencedError: {lines[1]}"
+        raise PySparkException("\n".join(lines)) from None
 
 
 @pytest.mark.parametrize("name", ["plain", "caused", "steps"])
@@ -65,6 +71,14 @@ def test_an_error_that_passes_two_doors_is_told_once():
 
     text = "".join(traceback.format_exception(raised.value))
     assert text.count("[KAFKA_TX_FENCED]") == 2
+
+
+def test_an_error_of_a_task_is_shown_before_the_one_that_spark_makes_of_it():
+    with pytest.raises(PySparkException) as raised:
+        Door().of_a_task()
+
+    first, *_ = traceback.format_exception(raised.value)
+    assert first == "kafka_tx.errors.KafkaTxError: [KAFKA_TX_FENCED] gone\n"
 
 
 def test_errors_of_users_stay_as_they_are():

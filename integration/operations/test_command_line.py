@@ -9,12 +9,15 @@ import pty
 import subprocess
 import sys
 import time
-from contextlib import suppress
+from contextlib import closing, suppress
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 import requests
+from sqlalchemy import make_url
 from typer.testing import CliRunner
 
 import kafka_tx
@@ -33,11 +36,14 @@ from kafka_tx.model import (
     OffsetRange,
     TopicPartition,
     Topics,
+    TransactionAttempt,
 )
 from kafka_tx.running.lag_watch import LagWatch
+from kafka_tx.sql.maps import TransactionalMap
 from kafka_tx.sql.store import SqlStore
 from kafka_tx.transactions.held import Reported
 from kafka_tx.transactions.ledger import Committed, Ledger
+from kafka_tx.zookeeper.offsets import ZooKeeperOffsetStore
 from kafka_tx.zookeeper.store import ZooKeeperStore
 
 COMMITTED, RECORDS = 3, 10
@@ -215,6 +221,68 @@ def test_a_record_that_always_fails_is_skipped_and_the_topology_goes_on(
         waits_for(6)
 
     assert done["changes"][0] == f"{name}-0: [2, 3)"
+
+
+def test_maps_beside_a_store_that_is_copied_stay_and_both_stores_say_so(
+    postgresql, tmp_path
+):
+    here, id_ = f"sqlite:///{tmp_path}/s.db", fresh_name("copied").replace("-", "_")
+    there = make_url(postgresql).render_as_string(hide_password=True)
+    row = pa.table({"key": ["a"], "value": [1]})
+    counts = TransactionalMap(here, id_)
+
+    def runs(url, txid):
+        """A job's batch: the map is written, then the txid is committed."""
+        with closing(SqlStore(url, id_)) as store:
+            ledger, partition = Ledger(store), TopicPartition("orders", 0)
+            epoch = ledger.acquire()
+            planned = OffsetRange(partition, txid - 1, txid)
+            ledger.plan(epoch, BatchMetadata(txid, (planned,)))
+            made = TransactionAttempt.of(txid, epoch=epoch, number=1)
+            numbering = ledger.load().numbering
+            counts.update(replace(made, source=id_, numbering=numbering), row)
+            ledger.commit(epoch, txid, 1_700_000_000_000)
+
+    runs(here, 1)
+
+    copy = ("store", "copy", "--from", here, "--to", postgresql, "--id", id_)
+    done = run(*copy, "--yes", "--json")
+    runs(postgresql, 2)
+
+    assert done["changes"][1] == (
+        f"{id_}: not copied, its job goes on writing to: {id_} in {here}"
+    )
+    (old,) = run("status", "--store", here, "--id", id_, "--json")
+    (new,) = run("status", "--store", postgresql, "--id", id_, "--json")
+    assert (old["moved_to"], old["committed_txid"]) == (there, 1)
+    assert (new.get("moved_to"), new["committed_txid"]) == (None, 2)
+    assert counts.get(["a"]) == {"a": 2}
+    with closing(SqlStore(postgresql, id_)) as copied:
+        assert copied.sinks(Ledger(copied).load().numbering) == {}
+    counts.close()
+
+
+def test_records_are_not_skipped_in_zookeeper_and_nothing_changes(zookeeper):
+    url, partition = f"zookeeper://{zookeeper.hosts}/skip", TopicPartition("orders", 0)
+    offsets = ZooKeeperOffsetStore(url, "orders")
+    offsets.acquire(0, 1)
+    offsets.store({partition: CommittedOffset(2)})
+    before = offsets.load([partition])
+
+    refused = CliRunner().invoke(
+        app,
+        [
+            *("skip", "--store", url, "--id", "orders", "--records", "orders-0:2-3"),
+            *("--bootstrap-servers", "127.0.0.1:1", "--yes"),
+        ],
+    )
+
+    assert refused.exit_code == 1
+    told = " ".join(refused.output.split())
+    assert "records of 'orders' are only skipped in a SQL database. Nothing was" in told
+    assert "Set retry_limit and dead_letter_topic of its spout instead" in told
+    assert offsets.load([partition]) == before
+    offsets.close()
 
 
 def test_lag_of_a_topology_whose_offsets_are_in_kafka(kafka, topic, produce):

@@ -8,12 +8,15 @@ import time
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager
+from functools import partial
 from itertools import count
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from pyspark.errors import StreamingQueryException
+from typer.testing import CliRunner
 
 import kafka_tx
 from integration.cluster.child import Child
@@ -24,6 +27,7 @@ from integration.operations.watching import watching
 from integration.reading import reader
 from integration.topologies.tally import ending
 from kafka_tx import assembly
+from kafka_tx.cli.main import app
 from kafka_tx.transactions.ledger import Ledger
 from tests.chromium import chromium
 
@@ -224,6 +228,26 @@ def test_the_page_says_what_the_store_says_while_jobs_run_replay_and_fail(
     page.says(QUERY, f"txid {txid + 1:,}", "idle", "ValueError: the table is locked")
     again.stop()
     page.says(QUERY, "ended")
+
+
+def test_the_page_says_to_which_store_an_id_has_moved(
+    spark, kafka, topic, produce, tmp_path, page
+):
+    name = topic(1)
+    produce(name, ["v"])
+    start = partial(query, spark, kafka, name, tmp_path, Work())
+    started = start()
+    started.processAllAvailable()
+    started.stop()
+    here, there = f"sqlite:///{tmp_path}/query.db", f"sqlite:///{tmp_path}/there.db"
+    copy = ["store", "copy", "--from", here, "--to", there, "--yes"]
+    copied = CliRunner().invoke(app, copy)
+    assert copied.exit_code == 0, copied.output
+
+    with pytest.raises(StreamingQueryException, match="goes on there"):
+        start().awaitTermination()
+
+    page.says(QUERY, "failed", f"moved to {there}")
 
 
 @contextmanager

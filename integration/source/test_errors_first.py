@@ -55,6 +55,28 @@ def test_of_a_function_of_foreach_batch(spark, kafka, topic, produce, tmp_path, 
     assert name in repr(attached)
 
 
+def test_of_a_task_inside_a_function_of_foreach_batch(
+    spark, kafka, topic, produce, tmp_path
+):
+    name = topic(1)
+    produce(name, ["x"])
+
+    def reads_too_far(df, attempt):
+        servers, too_far = kafka.bootstrap_servers, f'{{"{name}": {{"0": 9}}}}'
+        asked = {"subscribe": name, "endingOffsets": too_far}
+        reader(spark, servers, streaming=False, **asked).load().collect()
+
+    reported = run(
+        *(spark, kafka, name, tmp_path),
+        kafka_tx.for_each_transaction(reads_too_far),
+        tx__id=name,
+        tx__store=f"sqlite:///{tmp_path}/store.db",
+    )
+
+    wanted = "KAFKA_DATA_LOSS.COULD_NOT_READ_OFFSET_RANGE"
+    assert all(is_first(text, wanted) for text in reported), reported[0]
+
+
 def test_of_the_planner(spark, kafka, topic, tmp_path):
     name = topic(1)
     reported = run(
@@ -93,8 +115,9 @@ def test_of_a_batch_read(spark, kafka, topic, produce, where):
     with pytest.raises(Exception, match="KAFKA_") as raised:
         df.collect()
 
-    first, second, *_ = str(raised.value).splitlines()
+    first, second, *_, last = str(raised.value).strip().splitlines()
     if where == "planner":
         assert "[KAFKA_START_OFFSET_DOES_NOT_MATCH_ASSIGNED]" in first
     else:  # the first line is Spark's: an exception was thrown from the Python worker
-        assert "[KAFKA_DATA_LOSS.COULD_NOT_READ_OFFSET_RANGE]" in first + second
+        assert "[KAFKA_DATA_LOSS.COULD_NOT_READ_OFFSET_RANGE] Some data" in second
+        assert last == second

@@ -23,7 +23,7 @@ from kafka_tx.store_place import StoreKind, is_file, kind_of
 from kafka_tx.transactions.ledger_repair import examine
 from kafka_tx.transactions.memory import StoredId
 from kafka_tx.transactions.stops import notes_id
-from kafka_tx.transactions.txid_layout import ALIVE, OWNER
+from kafka_tx.transactions.txid_layout import ALIVE, OWNER, numbering_of
 
 _NOT_COPIED = {OWNER, ALIVE}
 
@@ -61,6 +61,9 @@ def copy_(
         records = f"{len(stored.store.read())} records"
         reads = f"offsets of {len(offsets)} partitions"
         change.tell(f"{name}: {reads if offsets else records}")
+        if beside := _beside(source, stored):
+            stays = f"{', '.join(beside)} in {stored.store.url}"
+            change.tell(f"{name}: not copied, its job goes on writing to: {stays}")
     if not change.is_agreed():
         return
     for name, stored in found.items():
@@ -112,6 +115,15 @@ def _stored(url: str, wanted: str | None) -> dict[str, StoredId]:
         raise unknown_id("that is copied", wanted, list(found))
     ids = {wanted, notes_id(wanted)}
     return {name: one for name, one in found.items() if name in ids}
+
+
+def _beside(url: str, stored: StoredId) -> list[str]:
+    """Names of the maps and tables that the id has written in the store's database."""
+    numbering = numbering_of(stored.store.read(), stored.store.url, stored.store.id)
+    if numbering is None:
+        return []
+    with opened_unasked(url, stored.store.id) as opened:
+        return sorted(opened.sinks(numbering.name))
 
 
 def _check(source: str, target: str, stored: StoredId, there: StoredId | None) -> None:

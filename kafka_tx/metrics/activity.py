@@ -60,6 +60,7 @@ class Activity:
         options: Without secrets.
         started_ms: Unix time of its last start; 0: it never started here.
         ended_ms: Unix time of its end; 0: it runs.
+        moved_to: The store to which a tool had copied the id when it ended.
         in_flight: In the order of their numbers.
         batches: The last ones, oldest first.
         errors: The last ones, oldest first.
@@ -71,6 +72,7 @@ class Activity:
     options: dict[str, str] = field(default_factory=dict)
     started_ms: int = 0
     ended_ms: int = 0
+    moved_to: str = ""
     in_flight: tuple[InFlight, ...] = ()
     batches: deque[BatchEnded] = field(
         default_factory=lambda: deque(maxlen=KEPT_BATCHES)

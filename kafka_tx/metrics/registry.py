@@ -147,6 +147,7 @@ class MetricsRegistry:
             activity = self._activities[tx_id]
             activity.door, activity.options = door, dict(options or {})
             activity.started_ms, activity.ended_ms = self._now_ms(), 0
+            activity.moved_to = ""
 
     def record_option(self, tx_id: str, name: str, value: str) -> None:
         """Replace the shown value of an option."""
@@ -211,7 +212,9 @@ class MetricsRegistry:
             self._of(catalogue.IN_FLIGHT_SINCE).set((tx_id,), since_ms / 1000)
             self._activities[tx_id].in_flight = tuple(batches)
 
-    def record_stop(self, tx_id: str, error: BaseException, at_ms: int) -> None:
+    def record_stop(
+        self, tx_id: str, error: BaseException, at_ms: int, moved_to: str = ""
+    ) -> None:
         """A query or topology ended with this error, now.
 
         One that was fenced leaves its id to the newer owner: what it last knew of it
@@ -225,7 +228,7 @@ class MetricsRegistry:
             if reason == "fenced":
                 self.forget(tx_id)
                 self._activities[tx_id] = activity
-            activity.ended_ms = at_ms
+            activity.ended_ms, activity.moved_to = at_ms, moved_to
             self.record_last_stop(tx_id, reason, at_ms, str(error))
 
     def record_last_stop(

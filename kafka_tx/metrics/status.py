@@ -66,6 +66,7 @@ def _id(id_: str, activity: Activity, samples: dict[str, Samples], now_ms: int) 
         "unit": "chunk" if activity.door == "at least once" else "txid",
         "started_ms": activity.started_ms or None,
         "ended_ms": activity.ended_ms or None,
+        "moved_to": activity.moved_to or None,
         "committed_txid": None if txid is None else int(txid),
         "last_commit_ms": None if last_commit_s is None else int(last_commit_s * 1000),
         "lag_records": _over(topics, "lag_records", sum),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 from kafka_tx import assembly
 from kafka_tx.errors import KafkaTxError
 from kafka_tx.logs import event_log
@@ -13,6 +15,7 @@ from kafka_tx.transactions.held import newest_ms
 from kafka_tx.transactions.ledger import LedgerState
 from kafka_tx.transactions.ledger_records import Committed
 from kafka_tx.transactions.stops import Stop, keep_stop, last_stop, notes_id
+from kafka_tx.transactions.txid_layout import NUMBERING, numbering_of
 
 logger = event_log(__name__)
 
@@ -29,7 +32,7 @@ def note_stop(
     The stop of a fenced process is not stored: another process owns the id.
     """
     now_ms = clock.now_ms()
-    registry.record_stop(id, error, now_ms)
+    registry.record_stop(id, error, now_ms, _moved_to(store))
     reason = stop_reason(error)
     if store is None or reason == "fenced":
         return
@@ -37,6 +40,15 @@ def note_stop(
         keep_stop(store, Stop(reason, str(error), now_ms))
     except KafkaTxError as refusal:
         logger.warning("the store does not know why it ended: %s", refusal, id=id)
+
+
+def _moved_to(store: Store | None) -> str:
+    """The store to which a tool has copied the id; empty: none, as far as known."""
+    with suppress(KafkaTxError):
+        text = store.get(NUMBERING) if store is not None else None
+        found = numbering_of({NUMBERING: text}, "", "") if text is not None else None
+        return found.moved_to if found is not None else ""
+    return ""
 
 
 def open_notes(url: str, id: str) -> Store | None:  # noqa: A002 - the word users know

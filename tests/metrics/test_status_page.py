@@ -16,12 +16,15 @@ from kafka_tx.transactions.held import TableWrite
 from tests.chromium import chromium
 from tests.metrics.facts import batch
 
+THERE = "postgresql://db/streams"
 SNAPSHOT = "5837264758291037471"
 MANY = [TopicPartition("orders", number) for number in range(5_000)]
 DESK, PHONE = {"width": 1200, "height": 900}, {"width": 390, "height": 844}
 LEAST_CONTRAST = 4.5  # of WCAG 2, level AA
 
-CONTRASTS = """() => {
+LEAST_CONTRAST_OF_OUTLINES = 3.0  # of WCAG 2, level AA, for what is no text
+
+_CONTRAST = """
   const parse = text => {
     const found = text.match(/[\\d.]+/g).map(Number);
     return [...found.slice(0, 3), found[3] ?? 1];
@@ -36,15 +39,27 @@ CONTRASTS = """() => {
     }
     return [255, 255, 255, 1];
   };
+  const contrast = (first, second) => {
+    const [a, b] = [light(first), light(second)];
+    return (Math.max(a, b) + .05) / (Math.min(a, b) + .05);
+  };
+"""
+CONTRASTS = f"""() => {{{_CONTRAST}
   const isText = node => node.nodeType === 3 && node.textContent.trim();
   return [...document.querySelectorAll("body *")]
     .filter(el => [...el.childNodes].some(isText))
     .filter(el => el.checkVisibility() && !el.closest("svg"))
-    .map(el => {
-      const a = light(parse(getComputedStyle(el).color)), b = light(under(el));
-      return [(Math.max(a, b) + .05) / (Math.min(a, b) + .05), el.textContent];
-    });
-}"""
+    .map(el => {{
+      const colour = parse(getComputedStyle(el).color);
+      return [contrast(colour, under(el)), el.textContent];
+    }});
+}}"""
+FOCUS = f"""() => {{{_CONTRAST}
+  const el = document.activeElement, style = getComputedStyle(el);
+  const there = under(el.parentElement);
+  const outline = parse(style.outlineColor);
+  return [el.tagName, style.outlineWidth, style.outlineStyle, contrast(outline, there)];
+}}"""
 
 
 @pytest.fixture(scope="module")
@@ -78,7 +93,8 @@ def registry() -> MetricsRegistry:
             bounds={p: LogBounds(90, 200 + 2 * p.partition) for p in MANY},
         )
     )
-    made.record_stop("broken", StateError("<b>the store</b> refuses"), now_ms + 60_000)
+    at_ms = now_ms + 60_000
+    made.record_stop("broken", StateError("<b>the store</b> refuses"), at_ms, THERE)
     return made
 
 
@@ -132,6 +148,7 @@ def test_what_failed_stands_first_and_its_text_is_text(tab: Any) -> None:
     assert tab.locator(".name").all_inner_texts() == ["broken", "large", "small"]
     assert tab.locator("#sum").inner_text() == "1 failed, 2 running"
     assert "<b>the store</b> refuses" in job(tab, "broken").inner_text()
+    assert f"· source · moved to {THERE}" in job(tab, "broken").inner_text()
     assert tab.title() == "✕ kafka_tx"
 
 
@@ -159,11 +176,15 @@ def test_everything_is_reached_by_keys(tab: Any) -> None:
     assert tab.evaluate(focused) == "Pause"
     tab.keyboard.press("Enter")
     tab.get_by_text("paused", exact=True).wait_for()
+    tab.keyboard.press("Space")
+    tab.get_by_text("paused", exact=True).wait_for(state="detached")
     tab.keyboard.press("Tab")
     broken = job(tab, "broken")
     assert broken.get_attribute("open") is not None
     tab.keyboard.press("Enter")
     assert broken.get_attribute("open") is None
+    tab.keyboard.press("Space")
+    assert broken.get_attribute("open") is not None
 
     cells = job(tab, "large").locator(".cells")
     cells.focus()
@@ -171,6 +192,25 @@ def test_everything_is_reached_by_keys(tab: Any) -> None:
     tab.keyboard.press("ArrowRight")
 
     assert "orders-1: lag 101," in job(tab, "large").inner_text()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_what_has_the_focus_is_outlined(
+    browser: Any, endpoint: Endpoint, scheme: str
+) -> None:
+    tab = opened(browser, endpoint, color_scheme=scheme)
+    seen = set()
+    for _ in range(60):
+        tab.keyboard.press("Tab")
+        kind, width, style, contrast = tab.evaluate(FOCUS)
+        if kind == "BODY":  # past the last one
+            break
+        assert (width, style) == ("2px", "solid"), kind
+        assert contrast >= LEAST_CONTRAST_OF_OUTLINES, kind
+        seen.add(kind)
+
+    assert {"A", "BUTTON", "SUMMARY", "svg"} <= seen
+    tab.close()
 
 
 def test_a_partition_is_found_by_its_name(tab: Any) -> None:
