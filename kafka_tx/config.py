@@ -15,6 +15,7 @@ from kafka_tx.model import (
     Position,
     Subscription,
     TopicPartition,
+    TransactionAttempt,
 )
 from kafka_tx.model import Mode as Mode
 from kafka_tx.option_rows import boolean, choice, duration_ms, option, row, whole
@@ -305,15 +306,8 @@ class SinkConfig:
     Attributes:
         topic: Wins over the column of the same name.
         id: Names the sink for exactly once; None is at-least-once.
-        txid: The batch that is written; given with ``id``.
-        parts: Kafka transactions in each batch; 0: not known.
-        life: What the txids are counted in; empty: the life of the sink.
-        compares: Whether a replay must hold the rows that were written.
-        run: Of the program that writes; another one after each restart.
-        epoch: Of the owner of the batch; 0: not known.
-        looks: Whether a run reads all markers before its first write.
-        owner: Whose txids they are; empty: not known.
-        plan, numbering: As of ``TransactionAttempt``.
+        attempt: The batch that is written; given with ``id``.
+        parts, life, compares, run, looks: As of ``transactions.sink_parts.Part``.
         memory: The markers that the driver has read; empty: none.
         marker_topic: The topic with the markers of exactly-once sinks.
         takes_timestamp: Whether a column ``timestamp`` is the records' time.
@@ -327,16 +321,12 @@ class SinkConfig:
         "Name of the sink. Each part of a batch is then written once.",
         lambda _name, value: value.strip(),
     )
-    txid: int | None = None
+    attempt: TransactionAttempt | None = None
     parts: int = 1
     life: str = ""
     compares: bool = True
     run: str = ""
-    epoch: int = 0
     looks: bool = False
-    owner: str = ""
-    plan: str = ""
-    numbering: str = ""
     memory: str = ""
     marker_topic: str = MARKER_TOPIC
     takes_timestamp: bool = option(
@@ -352,4 +342,4 @@ class SinkConfig:
 
     def __repr__(self) -> str:
         """Name what is written; never the Kafka settings, which may hold secrets."""
-        return f"SinkConfig(topic={self.topic}, id={self.id}, txid={self.txid})"
+        return f"SinkConfig(topic={self.topic}, id={self.id}, attempt={self.attempt})"

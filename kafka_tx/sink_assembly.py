@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from kafka_tx.transactions.sink_parts import Part
 
 _ANSWERS_WITHIN_S = 10.0
+_OF_PARTS = ("parts", "life", "compares", "run", "looks")
 _HANDED = 65_536
 """Most characters that are sent with every task; beyond, tasks read the markers."""
 
@@ -80,21 +81,9 @@ def sink_part(config: SinkConfig, index: int) -> Part:
     from kafka_tx.transactions.sink_parts import Part
 
     assert config.id is not None
-    assert config.txid is not None
-    return Part(
-        config.id,
-        config.txid,
-        index,
-        config.parts,
-        life=config.life,
-        compares=config.compares,
-        run=config.run,
-        epoch=config.epoch,
-        looks=config.looks,
-        owner=config.owner,
-        plan=config.plan,
-        numbering=config.numbering,
-    )
+    assert config.attempt is not None
+    named = {name: getattr(config, name) for name in _OF_PARTS}
+    return Part(config.id, config.attempt, index, **named)
 
 
 def marker_log(config: SinkConfig) -> MarkerLog:

@@ -283,7 +283,10 @@ def test_a_certificate_of_an_unknown_authority_is_named(
 def test_the_exactly_once_sink_names_an_unknown_authority(secured, topic):
     kafka = {"bootstrap.servers": secured.login_servers, **without_prefix(login())}
     part = sink_assembly.part_transaction(
-        SinkConfig(kafka=kafka, topic=topic, id="distrustful", txid=1), 0
+        SinkConfig(
+            kafka=kafka, topic=topic, id="distrustful", attempt=TransactionAttempt(1, 0)
+        ),
+        0,
     )
 
     with pytest.raises(AuthenticationError, match="certificate"):

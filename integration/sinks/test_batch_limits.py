@@ -212,7 +212,9 @@ def test_only_the_record_without_a_key_fails_in_a_compacted_topic(kafka, topic, 
 def part(kafka, topic, txid=1, **more):
     """What writes the only part of a batch."""
     options = {"bootstrap.servers": kafka.bootstrap_servers, **more}
-    config = SinkConfig(kafka=options, topic=topic, id=topic, txid=txid)
+    config = SinkConfig(
+        kafka=options, topic=topic, id=topic, attempt=TransactionAttempt(txid, 0)
+    )
     return sink_assembly.part_transaction(config, 0)
 
 

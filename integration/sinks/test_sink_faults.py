@@ -51,7 +51,9 @@ def part(cluster, topic, txid=1, id_="", **kafka):
     """What writes the only part of a batch."""
     options = {"bootstrap.servers": cluster.bootstrap_servers}
     options |= {name.replace("_", "."): value for name, value in kafka.items()}
-    config = SinkConfig(kafka=options, topic=topic, id=id_ or topic, txid=txid)
+    config = SinkConfig(
+        kafka=options, topic=topic, id=id_ or topic, attempt=TransactionAttempt(txid, 0)
+    )
     return sink_assembly.part_transaction(config, 0)
 
 

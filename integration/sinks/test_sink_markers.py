@@ -45,9 +45,11 @@ class Sink:
             **more,
         )
 
-    def part(self, txid, index=0, **more):
-        more = {"parts": 2, "run": "1", "epoch": 1} | more
-        return sink_assembly.part_transaction(self.config(txid=txid, **more), index)
+    def part(self, txid, index=0, *, epoch=1, **more):
+        more = {"parts": 2, "run": "1"} | more
+        attempt = TransactionAttempt.of(txid, epoch=epoch, number=0)
+        config = self.config(attempt=attempt, **more)
+        return sink_assembly.part_transaction(config, index)
 
     def write(self, txid, index=0, **more):
         record = OutRecord(self.topic, b"k", f"{txid}-{index}".encode())
@@ -55,7 +57,7 @@ class Sink:
 
     def settle(self, txid, epoch=1):
         wish = Wish(self.id, TransactionAttempt.of(txid, epoch=epoch, number=1), 2)
-        return sink_assembly.plan_keeper(self.config(txid=txid)).settle(wish)
+        return sink_assembly.plan_keeper(self.config()).settle(wish)
 
     def recall(self, **more):
         return sink_assembly.marker_log(self.config()).recall(self.id, **more)
@@ -73,7 +75,7 @@ class Sink:
 
     def open(self, sink, index=0, *, adds_offset=False):
         """Let a writer write its marker, and stand still."""
-        marker = Marker(index, 9, 1, Digest(), "0")
+        marker = Marker(index, TransactionAttempt(9, 0), 1, Digest(), "0")
         entry = Entry(sink, marker)
         producer = Producer(
             {

@@ -70,8 +70,9 @@ def fresh_driver(monkeypatch):
     return forget
 
 
-def config(sink, **more):
+def config(sink, *, txid=0, epoch=0, **more):
     return SinkConfig(
+        attempt=TransactionAttempt.of(txid, epoch=epoch, number=0),
         kafka={"bootstrap.servers": sink["kafka.bootstrap.servers"]},
         topic=sink["topic"],
         id=sink["tx.id"],

@@ -18,6 +18,7 @@ from kafka_tx.config import MARKER_TOPIC, SinkConfig
 from kafka_tx.errors import AuthenticationError
 from kafka_tx.kafka import marker_topic
 from kafka_tx.kafka.producer import OutRecord
+from kafka_tx.model import TransactionAttempt
 
 USERS = ["none", "name", "group", "topic", "offset", "marker", "all"]
 WELL_BELOW_A_TIMEOUT_S = 20.0
@@ -48,7 +49,12 @@ def rights(sink):
 
 def part(cluster, user, password="sesame", sink=None):
     options = login_of(cluster, user, password)
-    config = SinkConfig(kafka=options, topic="out", id=sink or f"of-{user}", txid=1)
+    config = SinkConfig(
+        kafka=options,
+        topic="out",
+        id=sink or f"of-{user}",
+        attempt=TransactionAttempt(1, 0),
+    )
     return sink_assembly.part_transaction(config, 0)
 
 

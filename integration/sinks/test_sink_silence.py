@@ -20,7 +20,7 @@ from kafka_tx.kafka import transaction
 from kafka_tx.kafka.client_settings import client_settings
 from kafka_tx.kafka.cluster import KafkaClusterView
 from kafka_tx.kafka.producer import OutRecord
-from kafka_tx.model import TopicPartition
+from kafka_tx.model import TopicPartition, TransactionAttempt
 
 WAITS_S = 30 if EVERYTHING else 6
 """What users have, or less: it is waited out here."""
@@ -51,7 +51,13 @@ def part(network, sink, txid=1):
         "bootstrap.servers": network.bootstrap_servers,
         "socket.timeout.ms": str(WAITS_S * 1000),
     }
-    config = SinkConfig(kafka=options, topic="out", id=sink, txid=txid, run="1")
+    config = SinkConfig(
+        kafka=options,
+        topic="out",
+        id=sink,
+        attempt=TransactionAttempt(txid, 0),
+        run="1",
+    )
     return sink_assembly.part_transaction(config, 0)
 
 

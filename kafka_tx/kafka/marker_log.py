@@ -180,7 +180,9 @@ class MarkerLog:
                 found = self.kept(entry, max(_PATIENCE_MS, patience_ms))
             except BrokerUnavailableError:  # it is being committed, and not done
                 return None
-            if found is not None and (found == entry or found.txid > entry.txid):
+            if found is not None and (
+                found.value == entry.value or found.txid > entry.txid
+            ):
                 return found
             if not deadline.pause(_PAUSE_MS):
                 return None

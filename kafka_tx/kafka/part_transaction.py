@@ -131,11 +131,9 @@ class PartTransaction:
             pass
 
     def _begun(self) -> Transaction:
-        part = self._part
-        what = f"part {part.index} of txid {part.txid} of sink '{part.id}'"
-        return Transaction(
-            self._settings, part.name, what, self._reading, part.group, self._topics
-        )
+        part, topics = self._part, self._topics
+        names = part.name, str(part)
+        return Transaction(self._settings, *names, self._reading, part.group, topics)
 
     # --- markers --------------------------------------------------------------------
 
@@ -257,7 +255,7 @@ class PlanKeeper:
 
     def _check_new(self, wish: Wish) -> None:
         """A sink without any record must not have a group that knows of some."""
-        part = Part(wish.id, wish.txid, 0, wish.parts)
+        part = Part(wish.id, wish.attempt, 0, wish.parts)
         found = self._log.kept(Entry(wish.id, part.marker(Digest())))
         if found is not None:
             known = f"group '{part.group}' still knows at txid {found.txid}"

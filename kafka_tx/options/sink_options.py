@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 
 from kafka_tx.config import (
@@ -13,7 +14,8 @@ from kafka_tx.config import (
 )
 from kafka_tx.errors import ConfigError
 from kafka_tx.kafka.client_settings import client_settings
-from kafka_tx.option_rows import Option, long, picked, rows, values_of, whole
+from kafka_tx.model import TransactionAttempt
+from kafka_tx.option_rows import Option, picked, rows, values_of, whole
 from kafka_tx.options.option_names import check_names
 from kafka_tx.options.source_options import (
     BROKERS,
@@ -35,10 +37,7 @@ SINK = (
     ),
     *rows(SinkConfig),
 )
-GIVEN_BY_US = (
-    *("tx.txid", "tx.parts", "tx.compares", "tx.epoch", "tx.owner", "tx.plan"),
-    *("tx.numbering", "tx.memory"),
-)
+GIVEN_BY_US = ("tx.attempt", "tx.parts", "tx.compares", "tx.memory")
 """Options that ``write_transaction`` passes to tasks; not for users."""
 _SPARKS = ("path", "checkpointLocation", "queryName")
 
@@ -63,18 +62,16 @@ def parse_sink(options: Mapping[str, str], *, reported: bool = False) -> SinkCon
     for name in given:
         if name.startswith("tx.") and "tx.id" not in given:
             raise ConfigError(f"option '{name}' needs option 'tx.id'", option="tx.id")
+    names = json.loads(given.get("tx.attempt", "null"))
+    attempt = names and TransactionAttempt(*names)
     return SinkConfig(
         kafka=kafka,
         topic=check_topic("topic", topic) if topic else None,
-        txid=whole()("tx.txid", given["tx.txid"]) if "tx.txid" in given else None,
+        attempt=attempt,
         parts=whole()("tx.parts", given.get("tx.parts", "1")),
         compares=given.get("tx.compares") != "false",
-        run=given.get("tx.epoch", ""),
-        epoch=long("tx.epoch", given.get("tx.epoch", "0")),
-        owner=given.get("tx.owner", ""),
-        plan=given.get("tx.plan", ""),
+        run=str(attempt.epoch) if attempt else "",
         memory=given.get("tx.memory", ""),
-        numbering=given.get("tx.numbering", ""),
         marker_topic=_marker_topic(given),
         **picked(SinkConfig, values_of(SINK, given)),
     )

@@ -242,14 +242,10 @@ class KafkaBolt(BatchBolt, RichBolt):
         attempt = context.attempt
         config = replace(
             self._config,
-            txid=attempt.txid,
+            attempt=attempt,
             parts=context.tasks,
-            epoch=attempt.epoch,
             run=str(attempt.epoch),
             looks=True,
-            owner=attempt.source,
-            plan=attempt.plan,
-            numbering=attempt.numbering,
             memory=context.settings.get(f"{SINK_MEMORY}{self._config.id}", ""),
         )
         part = sink_assembly.part_transaction(config, context.task)

@@ -142,7 +142,7 @@ def _is_moved(part: Part, other: Marker) -> bool:
 
 def _out_of_order(part: Part, found: Marker) -> OutOfOrderError:
     return OutOfOrderError(
-        f"part {part.index} of txid {part.txid} of sink '{part.id}' in {part.parts}"
+        f"{part} in {part.parts}"
         f" parts comes after part {found.index} of txid {found.txid} in {found.parts}"
         " parts. Nothing was written now. A sink writes each txid once, in order. A"
         " batch that was begun is finished in the number of parts that it was begun"

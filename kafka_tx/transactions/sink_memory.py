@@ -57,7 +57,8 @@ class Entry:
     def announced(self) -> Entry:
         """The announcement of a marker."""
         assert isinstance(self.kept, Marker)
-        return replace(self, kept=replace(self.kept, txid=0))
+        attempt = replace(self.kept.attempt, txid=0)
+        return replace(self, kept=replace(self.kept, attempt=attempt))
 
     @property
     def metadata(self) -> str:

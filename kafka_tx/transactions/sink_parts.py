@@ -6,7 +6,7 @@ Each part of a batch is one Kafka transaction that also commits a marker.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from struct import Struct
 from typing import Protocol, TypeVar
 from zlib import crc32
@@ -95,32 +95,27 @@ class Marker:
     Attributes:
         parts: Number of parts of the batch; 0: not known.
         run: Run of the program that wrote the part; empty: not known.
-        epoch: Epoch of the batch's owner; 0: not known.
         life: As of ``Part``.
-        owner, plan, numbering: As of ``Part``.
     """
 
     index: int
-    txid: int
+    attempt: TransactionAttempt
     parts: int = 0
     digest: Digest = field(default_factory=Digest)
     run: str = ""
-    epoch: int = 0
     life: str = ""
-    owner: str = ""
-    plan: str = ""
-    numbering: str = ""
 
     @property
-    def attempt(self) -> TransactionAttempt:
-        """The attempt, with the fields that sinks compare."""
-        return _attempt_of(self)
+    def txid(self) -> int:
+        """The txid that was written; 0: the marker announces a writer."""
+        return self.attempt.txid
 
     @property
     def metadata(self) -> str:
         """The marker as metadata of an offset; the offset is the txid."""
-        who = f"{self.run or _NONE} {self.epoch} {self.owner or _NONE}"
-        what = f"{self.plan or _NONE} {self.numbering or _NONE}"
+        its = self.attempt
+        who = f"{self.run or _NONE} {its.attempt_id} {its.source or _NONE}"
+        what = f"{its.plan or _NONE} {its.numbering or _NONE}"
         return f"{self.parts} {self.digest} {who} {what}"
 
     @classmethod
@@ -130,11 +125,11 @@ class Marker:
         """Read the result of ``metadata``; of other text only the txid is known."""
         words = ["" if word == _NONE else word for word in (metadata or "").split()]
         if len(words) != _WORDS:
-            return cls(index, txid, life=life)
-        parts, rows, total, run, epoch, owner, plan, numbering = words
+            return cls(index, TransactionAttempt(txid, 0), life=life)
+        parts, rows, total, run, attempt_id, source, plan, numbering = words
+        attempt = TransactionAttempt(txid, int(attempt_id), source, plan, numbering)
         digest = Digest(int(rows), int(total, 16))
-        named = {"owner": owner, "plan": plan, "numbering": numbering}
-        return cls(index, txid, int(parts), digest, run, int(epoch), life, **named)
+        return cls(index, attempt, int(parts), digest, run, life)
 
 
 def name_of(sink: str, which: int | str) -> str:
@@ -158,30 +153,26 @@ class Part:
         compares: Whether a replay must hold the rows that were written; False if one
             part is the whole batch, so that any rows of the same records are fine.
         run: Of this program; another one after each restart.
-        epoch: Epoch of the batch's owner; 0: not known.
         looks: Whether all markers of the sink are read before the first write of a run;
             False if the number of parts was fixed before any was written.
-        owner: Owner of the txids: the id of the source or topology; empty: not known.
-        plan, numbering: As of ``TransactionAttempt``.
     """
 
     id: str
-    txid: int
+    attempt: TransactionAttempt
     index: int
     parts: int
     life: str = ""
     compares: bool = True
     run: str = ""
-    epoch: int = 0
     looks: bool = False
-    owner: str = ""
-    plan: str = ""
-    numbering: str = ""
+
+    def __str__(self) -> str:
+        return f"part {self.index} of txid {self.txid} of sink '{self.id}'"
 
     @property
-    def attempt(self) -> TransactionAttempt:
-        """The attempt, with the fields that sinks compare."""
-        return _attempt_of(self)
+    def txid(self) -> int:
+        """Txid of the batch."""
+        return self.attempt.txid
 
     @property
     def name(self) -> str:
@@ -195,20 +186,5 @@ class Part:
 
     def marker(self, digest: Digest) -> Marker:
         """The marker of the part after its write."""
-        return Marker(
-            self.index,
-            self.txid,
-            self.parts,
-            digest,
-            self.run,
-            self.epoch,
-            self.life,
-            self.owner,
-            self.plan,
-            self.numbering,
-        )
-
-
-def _attempt_of(one: Marker | Part) -> TransactionAttempt:
-    attempt = TransactionAttempt.of(one.txid, epoch=one.epoch, number=0)
-    return replace(attempt, source=one.owner, plan=one.plan, numbering=one.numbering)
+        its = self.attempt
+        return Marker(self.index, its, self.parts, digest, self.run, self.life)

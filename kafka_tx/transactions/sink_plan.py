@@ -60,11 +60,6 @@ class Wish:
     attempt: TransactionAttempt
     parts: int
 
-    @property
-    def txid(self) -> int:
-        """Txid of the batch."""
-        return self.attempt.txid
-
 
 def planned(stored: SinkPlan | None, wish: Wish, txid: int = 0) -> SinkPlan:
     """The plan to write a batch by; if it differs from ``stored``, store it first.

@@ -6,6 +6,7 @@ from confluent_kafka import Producer
 
 from kafka_tx.kafka import marker_topic
 from kafka_tx.kafka.marker_log import MarkerLog
+from kafka_tx.model import TransactionAttempt
 from kafka_tx.transactions.sink_memory import Entry
 from kafka_tx.transactions.sink_parts import Digest, Marker
 
@@ -15,7 +16,10 @@ def test_all_markers_of_a_sink_are_remembered(
 ):
     monkeypatch.setattr(marker_topic, "_AT_ONCE", 3)
     log = MarkerLog(topic(), topic(), consumer_settings, {})
-    wanted = [Marker(index, 7, 10, Digest(), "run", 2) for index in range(10)]
+    wanted = [
+        Marker(index, TransactionAttempt.of(7, epoch=2, number=1), 10, Digest(), "run")
+        for index in range(10)
+    ]
     producer = Producer({"bootstrap.servers": cluster.bootstrap_servers})
     for sink in ("ours", "another"):
         for marker in wanted:

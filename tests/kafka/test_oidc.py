@@ -12,7 +12,13 @@ from kafka_tx.errors import AuthenticationError
 from kafka_tx.kafka.client_settings import client_settings
 from kafka_tx.kafka.mirror import GroupMirror
 from kafka_tx.kafka.producer import OutRecord
-from kafka_tx.model import Earliest, OffsetRange, TopicPartition, Topics
+from kafka_tx.model import (
+    Earliest,
+    OffsetRange,
+    TopicPartition,
+    Topics,
+    TransactionAttempt,
+)
 from tests.prompt_errors import prompt_error
 
 MODULE = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule required"
@@ -95,7 +101,9 @@ def write(kafka):
 
 
 def write_once(kafka):
-    sink = SinkConfig(kafka=kafka, topic="out", id="sink", txid=1)
+    sink = SinkConfig(
+        kafka=kafka, topic="out", id="sink", attempt=TransactionAttempt(1, 0)
+    )
     sink_assembly.part_transaction(sink, 0).write([OutRecord("out", b"k", b"v")])
 
 

@@ -347,9 +347,11 @@ def split(rows: list[OutRecord], parts: int) -> list[list[OutRecord]]:
     return [rows[index::parts] for index in range(parts)]
 
 
-def config(txid: int, parts: int, run: int, **more: Any) -> SinkConfig:
+def config(
+    attempt: TransactionAttempt, parts: int, run: int, **more: Any
+) -> SinkConfig:
     made = SinkConfig(
-        kafka={}, topic=TOPIC, id=SINK, txid=txid, parts=parts, run=str(run)
+        kafka={}, topic=TOPIC, id=SINK, attempt=attempt, parts=parts, run=str(run)
     )
     return replace(made, **more)
 
@@ -375,10 +377,12 @@ class Writer:
             "bolt": self._bolt,
         }[self.door](txid)
 
-    def _transaction(self, txid: int) -> None:
+    def _attempt(self, txid: int) -> TransactionAttempt:
         attempt = TransactionAttempt.of(txid, epoch=self.epoch, number=1)
-        attempt = replace(attempt, numbering=self.numbering)
-        self.put(attempt, cut(txid, self.parts))
+        return replace(attempt, numbering=self.numbering)
+
+    def _transaction(self, txid: int) -> None:
+        self.put(self._attempt(txid), cut(txid, self.parts))
 
     def put(self, attempt: TransactionAttempt, parts: list[list[OutRecord]]) -> None:
         """Write an attempt as ``write_transaction`` does, in parts that come again."""
@@ -389,9 +393,7 @@ class Writer:
         if self.door == "transaction":
             self._put(attempt, lambda n: split(rows, n))
             return
-        counted = {"owner": attempt.source, "plan": attempt.plan}
-        more = {"epoch": attempt.epoch, "numbering": attempt.numbering, **counted}
-        given = config(attempt.txid, self.parts, self.epoch, looks=True, **more)
+        given = config(attempt, self.parts, self.epoch, looks=True)
         if self.memory is None:
             self.memory = sink_assembly.remembered(given)
         self._tasks(replace(given, memory=self.memory), split(rows, self.parts))
@@ -408,27 +410,24 @@ class Writer:
             self.memory = sink_assembly.handed(known)
         usable = self._plan.parts_of(attempt.txid)
         given = config(
-            attempt.txid,
+            attempt,
             usable,
             self.epoch,
-            epoch=attempt.epoch,
             compares=usable > 1,
             memory=self.memory,
-            numbering=attempt.numbering,
-            owner=attempt.source,
-            plan=attempt.plan,
         )
         self._tasks(given, parts_of(usable))
 
     def _bolt(self, txid: int) -> None:
-        more = {"epoch": self.epoch, "looks": True, "numbering": self.numbering}
-        given = config(txid, self.parts, self.epoch, **more)
+        given = config(self._attempt(txid), self.parts, self.epoch, looks=True)
         if self.memory is None:
             self.memory = sink_assembly.remembered(given)
         self._tasks(replace(given, memory=self.memory), cut(txid, self.parts))
 
     def _stream(self, txid: int) -> None:
-        given = config(txid, 0, self.epoch, looks=True, life="life")
+        given = config(
+            TransactionAttempt(txid, 0), 0, self.epoch, looks=True, life="life"
+        )
         if self.memory is None:
             self.memory = sink_assembly.remembered(given)
         given = replace(given, memory=self.memory)
@@ -458,6 +457,6 @@ def is_documented(error: Exception | None) -> bool:
 
 def begin_of_another_sink(brokers: Brokers, number: int) -> str:
     """Let another sink's writer write its marker, and stand still; returns its name."""
-    entry = Entry("theirs", Marker(number, 1, 1, Digest(), "1"))
+    entry = Entry("theirs", Marker(number, TransactionAttempt(1, 0), 1, Digest(), "1"))
     brokers.write(brokers.begin(entry.name), log().record(entry))
     return entry.name

@@ -188,7 +188,7 @@ class Parts:
         self.written = {}
 
     def __call__(self, config, index):
-        self.name = (config.id, config.txid, index, config.parts, config.topic)
+        self.name = (config.id, config.attempt.txid, index, config.parts, config.topic)
         return self
 
     def write(self, records):

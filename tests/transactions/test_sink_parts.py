@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 import pytest
 
 from kafka_tx.errors import FencedError, OutOfOrderError, ReplayDiffersError
 from kafka_tx.kafka.producer import OutRecord
+from kafka_tx.model import TransactionAttempt
 from kafka_tx.transactions.marker_rules import (
     begun_elsewhere,
     check_lives,
@@ -24,6 +25,10 @@ def digest(*rows):
     records = [OutRecord("t", key, value) for key, value in rows]
     assert list(made.of(records)) == records
     return made
+
+
+def attempt(txid, epoch=0, **names):
+    return replace(TransactionAttempt.of(txid, epoch=epoch, number=0), **names)
 
 
 def test_the_order_of_rows_does_not_matter():
@@ -73,60 +78,71 @@ def test_a_digest_counts_rows():
 
 
 def test_a_marker_is_read_as_it_was_written():
-    names = "orders", "plan", "numbering"
-    written = Marker(3, 7, 4, digest(*ROWS), "run", 2, "life", *names)
+    wanted = TransactionAttempt(7, 2 * 10**12 + 1, "orders", "plan", "numbering")
+    written = Marker(3, wanted, 4, digest(*ROWS), "run", "life")
 
-    assert Marker.of_metadata(3, 7, written.metadata, "life") == written
+    found = Marker.of_metadata(3, 7, written.metadata, "life")
+    assert found == written
+    assert asdict(found.attempt) == asdict(wanted)
 
 
 def test_a_marker_without_names_is_read_as_it_was_written():
-    written = Marker(3, 7, 4, digest(*ROWS))
+    written = Marker(3, attempt(7), 4, digest(*ROWS))
 
     assert Marker.of_metadata(3, 7, written.metadata) == written
 
 
 def test_a_new_life_counts_anew_and_still_fences_the_old_one():
-    old, new = Part("sink", 7, 0, 1, "query-1"), Part("sink", 1, 0, 1, "query-2")
+    old, new = (
+        Part("sink", attempt(7), 0, 1, "query-1"),
+        Part("sink", attempt(1), 0, 1, "query-2"),
+    )
 
     assert old.name == new.name
     assert old.group != new.group
 
 
 def test_a_txid_with_other_records_is_refused():
-    part = Part("sink", 7, 0, 1, epoch=3, plan="one")
-    same = Marker(0, 7, 1, epoch=2, plan="one")
-    other = Marker(0, 7, 1, epoch=2, plan="other")
+    part = Part("sink", attempt(7, epoch=3, plan="one"), 0, 1)
+    same = Marker(0, attempt(7, epoch=2, plan="one"), 1)
+    other = Marker(0, attempt(7, epoch=2, plan="other"), 1)
 
     assert is_done(part, same)
-    assert not is_done(part, Marker(0, 6, 1, epoch=2, plan="other"))
+    assert not is_done(part, Marker(0, attempt(6, epoch=2, plan="other"), 1))
     with pytest.raises(ReplayDiffersError, match="txid 7 already.*ended elsewhere"):
         is_done(part, other)
 
 
 def test_a_life_that_another_took_over_from_is_fenced():
-    former, newer = Marker(0, 7, life="one"), Marker(0, 1, life="two")
+    former, newer = Marker(0, attempt(7), life="one"), Marker(0, attempt(1), life="two")
 
     with pytest.raises(FencedError, match="taken over by the query with id two"):
-        check_lives(Part("sink", 8, 0, 1, "one"), [former, newer])
-    check_lives(Part("sink", 2, 0, 1, "two"), [former, newer])
-    check_lives(Part("sink", 1, 0, 1, "three"), [former, newer])
+        check_lives(Part("sink", attempt(8), 0, 1, "one"), [former, newer])
+    check_lives(Part("sink", attempt(2), 0, 1, "two"), [former, newer])
+    check_lives(Part("sink", attempt(1), 0, 1, "three"), [former, newer])
 
 
 def test_what_others_wrote_later_in_this_life_refuses_a_part_without_a_marker():
-    part = Part("sink", 7, 0, 2, "one", epoch=3)
+    part = Part("sink", attempt(7, epoch=3), 0, 2, "one")
 
-    check_others(part, [Marker(1, 8, life="two"), Marker(1, 7, epoch=3, life="one")])
+    check_others(
+        part,
+        [Marker(1, attempt(8), life="two"), Marker(1, attempt(7, epoch=3), life="one")],
+    )
     with pytest.raises(OutOfOrderError):
-        check_others(part, [Marker(1, 8, epoch=3, life="one")])
+        check_others(part, [Marker(1, attempt(8, epoch=3), life="one")])
     with pytest.raises(FencedError, match="epochs 3 and 4"):
-        check_others(part, [Marker(1, 7, epoch=4, life="one")])
+        check_others(part, [Marker(1, attempt(7, epoch=4), life="one")])
 
 
 def test_a_batch_that_another_run_began_in_other_parts_is_refused():
-    part = Part("sink", 7, 0, 2, run="now")
-    begun = Marker(1, 7, 2, run="before")
-    own, older = Marker(1, 7, 2, run="now"), Marker(1, 6, 2, run="before")
+    part = Part("sink", attempt(7), 0, 2, run="now")
+    begun = Marker(1, attempt(7), 2, run="before")
+    own, older = (
+        Marker(1, attempt(7), 2, run="now"),
+        Marker(1, attempt(6), 2, run="before"),
+    )
 
     assert begun_elsewhere(part, [own, older, begun]) == [begun]
     with pytest.raises(OutOfOrderError):
-        begun_elsewhere(part, [Marker(1, 7, 3, run="before")])
+        begun_elsewhere(part, [Marker(1, attempt(7), 3, run="before")])

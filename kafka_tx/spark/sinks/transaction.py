@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from kafka_tx import sink_assembly
@@ -86,19 +86,17 @@ def write_transaction(
         check_mode(attempt, what)
     with only_write(sink, attempt, what=what, option="tx.id", advice=advice):
         usable, memory = _settled(config, sink, attempt, parts)
+        plan = "" if opaque else attempt.plan
+        names = attempt.source, plan, attempt.numbering
         more = {
-            "tx.txid": attempt.txid,
-            "tx.parts": usable,
+            "tx.attempt": json.dumps([attempt.txid, attempt.attempt_id, *names]),
+            "tx.parts": str(usable),
             "tx.compares": str(opaque or usable > 1).lower(),
-            "tx.epoch": attempt.epoch,
-            "tx.owner": attempt.source,
-            "tx.plan": "" if opaque else attempt.plan,
-            "tx.numbering": attempt.numbering,
             "tx.memory": memory,
         }
         spread = _spread(df, attempt, usable, parts)
         writer = spread.write.format("kafka_tx").mode("append").options(**options)
-        writer.options(**{name: str(value) for name, value in more.items()}).save()
+        writer.options(**more).save()
 
 
 def _spread(
@@ -141,7 +139,7 @@ def _settled(
     wish = Wish(sink[-1], attempt, parts)
     plan, memory = _plans.get(sink), ""
     if plan is None or not plan.follows(wish):
-        keeper = sink_assembly.plan_keeper(replace(config, txid=attempt.txid))
+        keeper = sink_assembly.plan_keeper(config)
         plan, known = keeper.settle(wish)
         _plans[sink], memory = plan, sink_assembly.handed(known)
     usable = plan.parts_of(attempt.txid)

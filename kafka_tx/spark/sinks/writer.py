@@ -24,6 +24,7 @@ from kafka_tx.errors import ConfigError
 from kafka_tx.errors_first import tells_first
 from kafka_tx.kafka.out_batch import OutBatch
 from kafka_tx.kafka.part_transaction import Written
+from kafka_tx.model import TransactionAttempt
 from kafka_tx.spark.speculation import refuse_speculative_tasks
 from kafka_tx.spark.versions.names import BATCH_ID, QUERY_ID, RUN_ID
 from kafka_tx.spark.versions.streams import StreamWriter, record_batches
@@ -61,7 +62,7 @@ class KafkaTxWriter(DataSourceArrowWriter):
     """A batch write. Made on the driver, ``write`` runs in each task."""
 
     def __init__(self, config: SinkConfig, schema: StructType) -> None:
-        if config.id is not None and config.txid is None:
+        if config.id is not None and config.attempt is None:
             raise ConfigError(
                 "df.write with 'tx.id' has no txid that would tell a replay from a new"
                 " batch. Use kafka_tx.write_transaction(df, attempt, options), or leave"
@@ -100,7 +101,7 @@ def write_part(
         ConfigError: A row has no topic and there is no option ``topic``; with ``tx.id``
             also: ``spark.speculation`` is on.
     """
-    if config.id is None or config.txid is None:
+    if config.id is None or config.attempt is None:
         sender = sink_assembly.borrow_sender(config)
         with sender:
             for batch in _out_batches(batches, config):
@@ -341,5 +342,10 @@ def _of_this_batch(config: SinkConfig) -> SinkConfig:
         )
     # Spark counts batches from 0 and does not tell tasks how many they are.
     return replace(
-        config, txid=int(batch) + 1, parts=0, life=query, run=run, looks=True
+        config,
+        attempt=TransactionAttempt(int(batch) + 1, 0),
+        parts=0,
+        life=query,
+        run=run,
+        looks=True,
     )
