@@ -45,15 +45,12 @@ class Clock(Protocol):
 
     def now_ms(self) -> int:
         """Wall clock, milliseconds since the Unix epoch; may jump either way."""
-        ...
 
     def monotonic_ms(self) -> int:
         """Milliseconds since some point; never goes backwards."""
-        ...
 
     def sleep_ms(self, duration_ms: int) -> None:
         """Wait so long, at the edges only."""
-        ...
 
 
 class Store(Protocol):
@@ -68,17 +65,14 @@ class Store(Protocol):
     @property
     def url(self) -> str:
         """The address, without secrets: for texts and for commands people run."""
-        ...
 
     @property
     def id(self) -> str:
         """Whose state this is."""
-        ...
 
     @property
     def retry_ms(self) -> int:
         """How long jobs retry while the store is unavailable; 0: they do not retry."""
-        ...
 
     def acquire(
         self, put: Texts = NOTHING, *, above: int = 0, expect: Expected = None
@@ -97,7 +91,6 @@ class Store(Protocol):
             StateCorruptedError: The record of the owner, or the store, is damaged.
             StateError: The store refuses (permissions, read-only, wrong address).
         """
-        ...
 
     def epoch(self) -> int:
         """The stored epoch now; 0 when the id was never acquired.
@@ -105,7 +98,6 @@ class Store(Protocol):
         Raises:
             StateUnavailableError, StateCorruptedError, StateError: As of ``acquire``.
         """
-        ...
 
     def read(self, prefix: str = "") -> dict[str, str]:
         """Every path that begins with ``prefix`` and its value, in path order.
@@ -114,14 +106,12 @@ class Store(Protocol):
 
         Raises: as ``epoch``.
         """
-        ...
 
     def get(self, path: str) -> str | None:
         """One value, or None when the path does not exist.
 
         Raises: as ``epoch``, and ConfigError for an illegal path.
         """
-        ...
 
     def write(
         self, epoch: int, put: Texts, delete: Paths = (), *, expect: Expected = None
@@ -140,7 +130,6 @@ class Store(Protocol):
             ConfigError, StateConflictError, StateUnavailableError,
                 StateCorruptedError, StateError: As of ``acquire``.
         """
-        ...
 
     def sinks(self, numbering: str) -> dict[str, int]:
         """Sinks beside the store that count this numbering, with their last txid.
@@ -149,11 +138,9 @@ class Store(Protocol):
 
         Raises: as ``epoch``.
         """
-        ...
 
     def close(self) -> None:
         """Release connections. Calling it twice is harmless."""
-        ...
 
 
 class OffsetStore(Protocol):
@@ -162,21 +149,18 @@ class OffsetStore(Protocol):
     @property
     def retry_ms(self) -> int:
         """How long a topology retries while the store is unavailable."""
-        ...
 
     def renew_ms(self) -> int | None:
         """How often to write all offsets again, or the store drops them; None: never.
 
         May ask the servers, once.
         """
-        ...
 
     def fitting(self, committed: CommittedOffset) -> int:
         """Number of the lowest runs beyond the offset that the store has room for.
 
         If some do not fit, the spout emits nothing new on that partition.
         """
-        ...
 
     def acquire(self, task: int = 0, tasks: int = 1) -> int:
         """Become the owner of one of the tasks that share the offsets.
@@ -193,7 +177,6 @@ class OffsetStore(Protocol):
             StateUnavailableError: The store does not answer.
             StateError: The store refuses.
         """
-        ...
 
     def load(
         self, partitions: Iterable[TopicPartition]
@@ -205,7 +188,6 @@ class OffsetStore(Protocol):
             StateUnavailableError: The store does not answer.
             StateError: The store refuses.
         """
-        ...
 
     def store(self, offsets: Mapping[TopicPartition, CommittedOffset]) -> None:
         """Write all of them at once; other partitions keep theirs.
@@ -218,11 +200,9 @@ class OffsetStore(Protocol):
             StateUnavailableError: The store does not answer; unknown whether it landed.
             StateError: The store refuses.
         """
-        ...
 
     def close(self) -> None:
         """Release connections. Calling it twice is harmless."""
-        ...
 
 
 class ClusterView(Protocol):
@@ -240,7 +220,6 @@ class ClusterView(Protocol):
             ConfigError: A pattern or a setting cannot be used.
             KafkaError: A broker answered with another error.
         """
-        ...
 
     def bounds(
         self, partitions: Iterable[TopicPartition]
@@ -251,7 +230,6 @@ class ClusterView(Protocol):
 
         Raises: as ``topics``.
         """
-        ...
 
     def survey(
         self, wanted: Subscription, partitions: Collection[TopicPartition]
@@ -264,7 +242,6 @@ class ClusterView(Protocol):
 
         Raises: as ``topics``.
         """
-        ...
 
     def topic_ids(self, names: Iterable[str]) -> dict[str, str | None]:
         """Ids of topics that are asked for by name; None: the topic does not exist.
@@ -274,7 +251,6 @@ class ClusterView(Protocol):
 
         Raises: as ``topics``.
         """
-        ...
 
     def offsets(
         self, wanted: Mapping[TopicPartition, Position]
@@ -283,7 +259,6 @@ class ClusterView(Protocol):
 
         Raises: as ``topics``.
         """
-        ...
 
     def ends(
         self, partitions: Collection[TopicPartition]
@@ -295,7 +270,6 @@ class ClusterView(Protocol):
 
         Raises: as ``topics``.
         """
-        ...
 
     def epoch_ends(
         self, wanted: Mapping[TopicPartition, int]
@@ -310,11 +284,9 @@ class ClusterView(Protocol):
 
         Raises: as ``topics``.
         """
-        ...
 
     def close(self) -> None:
         """Release connections. Calling it twice is harmless."""
-        ...
 
 
 class RangeReader(Protocol):
@@ -343,7 +315,6 @@ class RangeReader(Protocol):
                 topic's id.
             AuthenticationError: Credentials, permission or TLS.
         """
-        ...
 
 
 class PartitionCoordinator(Protocol):
@@ -351,11 +322,9 @@ class PartitionCoordinator(Protocol):
 
     def my_managed_partitions(self) -> Sequence[TopicPartition]:
         """This task's partitions, in assignment order."""
-        ...
 
     def refresh(self) -> None:
         """Poll again. A failed or partial poll changes nothing."""
-        ...
 
 
 class Meter(Protocol):
@@ -363,12 +332,9 @@ class Meter(Protocol):
 
     def add(self, name: str, amount: float = 1.0, **labels: str) -> None:
         """Add to a counter of the catalogue."""
-        ...
 
     def set(self, name: str, value: float, **labels: str) -> None:
         """Set a gauge of the catalogue."""
-        ...
 
     def observe(self, name: str, value: float, **labels: str) -> None:
         """Record one value in a histogram of the catalogue."""
-        ...

@@ -86,11 +86,9 @@ class Screen(Protocol):
 
     def show(self, scene: Scene) -> None:
         """Draw the current state."""
-        ...
 
     def say(self, text: str) -> None:
         """Report an event, so that it can be read later, too."""
-        ...
 
 
 class LiveScreen:

@@ -46,24 +46,16 @@ def _truststore(options: Mapping[str, str]) -> dict[str, str]:
         return {"ssl.ca.location": location}
     first = "" if kind == "PKCS12" else _CONVERT.format(location=location) + " && "
     source = location if kind == "PKCS12" else "store.p12"
-    raise _refused(
-        "kafka.ssl.truststore.location",
-        f"{location} ({kind})",
-        "a PEM file",
-        first + _EXTRACT.format(location=source),
-        "'kafka.ssl.truststore.location' to truststore.pem and"
-        " 'kafka.ssl.truststore.type' to PEM",
-    )
+    command = first + _EXTRACT.format(location=source)
+    raise _refused("truststore", location, kind, "PEM", command, "truststore.pem")
 
 
 def _keystore(options: Mapping[str, str]) -> dict[str, str]:
-    settings = {}
-    chain = options.get("ssl.keystore.certificate.chain")
-    key = options.get("ssl.keystore.key")
-    if chain:
-        settings["ssl.certificate.pem"] = chain
-    if key:
-        settings["ssl.key.pem"] = key
+    pem = {
+        "ssl.certificate.pem": options.get("ssl.keystore.certificate.chain"),
+        "ssl.key.pem": options.get("ssl.keystore.key"),
+    }
+    settings = {name: text for name, text in pem.items() if text}
     location = options.get("ssl.keystore.location")
     if not location or settings:
         return settings
@@ -71,23 +63,10 @@ def _keystore(options: Mapping[str, str]) -> dict[str, str]:
     if kind == "PEM":
         return {"ssl.certificate.location": location, "ssl.key.location": location}
     if kind == "PKCS12":
-        return _pkcs12(location, options)
-    raise _refused(
-        "kafka.ssl.keystore.location",
-        f"{location} ({kind})",
-        "a PKCS12 or PEM file",
-        _CONVERT.format(location=location),
-        "'kafka.ssl.keystore.location' to store.p12 and 'kafka.ssl.keystore.type' to"
-        " PKCS12",
-    )
-
-
-def _pkcs12(location: str, options: Mapping[str, str]) -> dict[str, str]:
-    settings = {"ssl.keystore.location": location}
-    password = options.get("ssl.keystore.password")
-    if password is not None:
-        settings["ssl.keystore.password"] = password
-    return settings
+        names = ("ssl.keystore.location", "ssl.keystore.password")
+        return {name: options[name] for name in names if name in options}
+    command = _CONVERT.format(location=location)
+    raise _refused("keystore", location, kind, "PKCS12", command, "store.p12")
 
 
 def _kind(location: str, given: str | None) -> str:
@@ -100,10 +79,16 @@ def _kind(location: str, given: str | None) -> str:
 
 
 def _refused(
-    option: str, value: str, legal: str, command: str, then: str
+    store: str, location: str, kind: str, wanted: str, command: str, file: str
 ) -> ConfigError:
+    option = f"kafka.ssl.{store}"
+    legal = "a PEM file" if wanted == "PEM" else f"a {wanted} or PEM file"
     return ConfigError.illegal(
-        option, value, legal, f"Convert it: {command}; then set {then}."
+        f"{option}.location",
+        f"{location} ({kind})",
+        legal,
+        f"Convert it: {command}; then set '{option}.location' to {file} and"
+        f" '{option}.type' to {wanted}.",
     )
 
 
@@ -202,10 +187,7 @@ def _oauth(entries: Mapping[str, str], options: Mapping[str, str]) -> dict[str, 
             "enable.sasl.oauthbearer.unsecure.jwt": "true",
             "sasl.oauthbearer.config": f"principal={principal}",
         }
-    settings["sasl.oauthbearer.method"] = "oidc"
-    for java, name in _OAUTH_NAMES.items():
-        if java in entries:
-            settings[name] = entries[java]
+    settings |= {"sasl.oauthbearer.method": "oidc", **_renamed(entries, _OAUTH_NAMES)}
     extensions = [
         f"{name.removeprefix('extension_')}={value}"
         for name, value in entries.items()
@@ -222,19 +204,9 @@ def _oauth(entries: Mapping[str, str], options: Mapping[str, str]) -> dict[str, 
     return settings
 
 
-_OAUTH_NAMES = {
-    "clientId": "sasl.oauthbearer.client.id",
-    "clientSecret": "sasl.oauthbearer.client.secret",
-    "scope": "sasl.oauthbearer.scope",
-}
-
-
 def _kerberos(entries: Mapping[str, str], options: Mapping[str, str]) -> dict[str, str]:
     _mechanism(options, ("", "GSSAPI"), "Krb5LoginModule")
-    settings = {"sasl.mechanisms": "GSSAPI"}
-    for java, name in _KERBEROS_NAMES.items():
-        if java in entries:
-            settings[name] = entries[java]
+    settings = {"sasl.mechanisms": "GSSAPI", **_renamed(entries, _KERBEROS_NAMES)}
     if entries.get("useTicketCache", "").lower() == "true":
         settings["sasl.kerberos.min.time.before.relogin"] = "0"
     elif "keyTab" not in entries or "principal" not in entries:
@@ -244,15 +216,22 @@ def _kerberos(entries: Mapping[str, str], options: Mapping[str, str]) -> dict[st
     return settings
 
 
+def _renamed(entries: Mapping[str, str], names: Mapping[str, str]) -> dict[str, str]:
+    return {name: entries[java] for java, name in names.items() if java in entries}
+
+
+_OAUTH_NAMES = {
+    "clientId": "sasl.oauthbearer.client.id",
+    "clientSecret": "sasl.oauthbearer.client.secret",
+    "scope": "sasl.oauthbearer.scope",
+}
 _KERBEROS_NAMES = {
     "keyTab": "sasl.kerberos.keytab",
     "principal": "sasl.kerberos.principal",
     "serviceName": "sasl.kerberos.service.name",
 }
-
-_MODULES: dict[
-    str, Callable[[Mapping[str, str], Mapping[str, str]], dict[str, str]]
-] = {
+_Translate = Callable[[Mapping[str, str], Mapping[str, str]], dict[str, str]]
+_MODULES: dict[str, _Translate] = {
     "PlainLoginModule": _plain,
     "ScramLoginModule": _scram,
     "OAuthBearerLoginModule": _oauth,
@@ -264,10 +243,7 @@ def _user(entries: Mapping[str, str]) -> dict[str, str]:
     for name in ("username", "password"):
         if name not in entries:
             raise _malformed(f"the option {name} is missing")
-    return {
-        "sasl.username": entries["username"],
-        "sasl.password": entries["password"],
-    }
+    return {f"sasl.{name}": entries[name] for name in ("username", "password")}
 
 
 def _mechanism(options: Mapping[str, str], legal: tuple[str, ...], module: str) -> str:

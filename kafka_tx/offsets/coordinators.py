@@ -28,7 +28,6 @@ class ManagerSource(Protocol):
         block on brokers and store. After a retryable error nothing is opened before the
         next look; any other error is raised.
         """
-        ...
 
     def open(
         self,
@@ -44,7 +43,6 @@ class ManagerSource(Protocol):
         error leaves the partition without a manager until the next refresh; any other
         error is raised.
         """
-        ...
 
     def close(self, managers: Sequence[PartitionManager]) -> None:
         """Commit all completed records of these managers, and close them.
@@ -52,7 +50,6 @@ class ManagerSource(Protocol):
         A retryable error is logged: the next owner emits uncommitted records again. Any
         other error is raised.
         """
-        ...
 
 
 class Managed:

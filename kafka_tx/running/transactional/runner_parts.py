@@ -187,11 +187,9 @@ class Mirror(Protocol):
 
     def __call__(self, metadata: Json, /) -> None:
         """Send the newest metadata."""
-        ...
 
     def close(self) -> None:
         """Send the waiting metadata, within a bounded time, and end."""
-        ...
 
 
 @dataclass(frozen=True)

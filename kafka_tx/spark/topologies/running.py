@@ -131,15 +131,12 @@ class AttemptEngine(Engine, Protocol):
 
     def enter(self, attempt: TransactionAttempt) -> None:
         """All later jobs of this thread belong to this attempt."""
-        ...
 
     def cancel(self, attempt: TransactionAttempt) -> None:
         """Let this attempt's jobs fail soon. From any thread; may be repeated."""
-        ...
 
     def close(self) -> None:
         """Stop waiting for tasks. Harmless twice."""
-        ...
 
 
 class JobThread(ABC):

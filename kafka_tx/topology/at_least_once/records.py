@@ -38,7 +38,6 @@ class AtLeastOnceSource(Protocol):
 
     def read(self, task: int, tasks: int, facts: dict[str, Any]) -> Iterator[Records]:
         """Yield this task's share of the records of the chunk."""
-        ...
 
 
 class AtLeastOnceSpout(Protocol):
@@ -47,11 +46,9 @@ class AtLeastOnceSpout(Protocol):
     @property
     def fields(self) -> FieldsLike:
         """The emitted fields."""
-        ...
 
     def empty_chunk(self) -> AtLeastOnceSource:
         """A chunk without records; ``build`` pickles it as a check."""
-        ...
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -66,7 +66,6 @@ class Collector(Protocol):
         Raises:
             ConfigError: The stream is not declared, or the number of values is wrong.
         """
-        ...
 
     def emit_arrow(
         self,
@@ -89,7 +88,6 @@ class Collector(Protocol):
             ConfigError: Columns are missing or not declared, or a type does not fit; or
                 ``rows`` is needed to find the source rows.
         """
-        ...
 
     def reset_timeout(self, row: Row) -> None:
         """Begin the row's time-out again, because its work takes long but goes on.
@@ -97,7 +95,6 @@ class Collector(Protocol):
         At-least-once topologies only, and only for the row in ``execute``: other
         kinds have no time-out for rows. Source: Storm, OutputCollector.resetTimeout.
         """
-        ...
 
 
 class RichCollector(Protocol):
@@ -119,19 +116,15 @@ class RichCollector(Protocol):
             ConfigError: The stream is not declared, the number of values is wrong, or
                 an anchor is not a row of this bolt, or was acked before.
         """
-        ...
 
     def ack(self, row: Row) -> None:
         """This bolt is done with the row. A second ack or fail of it is ignored."""
-        ...
 
     def reset_timeout(self, row: Row) -> None:
         """See ``Collector``."""
-        ...
 
     def fail(self, row: Row, reason: str = "failed by the bolt") -> None:
         """Replay the records of the row; dead letters contain the reason."""
-        ...
 
 
 class Bolt:

@@ -229,7 +229,6 @@ class Router(Protocol):
 
     def route(self, block: Block) -> Iterator[tuple[int, Block]]:
         """Yield (target task, its rows); rows of one target keep their order."""
-        ...
 
 
 def router_for(

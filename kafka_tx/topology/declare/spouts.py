@@ -48,7 +48,6 @@ class BatchSource(Protocol):
             facts: Filled, per partition, with facts of the read for the driver
                 (records, bytes, a checksum).
         """
-        ...
 
 
 class Spout:
@@ -158,7 +157,6 @@ class PartitionEmitter(Protocol):
         self, partition: str, metadata: Json, facts: dict[str, Json]
     ) -> Iterator[Block]:
         """Yield the rows of a partition's metadata, the same rows every time."""
-        ...
 
 
 class PartitionedTransactionalSpout(Spout):

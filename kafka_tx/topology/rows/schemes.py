@@ -53,11 +53,9 @@ class Scheme(Protocol):
     @property
     def fields(self) -> Fields:
         """The fields of the rows, without ``tx``."""
-        ...
 
     def decode(self, batch: pa.RecordBatch) -> Decoded:
         """The rows of these records; the same records give the same rows."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)

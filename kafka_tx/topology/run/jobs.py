@@ -246,11 +246,9 @@ class Engine(Protocol):
 
     def run_tasks(self, job: TaskJob) -> Iterable[Message]:
         """All messages for the driver, in any order that keeps each task's own."""
-        ...
 
     def run_frames(self, job: FrameJob) -> Iterable[Message]:
         """The messages of ``job.run``, with the engine's kind of DataFrame."""
-        ...
 
 
 def addressee(plan: PhysicalPlan, message: Message) -> TaskId | None:
