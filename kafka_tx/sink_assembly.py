@@ -50,18 +50,11 @@ def sender(config: SinkConfig) -> Sender:
 
 
 def borrow_sender(config: SinkConfig, *, is_awaited: bool = True) -> Sender:
-    """As ``sender``; reuses an idle one if there is one (executor)."""
+    """As ``sender``, or an idle one; ``Sender.give_back`` returns it (executor)."""
     from kafka_tx.kafka.sender import borrow
 
     settings = client_settings(config.kafka, purpose="producer")
     return borrow(settings, is_awaited=is_awaited)
-
-
-def give_back_sender(sender: Sender, *, is_awaited: bool = True) -> None:
-    """Return a borrowed sender for reuse; only after success."""
-    from kafka_tx.kafka.sender import give_back
-
-    give_back(sender, is_awaited=is_awaited)
 
 
 def part_transaction(config: SinkConfig, index: int) -> PartTransaction:

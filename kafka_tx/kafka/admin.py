@@ -272,8 +272,5 @@ class AdminConnection:
         self.close()
         return error
 
-    def __getstate__(self) -> dict[str, Any]:
-        return {"_settings": self._settings}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__init__(state["_settings"])  # type: ignore[misc]
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self._settings,)

@@ -15,6 +15,8 @@ from base64 import b85decode, b85encode
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from itertools import chain
+from typing import Any
 
 from confluent_kafka import TopicPartition as ClientPartition
 
@@ -34,8 +36,6 @@ LIMIT = 4_096
 
 _PREFIX = "kafka_tx:"
 _VERSION = "1"
-
-Run = tuple[int, int]
 
 
 def encode(committed: CommittedOffset, limit: int = LIMIT) -> str:
@@ -105,21 +105,12 @@ def _text(committed: CommittedOffset) -> str:
     body = bytearray()
     for name in (committed.topology_id, committed.topology_name, committed.topic_id):
         data = name.encode()
-        _append(body, len(data))
-        body += data
-    epoch = committed.leader_epoch
-    _append(body, 0 if epoch is None else epoch + 1)
-    _append(body, len(committed.completed))
-    last = committed.offset
-    for start, end in committed.completed:
-        _append(body, start - last)
-        _append(body, end - start)
-        last = end
-    last = committed.offset
-    for start, end, times in committed.failures:
-        for number in (start - last, end - start, times):
-            _append(body, number)
-        last = end
+        body += _packed([len(data)]) + data
+    epoch, at = committed.leader_epoch, committed.offset
+    body += _packed([0 if epoch is None else epoch + 1, len(committed.completed)])
+    body += _packed(
+        chain(_gaps(at, committed.completed), _gaps(at, committed.failures))
+    )
     plain, deflated = bytes(body), zlib.compress(body, 9)
     how, shorter = ("z", deflated) if len(deflated) < len(plain) else ("-", plain)
     content = b85encode(shorter).decode()
@@ -136,36 +127,38 @@ def _parse(offset: int, body: bytes) -> CommittedOffset:
     epoch, count, *numbers = _numbers(body, at)
     return CommittedOffset(
         offset,
-        completed=tuple(_runs(offset, numbers[: 2 * count])),
+        completed=tuple(_runs(offset, numbers[: 2 * count], 2)),
         topology_id=names[0],
         topology_name=names[1],
         topic_id=names[2],
-        failures=tuple(_failures(offset, numbers[2 * count :])),
+        failures=tuple(_runs(offset, numbers[2 * count :], 3)),
         leader_epoch=epoch - 1 if epoch else None,
     )
 
 
-def _failures(offset: int, numbers: Sequence[int]) -> Iterator[tuple[int, int, int]]:
-    last = offset
-    each = zip(numbers[::3], numbers[1::3], numbers[2::3], strict=True)
-    for gap, length, times in each:
-        yield last + gap, last + gap + length, times
+def _gaps(last: int, runs: Iterable[Sequence[int]]) -> Iterator[int]:
+    """Each run as its distance from the one before, its length, and what follows."""
+    for start, end, *times in runs:
+        yield from (start - last, end - start, *times)
+        last = end
+
+
+def _runs(last: int, numbers: Sequence[int], width: int) -> Iterator[Any]:
+    """The runs that ``_gaps`` wrote as so many numbers each."""
+    for gap, length, *times in zip(*[iter(numbers)] * width, strict=True):
+        yield last + gap, last + gap + length, *times
         last += gap + length
 
 
-def _runs(offset: int, numbers: Sequence[int]) -> Iterator[Run]:
-    last = offset
-    for gap, length in zip(numbers[::2], numbers[1::2], strict=True):
-        yield last + gap, last + gap + length
-        last += gap + length
-
-
-def _append(body: bytearray, number: int) -> None:
+def _packed(numbers: Iterable[int]) -> bytes:
     """Seven bits a byte, lowest first; the high bit says that more follow."""
-    while number > 0x7F:
-        body.append(number & 0x7F | 0x80)
-        number >>= 7
-    body.append(number)
+    body = bytearray()
+    for number in numbers:
+        while number > 0x7F:
+            body.append(number & 0x7F | 0x80)
+            number >>= 7
+        body.append(number)
+    return bytes(body)
 
 
 def _take(body: bytes, at: int) -> tuple[int, int]:

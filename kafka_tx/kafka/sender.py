@@ -55,8 +55,7 @@ class Sender:
     def __init__(
         self, settings: Mapping[str, str], timeout_ms: int = TIMEOUT_MS
     ) -> None:
-        self.settings = settings
-        """As they were given."""
+        self._settings = settings
         self._timeout_ms = timeout_ms
         self._sizes = sizes_for(settings)
         self._clients: dict[int, NativeProducer | ProducerClient] = {}
@@ -64,6 +63,8 @@ class Sender:
         self._at: dict[str, int] = {}
         self._deliveries = Deliveries()
         self._was_let_in = False
+        self.pool = _awaited
+        """The idle senders among which it was."""
 
     def __enter__(self) -> Self:
         return self
@@ -162,6 +163,10 @@ class Sender:
                 if size not in wanted and not len(client):
                     del clients[size]
 
+    def give_back(self) -> None:
+        """Return a borrowed sender for reuse; only after success."""
+        self.pool.keep(frozenset(self._settings.items()), self)
+
     def __len__(self) -> int:
         """The number of in-flight records."""
         return sum(map(len, self._all()))
@@ -188,7 +193,7 @@ class Sender:
         return self._clients[at]
 
     def _made(self, make: Callable[..., _Client], at: int) -> _Client:
-        settings = {**self.settings, "batch.size": str(at)}
+        settings = {**self._settings, "batch.size": str(at)}
         return make(settings, self._deliveries, self._timeout_ms)
 
     def _post(self, record: OutRecord, tell: Tell) -> None:
@@ -289,14 +294,7 @@ def borrow(settings: Mapping[str, str], *, is_awaited: bool = True) -> Sender:
             hold errors that nobody wants to know.
     """
     pool = _awaited if is_awaited else _forgetting
-    sender = pool.take(frozenset(settings.items()))
-    if sender is None:
-        return Sender(settings)
+    sender = pool.take(frozenset(settings.items())) or Sender(settings)
     sender.renew()
+    sender.pool = pool
     return sender
-
-
-def give_back(sender: Sender, *, is_awaited: bool = True) -> None:
-    """Return the sender for reuse; only after success."""
-    pool = _awaited if is_awaited else _forgetting
-    pool.keep(frozenset(sender.settings.items()), sender)

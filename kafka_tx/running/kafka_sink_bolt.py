@@ -263,12 +263,11 @@ class KafkaBolt(BatchBolt, RichBolt):
         sender, self._sender = self._sender, None
         if sender is None:
             return
-        is_awaited = self._delivery != "forget"
-        if is_awaited:
-            sender.flush()
-        else:
+        if self._delivery == "forget":
             sender.poll()
-        sink_assembly.give_back_sender(sender, is_awaited=is_awaited)
+        else:
+            sender.flush()
+        sender.give_back()
 
     # --- mapping ---
 

@@ -91,14 +91,14 @@ def test_a_sender_is_used_again_but_never_by_two_at_once(settings):
     second = senders.borrow(settings)
     assert first is not second
 
-    senders.give_back(first)
+    first.give_back()
 
     assert senders.borrow(settings) is first
 
 
 def test_a_sender_that_nobody_awaits_is_not_lent_to_those_who_do(settings):
     forgetful = senders.borrow(settings, is_awaited=False)
-    senders.give_back(forgetful, is_awaited=False)
+    forgetful.give_back()
 
     assert senders.borrow(settings) is not forgetful
     assert senders.borrow(settings, is_awaited=False) is forgetful
@@ -110,7 +110,7 @@ def test_senders_that_nobody_borrows_are_closed(settings, monkeypatch):
     for event in closed:
         sender = Sender(settings)
         weakref.finalize(sender, event.set)
-        senders.give_back(sender)
+        sender.give_back()
         del sender
 
     assert closed[0].is_set()  # there was no room for it

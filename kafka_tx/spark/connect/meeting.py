@@ -45,11 +45,6 @@ class ServedStreamReader(KafkaTxStreamReader):
         self._turn = threading.RLock()
         self._under_way: tuple[SourceOffset, SourceOffset] | None = None
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
-        self._turn = threading.RLock()
-        self._under_way = None
-
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         """As of the reader; the returned batch is now in progress."""
         with self._turn:

@@ -107,7 +107,7 @@ def write_part(
             for batch in _out_batches(batches, config):
                 sender.write(batch)
             sender.flush()
-        sink_assembly.give_back_sender(sender)
+        sender.give_back()
         return WriterCommitMessage()
     refuse_speculative_tasks("exactly-once Kafka sinks")
     context = TaskContext.get()

@@ -79,15 +79,8 @@ class KafkaTxStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._is_bounded = False
         self._heartbeat: Heartbeat | None = None
 
-    def __getstate__(self) -> dict[str, Any]:
-        return {
-            "_options": self._options,
-            "_batches": None,
-            "_mirror": None,
-            "_mirror_failures": 0,
-            "_is_bounded": False,
-            "_heartbeat": None,
-        }
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self._options,)
 
     @cached_property
     def _config(self) -> SourceConfig:

@@ -134,8 +134,8 @@ class StartlessReader(DataSourceStreamReader):
         self._initial: dict[str, Any] | None = None
         self._at: dict[str, Any] | None = None
 
-    def __getstate__(self) -> dict[str, Any]:
-        return {"_reader": self._reader, "_initial": None, "_at": None}
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self._reader,)
 
     def initialOffset(self) -> dict[str, Any]:
         """Where a query without checkpoint begins."""
