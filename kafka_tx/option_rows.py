@@ -29,11 +29,7 @@ _UNITS_MS = {
 
 
 def text(name: str, value: object) -> str:
-    """Any text that is not empty.
-
-    Raises:
-        ConfigError: It is empty, or no text.
-    """
+    """Any text that is not empty; raises ConfigError (it is empty, or no text)."""
     if isinstance(value, str) and value.strip():
         return value.strip()
     raise ConfigError.illegal(name, value, "text that is not empty")
@@ -52,11 +48,7 @@ def choice(*legal: Word) -> Callable[[str, object], Word]:
 
 
 def boolean(name: str, value: object) -> bool:
-    """``true`` or ``false``.
-
-    Raises:
-        ConfigError: It is neither.
-    """
+    """``true`` or ``false``; raises ConfigError (it is neither)."""
     word = str(value).strip().lower()
     if word not in {"true", "false"}:
         raise ConfigError.illegal(name, value, "true or false")
@@ -82,11 +74,7 @@ def whole(least: int = 1, unit: int = 1) -> Callable[[str, object], int]:
 
 
 def long(name: str, value: object) -> int:
-    """A whole number.
-
-    Raises:
-        ConfigError: It is none.
-    """
+    """A whole number; raises ConfigError (it is none)."""
     try:
         return int(str(value).strip())
     except ValueError:
@@ -107,11 +95,7 @@ def duration_ms(name: str, value: object) -> int:
 
 
 def hosts(name: str, value: object) -> list[str]:
-    """Host names: a list, one as JSON, or separated by commas.
-
-    Raises:
-        ConfigError: It is empty or something else.
-    """
+    """Host names: a list, one as JSON, or separated by commas; raises ConfigError."""
     if isinstance(value, str):
         given = value.strip()
         value = json.loads(given) if given.startswith("[") else given.split(",")

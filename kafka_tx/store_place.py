@@ -37,11 +37,7 @@ class StoreKind(Enum):
 
 
 def kind_of(url: str, option: str = "tx.store") -> StoreKind:
-    """The kind of store that a URL names.
-
-    Raises:
-        ConfigError: It is no URL.
-    """
+    """The kind of store that a URL names; raises ConfigError (it is no URL)."""
     scheme, colon, _ = url.partition(":")
     if not colon:
         raise ConfigError.illegal(option, url, f"memory:, {STORES}")

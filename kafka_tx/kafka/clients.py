@@ -17,11 +17,7 @@ _Client = TypeVar("_Client")
 
 
 def new_admin(settings: Mapping[str, str], watch: ErrorWatch) -> AdminClient:
-    """An admin client that reports to ``watch``.
-
-    Raises:
-        ConfigError: librdkafka refuses a setting.
-    """
+    """An admin client that reports to ``watch``; raises ConfigError."""
     usable = {k: v for k, v in settings.items() if k != "isolation.level"}
     return _made(lambda conf: AdminClient(conf, logger=watch), usable, watch)
 
@@ -45,11 +41,7 @@ def new_consumer(
 
 
 def new_producer(settings: Mapping[str, str], watch: ErrorWatch) -> Producer:
-    """A producer that reports to ``watch``.
-
-    Raises:
-        ConfigError: librdkafka refuses a setting.
-    """
+    """A producer that reports to ``watch``; raises ConfigError."""
     usable = {k: v for k, v in settings.items() if k not in ("group.id",)}
     return _made(lambda conf: Producer(conf, logger=watch), usable, watch)
 

@@ -98,11 +98,7 @@ class ErrorWatch:
         self._last = report or self._last
 
     def raise_refusal(self) -> None:
-        """Raise when a broker refused the client.
-
-        Raises:
-            AuthenticationError: Credentials were refused or TLS failed.
-        """
+        """Raise AuthenticationError if a broker refused the client, or TLS failed."""
         if self._refusal:
             raise refused(self._refusal, self.addresses)
 

@@ -94,11 +94,7 @@ class NativeProducer:
         return row
 
     def produce(self, record: OutRecord, check: Check) -> None:
-        """Hand over one record.
-
-        Raises:
-            DeliveryError: The client itself refuses it.
-        """
+        """Hand over one record; raises DeliveryError (the client itself refuses it)."""
         self._connect(record.topic)
         while code := self._native.produce(
             (record.topic,),

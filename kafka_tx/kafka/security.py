@@ -112,11 +112,7 @@ _LEGAL = (
 
 
 def parse_jaas(text: str) -> tuple[str, dict[str, str]]:
-    """The class name of the login module and its options.
-
-    Raises:
-        ConfigError: The text has not the form of one JAAS entry.
-    """
+    """The class name of the login module and its options; raises ConfigError."""
     tokens = _tokens(text)
     if len(tokens) < 3 or tokens[-1] != ("sign", ";"):
         raise _malformed("it must have a module, a flag and end with ';'")

@@ -136,10 +136,7 @@ class Sender:
             self._settle()
 
     def flush(self) -> None:
-        """Wait until everything sent is delivered.
-
-        Raises: as ``send``.
-        """
+        """Wait until everything sent is delivered; raises as ``send``."""
         self._settle()
         self._check()
         self._was_let_in = True

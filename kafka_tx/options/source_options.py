@@ -175,11 +175,7 @@ def _check_names(given: Mapping[str, str]) -> None:
 
 
 def require_brokers(given: Mapping[str, str], client: str) -> None:
-    """Refuse options without ``kafka.bootstrap.servers``.
-
-    Raises:
-        ConfigError: It is missing.
-    """
+    """Refuse options without ``kafka.bootstrap.servers``; raises ConfigError."""
     if f"{KAFKA}bootstrap.servers" not in given:
         raise ConfigError(
             "Option 'kafka.bootstrap.servers' must be specified for configuring Kafka"

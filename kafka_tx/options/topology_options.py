@@ -299,11 +299,7 @@ AT_LEAST_ONCE = rows(RunnerLimits, AtLeastOnceSettings)
 def parse_at_least_once_settings(
     config: Mapping[str, Any] | None,
 ) -> AtLeastOnceSettings:
-    """Read and check the settings.
-
-    Raises:
-        ConfigError: A setting is unknown or has an illegal value.
-    """
+    """Read and check the settings; raises ConfigError."""
     given = dict(config or {})
     values = values_of(AT_LEAST_ONCE, {n.lower(): v for n, v in given.items()})
     for each in AT_LEAST_ONCE:

@@ -42,11 +42,7 @@ class Waits:
 
     @classmethod
     def taken_from(cls, url: URL, option: str) -> tuple[URL, Waits]:
-        """The URL without our parameters, and what they say.
-
-        Raises:
-            ConfigError: One of them is no number.
-        """
+        """The URL without our parameters, and what they say; raises ConfigError."""
         names = [field.name for field in fields(cls)]
         given = {
             name: _number(name, url.query[name], option)

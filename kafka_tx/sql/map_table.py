@@ -70,11 +70,7 @@ class MapTable:
 
 
 def map_table(name: str, kind: str, key: type, value: type) -> MapTable:
-    """Describe the table; nothing is made in a database yet.
-
-    Raises:
-        ConfigError: The name, the key's or the value's type is not one of the legal.
-    """
+    """Describe the table; nothing is made in a database yet. Raises ConfigError."""
     check_table_name(name)
     _check_type("key", key, _KEYS)
     _check_type("value", value, _VALUES)

@@ -390,10 +390,7 @@ class TransactionalMap(NonTransactionalMap):
     kind: ClassVar[str] = "transactional map"
 
     def entries(self, keys: Iterable[Any]) -> dict[Any, TransactionalValue[Any]]:
-        """The keys' values with the last txid counted in each.
-
-        Raises: as ``get``.
-        """
+        """The keys' values with the last txid counted in each; raises as ``get``."""
         with self._reading() as connection:
             return {
                 row["key"]: TransactionalValue(row["value"], row["txid"])

@@ -118,10 +118,7 @@ class SqlOffsetStore(OffsetsOfId):
             claim.words = claim.words[-1:]
 
     def remove(self) -> None:
-        """Delete all offsets of the id, as its owner.
-
-        Raises: as ``store``.
-        """
+        """Delete all offsets of the id, as its owner; raises as ``store``."""
         assert self._claim is not None, "only an owner removes"
         with self._database.writing(_TABLES) as connection:
             self._check(connection, self._claim, writes=False)

@@ -30,11 +30,7 @@ _INT64_MAX = 2**63 - 1
 
 
 def check_reducer(reducer: object) -> None:
-    """Refuse anything that is no reducer.
-
-    Raises:
-        ConfigError: It is neither a known name nor callable.
-    """
+    """Refuse anything that is no reducer; raises ConfigError."""
     if not callable(reducer) and reducer not in NAMED:
         raise ConfigError.illegal(
             "reducer",

@@ -38,10 +38,7 @@ class SnapshotValue:
         self._state = state
 
     def get(self) -> Any:  # noqa: ANN401 - what the map holds
-        """The value as last committed; None: there is none.
-
-        Raises: as ``map.get``.
-        """
+        """The value as last committed; None: there is none. Raises as ``map.get``."""
         return self._state.get([KEY]).get(KEY)
 
     def set(self, attempt: TransactionAttempt, value: Any) -> bool:  # noqa: ANN401

@@ -147,11 +147,7 @@ class LedgerReader:
         return LedgerState(epoch, committed, planned, name, query, texts)
 
     def batch(self, texts: Mapping[str, str], path: str) -> BatchMetadata:
-        """Decode the metadata of a txid at this path.
-
-        Raises:
-            StateCorruptedError: The record cannot be read.
-        """
+        """Decode the metadata of a txid at this path; raises StateCorruptedError."""
         found: BatchMetadata = self._record(texts, path, read_batch)
         if metadata_path(found.txid) != path:
             raise self._corrupted(path, f"it is the record of txid {found.txid}")

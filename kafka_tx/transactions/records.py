@@ -61,11 +61,7 @@ def check_path(path: str) -> str:
 
 
 def check_value(path: str, value: str) -> str:
-    """Return ``value`` if every store can hold it.
-
-    Raises:
-        ConfigError: The value has a NUL character or half of a surrogate pair.
-    """
+    """Return ``value`` if every store can hold it; raises ConfigError."""
     if "\x00" in value or not _is_unicode(value):
         raise ConfigError(
             f"the value for path '{path}' holds a character that no store can keep"

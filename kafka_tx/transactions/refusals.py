@@ -114,11 +114,7 @@ def at_work(store: Store | Ledger) -> OwnerLivesError:
 
 
 def unpicklable(what: object) -> NoReturn:
-    """Refuse to be pickled: connections and locks cannot be sent.
-
-    Raises:
-        StateError: Always.
-    """
+    """Refuse to be pickled: connections and locks cannot be sent; raises StateError."""
     raise StateError(
         f"{what!r} cannot be pickled: each process opens its own. Pass the URL and the"
         " id, and open it where it is used."

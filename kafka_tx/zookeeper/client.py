@@ -165,17 +165,11 @@ class ZooKeeperClient:
         }
 
     def node(self, path: str) -> Node | None:
-        """One node, or None.
-
-        Raises: as ``nodes``.
-        """
+        """One node, or None; raises as ``nodes``."""
         return self.nodes([path]).get(path)
 
     def stats(self, paths: Iterable[str]) -> dict[str, int]:
-        """Number of children of each node that exists.
-
-        Raises: as ``nodes``.
-        """
+        """Number of children of each node that exists; raises as ``nodes``."""
         found = self._read(paths, lambda client, path: client.exists_async(path))
         return {path: stat.numChildren for path, stat in found.items() if stat}
 
@@ -188,10 +182,7 @@ class ZooKeeperClient:
         return {path: sorted(names) for path, names in found.items()}
 
     def catch_up(self, path: str) -> None:
-        """Let later reads see all changes before this call.
-
-        Raises: as ``nodes``.
-        """
+        """Let later reads see all changes before this call; raises as ``nodes``."""
         self._read([path], lambda client, path: client.sync_async(path))
 
     def change(self, operations: Sequence[Op]) -> None:

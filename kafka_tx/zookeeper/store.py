@@ -160,11 +160,7 @@ class Owner:
 
     @classmethod
     def of(cls, node: Node, store: Store) -> Owner:
-        """Read the node.
-
-        Raises:
-            StateCorruptedError: It is no such record.
-        """
+        """Read the node; raises StateCorruptedError (it is no such record)."""
         text = node.data.decode(errors="replace")
         return records.decode_as(
             "owner",

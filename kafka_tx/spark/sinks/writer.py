@@ -223,11 +223,7 @@ def _end_open_parts(reported: list[PartMessage]) -> None:
 
 
 def _check_columns(schema: StructType, config: SinkConfig) -> None:
-    """Check the columns as Spark's sink does, with its texts.
-
-    Raises:
-        ConfigError: One is missing or has another type.
-    """
+    """Check the columns as Spark's sink does, with its texts; raises ConfigError."""
     found: dict[str, DataType] = {field.name: field.dataType for field in schema.fields}
     if config.topic is None and "topic" not in found:
         raise ConfigError(

@@ -82,11 +82,7 @@ class KafkaTxDataSource(DataSource):
         )
 
     def reader(self, schema: StructType) -> DataSourceReader:  # noqa: ARG002 - fixed
-        """A batch read (planning process).
-
-        Raises:
-            ConfigError: An option is missing or illegal.
-        """
+        """A batch read (planning process); raises ConfigError."""
         from kafka_tx.spark.source.batch import KafkaTxBatchReader
 
         return KafkaTxBatchReader(parse_source(self.options, streaming=False))
@@ -116,11 +112,7 @@ class KafkaTxDataSource(DataSource):
         schema: StructType,
         overwrite: bool,  # noqa: ARG002 - complete mode truncates nothing, as in Spark
     ) -> DataSourceStreamWriter:
-        """A streaming write (driver).
-
-        Raises:
-            ConfigError: An option or a column is missing or illegal.
-        """
+        """A streaming write (driver); raises ConfigError."""
         from kafka_tx.spark.sinks.writer import KafkaTxStreamWriter
 
         return KafkaTxStreamWriter(parse_sink(self.options), schema)

@@ -210,11 +210,7 @@ class RunningQuery:
             raise _unasked(self._query_id, error) from error
 
     def question(self, tx_id: str, batch_id: int) -> Question:
-        """The question about the batch in progress.
-
-        Raises:
-            KafkaTxError: The query cannot be asked.
-        """
+        """The question about the batch in progress; raises KafkaTxError."""
         try:
             start, end = (
                 _offset(progress.get(self._streams[tx_id]))
@@ -229,11 +225,7 @@ class RunningQuery:
         return Question(self._query_id, batch_id, start, end)
 
     def ask(self, tx_id: str, question: Question) -> Answer:
-        """Ask the planner of this very run.
-
-        Raises:
-            KafkaTxError: What the planner raised; or it cannot be asked.
-        """
+        """Ask the planner of this very run; raises KafkaTxError."""
         stream = self._streams[tx_id]
         try:
             asked = stream.deserializeOffset(json.dumps(question.to_json()))
