@@ -85,8 +85,7 @@ class OffsetRange:
 
     def of_topic(self, topic_id: str | None) -> OffsetRange:
         """The same offsets, planned of the topic with this id."""
-        its, epoch = self.topic_partition, self.leader_epoch
-        return OffsetRange(its, self.start, self.end, topic_id, epoch)
+        return replace(self, topic_id=topic_id)
 
 
 def epochs_of(ranges: Iterable[OffsetRange]) -> dict[TopicPartition, int]:
@@ -144,9 +143,6 @@ class TransactionAttempt:
         return cls(int(txid), int(attempt_id))
 
 
-# --- where to start -----------------------------------------------------------------
-
-
 @dataclass(frozen=True, slots=True)
 class Earliest:
     """The log start."""
@@ -174,9 +170,6 @@ class AtTime:
 Position = Earliest | Latest | AtOffset | AtTime
 
 
-# --- which partitions ---------------------------------------------------------------
-
-
 @dataclass(frozen=True, slots=True)
 class Topics:
     """These topics, all partitions; a topic that is absent is picked up later."""
@@ -193,9 +186,7 @@ class TopicPattern:
     def __post_init__(self) -> None:
         try:
             with warnings.catch_warnings():
-                warnings.simplefilter(
-                    "error"
-                )  # what it warns of matches something else
+                warnings.simplefilter("error")  # it would match something else
                 re.compile(self.pattern)
         except (re.error, Warning) as error:
             raise ConfigError.illegal(
@@ -214,9 +205,6 @@ class Assigned:
 
 
 Subscription = Topics | TopicPattern | Assigned
-
-
-# --- what a cluster looks like ------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -254,11 +242,10 @@ class LogBounds:
     """What a partition holds now: ``[log_start, end)`` of one topic.
 
     ``end`` is the high watermark, or the last stable offset under ``read_committed``.
-    ``topic_id`` is the id that brokers reported both before and after the bounds; None
-    if brokers report no ids. A position of a topic with a known id is never compared
-    with a log whose id is None (``planning.standing``). ``leader_epoch`` is that of the
-    leader that reported the end; None if it reports none. ``epoch_ends``: where
-    requested older leader epochs ended in this log (``ClusterView.epoch_ends``).
+    ``topic_id`` was reported both before and after the bounds; None if brokers report
+    no ids: a position with a known id is then not compared (``planning.standing``).
+    ``leader_epoch``: of the leader that reported the end; None if it reports none.
+    ``epoch_ends``: where older leader epochs ended (``ClusterView.epoch_ends``).
     """
 
     log_start: int
@@ -299,9 +286,6 @@ class Unavailable:
 
     reason: str
     topic_id: str | None = None
-
-
-# --- what a store keeps -------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -386,9 +370,8 @@ class JointBatch:
     def is_same(self, other: JointBatch | None) -> bool:
         """Whether both hold the same records, as far as their sources tell.
 
-        A source has the same part if it has the same txid; or the same end under
-        another one, which it gets where a checkpoint overrules a store. Sinks know the
-        txid of the source that numbers: that one must be the same.
+        A part is the same under the same txid. Where a checkpoint overruled a store,
+        the same end has another txid, except in the source that numbers.
         """
         if other is None or self.numbers != other.numbers:
             return False
@@ -407,8 +390,7 @@ class QueryShape:
         numbered: The ``tx.id`` of its sources, ascending.
         others: Its streaming sources without ``tx.id``, as Spark calls them.
         states: Spark's operators that keep state, such as ``StateStoreSave``.
-        numberings: Which sequences the txids of ``numbered`` are of, where the query
-            has several sources; empty: not known.
+        numberings: Those of ``numbered``, if there are several sources; empty: unknown.
     """
 
     numbered: tuple[str, ...] = ()
@@ -447,18 +429,18 @@ Skipped = Mapping[Skip, int]
 class BatchMetadata:
     """What a txid holds: a range for each partition known when it was planned.
 
-    The number of partitions is frozen in it, so a replay never reads a partition that
-    was added later. ``topic_ids`` distinguish a recreated topic from the planned one.
-    ``spark_batch`` is set where a batch of Spark without new records got a txid of its
-    own: all ranges are empty, and a replay of that batch is known by this name.
-    ``logged`` has ends that are fixed elsewhere (in Spark's log) although the log ends
-    before them now; ``ranges`` have what is left. ``logged_as`` names the plan
-    as Spark's log has it: the txid it was logged with, and the epoch of its owner.
-    ``joint`` is set, before any sink sees the batch, where its query has several
-    sources. ``mode`` is that of the owner that stored it. ``skipped`` are the offsets
-    that the plan jumps over to reach its ranges. ``attempts`` is 1, and one more for
-    each owner that gave it out again. ``was_opaque``: an owner stored it with
-    ``tx.mode=opaque`` before, so that sinks may have it with other records.
+    A replay never reads a partition that was added later.
+
+    Attributes:
+        topic_ids: Tell a recreated topic from the planned one.
+        spark_batch: Name of a batch of Spark without new records; all ranges are empty.
+        logged: Ends in Spark's log beyond the log's; ``ranges`` have what is left.
+        logged_as: The txid and epoch under which Spark's log has the plan.
+        joint: Set, before any sink sees the batch, if its query has several sources.
+        mode: Of the owner that stored it.
+        skipped: Offsets that the plan jumps over to reach its ranges.
+        attempts: 1, and one more for each owner that gave it out again.
+        was_opaque: Stored as opaque before: sinks may have it with other records.
     """
 
     txid: int
@@ -488,8 +470,7 @@ class BatchMetadata:
     def fingerprint(self) -> str:
         """Of where it ends, as logged: another batch of the same txid has another.
 
-        Equal offsets of a recreated topic are another batch, too. Of a joint batch it
-        is one source's part, which has no name of its own.
+        So has a recreated topic with equal offsets. A joint batch's has no name in it.
         """
         ends = [
             (p.topic, self.topic_ids.get(p.topic), p.partition, at)

@@ -44,37 +44,11 @@ def append_rows(
     *,
     opaque: bool = False,
 ) -> bool:
-    """Append a batch's rows unless its txid is in the table already.
+    """Append a batch's rows, any number, unless its txid is in the table already.
 
-    A missing table is made from the rows' types; one that exists must have their
-    columns by name. SQLite has no exact decimals: they are stored as text there, and
-    timestamps in UTC.
-
-    Args:
-        url: Any SQLAlchemy URL.
-        table: Its name; one job appends to it through here.
-        attempt: Of the batch.
-        rows: Any number, also none.
-        opaque: A replay may hold other rows: each row carries its txid in a column
-            ``txid``, and a replay replaces the rows of the earlier attempt.
-
-    Returns:
-        False where the txid was there already and nothing was written, also by a try
-        of this call whose answer was lost.
-
-    Raises:
-        OutOfOrderError: A later txid is stored.
-        FencedError: A newer owner has written; opaque: or a later attempt.
-        AnotherNumberingError: The table counts the txids of another numbering.
-        ReplayDiffersError: The txid is there from other records.
-        ConfigError: The name is not legal or of another kind, a column has no name, one
-            of another or a type without a counterpart, the attempt is opaque and the
-            table is not, or an earlier call has appended the attempt, whatever it
-            called the database.
-        StateGivenUpError: The database did not answer or was locked for as long as it
-            is tried again (``retry_for_ms`` of the URL); unknown whether the rows
-            arrived; another attempt at the batch may try again.
-        StateError: The database refuses: rights, path, a missing column.
+    The core of ``append_once``, which says what it returns and raises. A table that
+    exists must have the rows' columns by name. SQLite has no exact decimals: they are
+    stored as text there, and timestamps in UTC.
     """
     check_table_name(table, "table")
     database = Database(url, option="url")

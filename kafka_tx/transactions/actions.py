@@ -163,13 +163,9 @@ class WriteQueue:
     def __bool__(self) -> bool:
         return bool(self._pending)
 
-    def keeps_metadata(self) -> bool:
-        """Whether a write of a new txid's metadata is under way or waits."""
-        return self._holds(Purpose.KEEP)
-
-    def confirms(self) -> bool:
-        """Whether a write that confirms the owner is under way or waits."""
-        return self._holds(Purpose.CONFIRM)
+    def holds(self, purpose: Purpose) -> bool:
+        """Whether a write for this purpose is under way or waits."""
+        return any(pending.purpose is purpose for pending in self._pending)
 
     def add(
         self, epoch: int, change: Change, attempt: TransactionAttempt, purpose: Purpose
@@ -212,9 +208,6 @@ class WriteQueue:
             return []
         self._pending[0] = replace(self._pending[0], expect=position(self._stored))
         return [self._pending[0]]
-
-    def _holds(self, purpose: Purpose) -> bool:
-        return any(pending.purpose is purpose for pending in self._pending)
 
     def _new_id(self) -> int:
         self._ids += 1

@@ -136,7 +136,7 @@ class TransactionCoordinator(Generic[M]):
     def _ask_who_owns(self) -> list[Action[M]]:
         """Before a due commit phase: make a write that only the owner can make."""
         batch = self._in_flight.may_commit(self._current)
-        if batch is None or self._writes.confirms():
+        if batch is None or self._writes.holds(Purpose.CONFIRM):
             return []
         return self._write(batch.attempt, Change(), Purpose.CONFIRM)
 
@@ -183,7 +183,7 @@ class TransactionCoordinator(Generic[M]):
         return actions
 
     def _plan(self, txid: int, is_ready: bool) -> list[Action[M]]:
-        if self._writes.keeps_metadata():
+        if self._writes.holds(Purpose.KEEP):
             return []
         if not self._gate.lets_pass(txid, self._now_ms, is_ready=is_ready):
             return []
@@ -424,7 +424,7 @@ class TransactionCoordinator(Generic[M]):
 
     def _plans_at_ms(self, *, only_new: bool = False) -> int | None:
         """When the next batch is planned, if only time and readiness are missing."""
-        is_busy = self._gate.planning is not None or self._writes.keeps_metadata()
+        is_busy = self._gate.planning is not None or self._writes.holds(Purpose.KEEP)
         if is_busy or self._is_paused or self._is_stopping or self._is_stopped:
             return None
         txid = next((t for t in self._window() if not self._chain.has(t)), None)

@@ -145,14 +145,6 @@ _LEGAL = (
     " retry_for_ms, tls=true|false, tls_ca, tls_certificate, tls_key, tls_key_password,"
     " tls_check_hostname=true|false"
 )
-_NUMBERS = (
-    "session_timeout_ms",
-    "connection_timeout_ms",
-    "retry_times",
-    "retry_interval_ms",
-    "retry_interval_ceiling_ms",
-    "retry_for_ms",
-)
 _MAY_BE_0 = {"retry_times", "retry_for_ms"}
 _HOST = re.compile(r"(?:[A-Za-z0-9._-]+|\[[0-9A-Fa-f:]+\])(?::\d{1,5})?")
 _ROOT = re.compile(r"(?:/[A-Za-z0-9._=:@-]+)+")
@@ -227,9 +219,6 @@ class ZooKeeperSettings:
                 "option 'zookeeper auth' is malformed; legal: digest:user:password",
                 option="zookeeper auth",
             )
-        self._check_numbers()
-
-    def _check_numbers(self) -> None:
         for name in _NUMBERS:
             if getattr(self, name) < (0 if name in _MAY_BE_0 else 1):
                 raise ConfigError.illegal(
@@ -275,6 +264,9 @@ class ZooKeeperSettings:
             tls=tls_of(tls),
             **{name: _number(name, text) for name, text in options.items()},
         )
+
+
+_NUMBERS = [each.name for each in fields(ZooKeeperSettings) if each.type == "int"]
 
 
 def _number(name: str, text: str) -> int:

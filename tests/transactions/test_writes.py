@@ -13,7 +13,7 @@ def test_only_the_first_is_made_and_the_next_follows_it():
     queue = WriteQueue({})
     (first,) = queue.add(3, Change({"a": "1"}), FIRST, Purpose.RECORD)
     assert queue.add(3, Change({"b": "2"}), SECOND, Purpose.KEEP) == []
-    assert queue.keeps_metadata()
+    assert queue.holds(Purpose.KEEP)
 
     done, (second,) = queue.done()
 
@@ -48,5 +48,5 @@ def test_a_cleared_queue_has_nothing_to_do():
     queue.clear()
 
     assert not queue
-    assert not queue.keeps_metadata()
+    assert not queue.holds(Purpose.KEEP)
     assert queue.again(10) == []

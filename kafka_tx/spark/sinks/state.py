@@ -101,24 +101,26 @@ def append_once(
         df: The batch. A table takes one write of it: ``union`` what belongs together.
         attempt: Of the batch.
         url: Any SQLAlchemy URL.
-        table: Made from the columns of ``df`` where it is missing.
+        table: Made from the columns of ``df`` where it is missing; for one job.
         opaque: For ``tx.mode=opaque``: rows also get a column ``txid``, and a replay
             replaces the rows of the earlier attempt.
 
     Returns:
-        False if the txid was there already, so that nothing was written.
+        False if the txid was there already, so that nothing was written; also if an
+        earlier try of this very call did it and its answer was lost.
 
     Raises:
         OutOfOrderError: A later txid is stored.
         FencedError: A newer owner has written; opaque: or a later attempt.
         AnotherNumberingError: The table counts the txids of another numbering.
         ReplayDiffersError: The txid is there from other records.
-        ConfigError: The name is not legal or of another kind, a column's type has no
-            counterpart, the attempt is opaque and ``opaque`` is not given, or the batch
-            was appended to the table already.
-        StateGivenUpError: The database did not answer for too long; the batch may be
-            replayed.
-        StateError: The database refuses.
+        ConfigError: The name is not legal or of another kind, a column has no name, one
+            of another or a type without a counterpart, the attempt is opaque and
+            ``opaque`` is not given, or the attempt was appended to the table already.
+        StateGivenUpError: The database did not answer or was locked for as long as it
+            is tried again (``retry_for_ms`` of the URL); unknown whether the rows
+            arrived; another attempt at the batch may try again.
+        StateError: The database refuses: rights, path, a missing column.
     """
     _check_attempt(attempt)
     return append_rows(url, table, attempt, df.toArrow(), opaque=opaque)
