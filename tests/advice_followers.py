@@ -414,6 +414,7 @@ NOTHING_AT_RISK: dict[str, str] = {
     "drop_in_spouts::_policy": _MEANT,
     "jvm::_unasked": _TOLD,
     "jvm::error_of": _TOLD,
+    "errors_first::errors_first": "repeats the text of another error",
     "chunk_answers::ChunkAnswers.fail": _TOLD,
     "spout::SpoutManagers._settled": _AGAIN,
     "spout::SpoutManagers.open": _AGAIN,
