@@ -101,3 +101,17 @@ def test_after_a_slow_job_tasks_run_side_by_side_for_a_while(job, fails):
     jobs.took_s, jobs.fails = 0.0, False
 
     assert [jobs.waves(job) for _ in range(22)] == [2] * 20 + [1] * 2
+
+
+def test_if_more_tasks_make_a_slow_job_no_quicker_the_next_ones_run_as_one_task(job):
+    jobs = Jobs(job)
+    jobs.took_s = 0.26
+    jobs.waves(job)
+    jobs.took_s = 0.3
+
+    assert jobs.waves(job) == 2
+    assert [jobs.waves(job) for _ in range(3)] == [1] * 3
+    jobs.took_s = 0.0
+    assert [jobs.waves(job) for _ in range(17)] == [1] * 17
+    jobs.took_s = 0.26
+    assert [jobs.waves(job) for _ in range(2)] == [1, 2]

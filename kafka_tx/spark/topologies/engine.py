@@ -14,6 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import chain
+from math import inf
 from typing import Any
 
 import pyarrow as pa
@@ -37,7 +38,8 @@ COMMIT_POOL = "kafka-tx-commit"
 _FEW_ROWS, _QUICK_S, _APART = 200, 0.25, 20
 """A processing job of at most ``_FEW_ROWS`` rows runs as one task of Spark: each task
 costs some milliseconds, each exchange some tens. Bolts that wait for long need their
-tasks side by side: after a job that took longer than ``_QUICK_S``, so many jobs do."""
+tasks side by side: after a job that took longer than ``_QUICK_S``, so many jobs do,
+until one of them takes as long. Then so many run as one task whatever they take."""
 
 
 class SparkEngine:
@@ -61,7 +63,9 @@ class SparkEngine:
         self._nothing: dict[int, RDD[Any]] = {}
         self._permit_server: PermitServer | None = None
         self._opening = threading.Lock()
-        self._apart = 0  # small jobs whose tasks are spread, after a slow one
+        self._apart, self._slow_s = 0, inf
+        # 1 and more: small jobs to spread, after one that took _slow_s as one task
+        # -1 and less: small jobs to run as one task, however long they take
 
     # --- attempts ---
 
@@ -110,15 +114,22 @@ class SparkEngine:
         rows = job.most_rows
         if rows is None or rows > _FEW_ROWS:
             return self._collect(job, None)
-        if self._apart:
-            self._apart -= 1
-            return self._collect(job, None)
-        began_s = time.monotonic()
+        is_apart, began_s, took_s = self._apart > 0, time.monotonic(), inf
         try:
-            return self._collect(replace(job, is_together=True), None)
+            messages = self._collect(replace(job, is_together=not is_apart), None)
+            took_s = time.monotonic() - began_s
         finally:
-            if time.monotonic() - began_s > _QUICK_S:
-                self._apart = _APART
+            self._learn(took_s, is_apart=is_apart)
+        return messages
+
+    def _learn(self, took_s: float, *, is_apart: bool) -> None:
+        """Decide how the next small jobs run; ``took_s`` of a lost job is infinite."""
+        if took_s == inf or (self._apart == 0 and took_s > _QUICK_S):
+            self._apart, self._slow_s = _APART, took_s
+        elif is_apart and took_s >= self._slow_s:
+            self._apart = -_APART  # the machine is slow, and more tasks make it slower
+        elif self._apart:
+            self._apart -= 1 if self._apart > 0 else -1
 
     def _permits(self) -> PermitServer:
         with self._opening:
