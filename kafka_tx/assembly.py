@@ -83,11 +83,16 @@ class _Room(Protocol):
     ) -> dict[str, StoredId]: ...
 
 
+_UNREADABLE = {
+    StoreKind.MEMORY: "State in memory: is seen by its own process only.",
+    StoreKind.GROUP: "The offsets of kafka: are those of a consumer group: `kafka-tx"
+    " lag --store kafka: --id GROUP --bootstrap-servers …` shows them.",
+}
+
+
 def _room_of(url: str) -> _Room:
     kind = kind_of(url)
-    if kind in (StoreKind.MEMORY, StoreKind.GROUP):
-        memory = "State in memory: is seen by its own process only."
-        why = memory if kind is StoreKind.MEMORY else ""
+    if why := _UNREADABLE.get(kind):
         raise ConfigError.illegal("tx.store", url, STORES, why)
     if kind is StoreKind.ZOOKEEPER:
         from kafka_tx.zookeeper import store as in_zookeeper

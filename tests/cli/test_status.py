@@ -342,3 +342,10 @@ def test_a_batch_of_a_topology_whose_path_makes_no_sense_is_unreadable(run, url)
     state.close()
 
     assert "unreadable   meta/x" in run("status", "--store", url).stdout
+
+
+def test_of_offsets_in_a_consumer_group_the_command_that_shows_them_is_named(run):
+    result = run("status", "--store", "kafka:")
+
+    assert result.exit_code == 2
+    assert "`kafka-tx lag --store kafka: --id GROUP" in result.stderr
