@@ -48,6 +48,7 @@ FILES = (
     "integration/sinks/test_lakehouse.py",
     "integration/sinks/test_iceberg.py",
     "integration/sinks/test_iceberg_statements.py",
+    "integration/sinks/test_table_connect.py",
     "integration/sinks/test_table_doctor.py",
     "integration/sinks/test_table_facts.py",
     "integration/topologies/test_topology.py",

@@ -5,8 +5,9 @@ into a table each, in turns. The first batches do not count.
 
 ``--look-up`` measures how long the look for a sink's last txid takes as a table gets
 1,000 commits: for the sink that writes them, for a sink that has not written since the
-first one, and for programs that have just started. ``--draw FOLDER`` writes it as an
-SVG file; that needs matplotlib.
+first one, and for programs that have just started. With ``--expire``, an Iceberg table
+has only its newest snapshot at each look. ``--draw FOLDER`` writes it as an SVG file;
+that needs matplotlib.
 
 Iceberg needs a Spark that it has jars for: run it with the Python of ``make matrix``,
 ``.nox/spark-4-1-4/bin/python -m benchmarks lake``.
@@ -37,6 +38,10 @@ SMALL, LARGE = 1_000, 1_000_000
 WARM_UP = 3
 COMMITS = (1, 10, 50, 100, 200, 400, 600, 800, 1_000)
 LOOKS = 5
+EXPIRE = (
+    "CALL lake.system.expire_snapshots(table => 'db.looked',"
+    " older_than => TIMESTAMP '2100-01-01')"
+)
 
 Write = Callable[[DataFrame, TransactionAttempt, str], object]
 Plainly = Callable[[DataFrame, str, str], object]
@@ -146,7 +151,9 @@ def measure(spark: SparkSession, form: str, kind: str, size: int, runs: int) -> 
     return case
 
 
-def look_up(spark: SparkSession, form: str, sizes: list[int]) -> Growth:
+def look_up(
+    spark: SparkSession, form: str, sizes: list[int], *, expires: bool
+) -> Growth:
     """Milliseconds of a look, after so many commits of one of two sinks."""
     spark.sql(f"CREATE TABLE db.looked (key BIGINT, value STRING) USING {form}")
     df = rows(spark.range(1).withColumnRenamed("id", "value"), 1)
@@ -154,16 +161,14 @@ def look_up(spark: SparkSession, form: str, sizes: list[int]) -> Growth:
     found: dict[int, Mapping[str, float]] = {}
     for txid in range(1, max(sizes) + 1):
         kafka_tx.append_to_table(df, attempt(txid), "db.looked", sink="busy")
-        if txid in sizes:
-            found[txid] = looks(df, form, txid)
-    if form == "iceberg":
-        spark.sql(
-            "CALL lake.system.expire_snapshots(table => 'db.looked',"
-            " older_than => TIMESTAMP '2100-01-01')"
-        ).collect()
-        shown = looks(df, form, max(sizes))
-        print("after expire_snapshots:", {k: round(v, 1) for k, v in shown.items()})
-    return Growth(f"lake-{form}", "commits of the table", found)
+        if txid not in sizes:
+            continue
+        if expires:
+            spark.sql(EXPIRE).collect()
+        found[txid] = looks(df, form, txid)
+        print(f"{txid:,} commits: {found[txid]}", file=sys.stderr)
+    name = f"lake-{form}-expired" if expires else f"lake-{form}"
+    return Growth(name, "commits of the table", found)
 
 
 def attempt(txid: int) -> TransactionAttempt:
@@ -206,6 +211,7 @@ def main(arguments: list[str]) -> None:
     parser.add_argument("--only", choices=[*WRITES], nargs="+", default=[*WRITES])
     parser.add_argument("--sizes", type=int, nargs="+", default=[SMALL, LARGE])
     parser.add_argument("--look-up", action="store_true", help="instead of writes")
+    parser.add_argument("--expire", action="store_true", help="Iceberg's snapshots")
     parser.add_argument("--commits", type=int, default=COMMITS[-1], help="at most")
     parser.add_argument("--draw", type=Path, metavar="FOLDER", help="an SVG file")
     given = parser.parse_args(arguments)
@@ -216,9 +222,10 @@ def main(arguments: list[str]) -> None:
         spark.sql("CREATE DATABASE db")
         if given.look_up:
             sizes = [size for size in COMMITS if size <= given.commits]
-            growth = look_up(spark, given.format, sizes)
+            growth = look_up(spark, given.format, sizes, expires=given.expire)
             growth.print()
             if given.draw:
+                given.draw.mkdir(parents=True, exist_ok=True)
                 growth.draw(given.draw)
             return
         cases = [

@@ -88,6 +88,10 @@ class Table:
         back = f"rollback_to_snapshot('{{}}', {before})"
         return self._change(f"RESTORE TABLE {{}} TO VERSION AS OF {before}", back)
 
+    def clone(self, to: Table) -> None:
+        """Let another Delta table have its rows, and none of its txids."""
+        self.run(f"CREATE TABLE {to.sql_name} SHALLOW CLONE {self.sql_name}")
+
     def drop(self) -> None:
         """Remove it; no job may run."""
         if self.kind == "delta":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 
 from integration.cluster.child import Child, WorkDirectory
 from integration.cluster.jars import REPOSITORY
@@ -22,11 +23,15 @@ class ConnectServer:
     """Two cores in local mode; its Python has the package, as on the path here.
 
     Args:
+        settings: Of the server's sessions.
         environment: Variables of the server's process.
     """
 
-    def __init__(self, **environment: str) -> None:
+    def __init__(
+        self, settings: Mapping[str, str] | None = None, **environment: str
+    ) -> None:
         java()
+        self._settings = settings or {}
         self._environment = environment
         self._home = home()
         self._work = WorkDirectory("connect")
@@ -52,6 +57,7 @@ class ConnectServer:
             "spark.driver.extraJavaOptions": quick_start(),
             "spark.sql.warehouse.dir": str(self._work.path / "warehouse"),
             "spark.local.dir": str(self._work.path / "local"),
+            **self._settings,
         }
         child = self._child = Child(
             [

@@ -172,6 +172,19 @@ def test_a_merge_is_known_after_expiry_and_counted_again_after_a_rollback(lake, 
     assert counts.counted() == {"a": 3, "x": 1}
 
 
+def test_a_rollback_past_merged_batches_is_told_and_later_ones_are_counted(
+    counts, caplog
+):
+    for txid in (1, 2, 3):
+        counts.count(attempt(txid), "a")
+    counts.call(f"rollback_to_snapshot('{{}}', {counts.snapshots()[-3]})")
+    forget()
+
+    assert counts.count(attempt(4, epoch=2), "a")
+    assert "was rolled back: rows of its last batches before txid 4" in caplog.text
+    assert counts.counted() == {"a": 2}
+
+
 def test_an_error_of_the_statement_leaves_nothing(counts):
     def fails(df, target):
         merge(df, target)

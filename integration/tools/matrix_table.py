@@ -19,7 +19,7 @@ BEGIN, END = "<!-- made by integration.tools.matrix_table -->", "<!-- end -->"
 
 ROWS = {
     "limits, restarts, txids, both sinks": ("test_versions",),
-    "Spark Connect": ("test_connect",),
+    "Spark Connect": ("test_connect", "test_table_connect"),
     "parity with Spark's own source": ("test_source_parity", "test_late_binding"),
     "brokers that fail, logs that shrink": ("test_source_faults",),
     "kills of the driver": ("test_crashes",),

@@ -61,6 +61,7 @@ class Setup:
         checkpoint: Name of the folder.
         once: Options for the next run only.
         sources: How many sources of its own a query has in each batch.
+        table: Name of the table that has taken the place of the first one.
     """
 
     door: str
@@ -75,6 +76,7 @@ class Setup:
     checkpoint: str = "checkpoint"
     once: Mapping[str, str] = field(default_factory=dict)
     sources: int = 1
+    table: str = ""
 
     @property
     def ids(self) -> tuple[str, ...]:
@@ -159,7 +161,7 @@ class Starter:
     def table(self, setup: Setup) -> Table:
         """The sink, where it is a table of a lakehouse."""
         place = str(self.parts.work / "lake")
-        name = name_of(setup.sink, place, setup.name)
+        name = name_of(setup.sink, place, setup.table or setup.name)
         return Table(self.session(setup), setup.sink, name)
 
     def counted(self, setup: Setup) -> Counter[int]:

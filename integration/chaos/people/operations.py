@@ -47,6 +47,10 @@ def is_table(setup: Setup) -> bool:
     return setup.sink in TABLES
 
 
+def is_delta(setup: Setup) -> bool:
+    return setup.sink == "delta"
+
+
 def takes_opaque(setup: Setup) -> bool:
     return not is_table(setup)
 
@@ -161,6 +165,7 @@ def make_the_topic_anew_under_it(person: Person) -> None:
 
 def _anew(person: Person) -> None:
     had = len(person.parts.numbers.in_first())
+    person.note(f"{had} numbers went with the topic")
     records = max(0, had + person.chance.choice([-15, 0, 15]))
     person.parts.numbers.make_anew(min(records, 200))
 
@@ -220,8 +225,23 @@ def drop_the_table(person: Person) -> None:
     """Its rows are given up; the batch under way and later ones go into a new one."""
     table = _filled(person)
     person.end()
-    person.parts.numbers.forgone |= person.counts().keys()
+    gone = person.counts().keys() - person.parts.numbers.forgone
+    person.note(f"{len(gone)} numbers went with the table")
+    person.parts.numbers.forgone |= gone
     table.drop()
+
+
+def go_on_in_a_clone(person: Person) -> None:
+    """A copy without txids takes the place of the table, between two batches."""
+    table = _filled(person)
+    if not person.end_between_batches():
+        person.note("not done: a batch was under way each time")
+        return
+    copy = f"{person.setup.table or person.setup.name}-clone"
+    person.setup = replace(person.setup, table=copy)
+    table.clone(person.table())
+    person.go_on()
+    wait_until("the clone has a txid", person.newest)
 
 
 OPERATIONS = (
@@ -247,5 +267,6 @@ OPERATIONS = (
     Operation("table written beside", write_beside, is_table),
     Operation("batch taken back", take_a_batch_back, is_table),
     Operation("table dropped", drop_the_table, is_table),
+    Operation("table cloned", go_on_in_a_clone, is_delta),
 )
 """All of them."""

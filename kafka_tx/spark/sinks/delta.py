@@ -11,9 +11,10 @@ from __future__ import annotations
 
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 from py4j.protocol import Py4JJavaError
@@ -32,8 +33,8 @@ from kafka_tx.transactions.table_writes import (
 )
 
 OWN_OPTIONS = ("txnappid", "txnversion", "usermetadata")
-_RETENTION = "delta.setTransactionRetentionDuration"
-_KEY = "kafka_tx"
+RETENTION = "delta.setTransactionRetentionDuration"
+KEY = "kafka_tx"
 _SESSION = {
     "txnAppId": "spark.databricks.delta.write.txnAppId",
     "txnVersion": "spark.databricks.delta.write.txnVersion",
@@ -47,12 +48,12 @@ _SPENT = "DELTA_INVALID_IDEMPOTENT_WRITES_OPTIONS"
 """Delta took the txid from the session, and a second statement asks for one."""
 _FORGOTTEN = 100
 """Commits to search if Delta knows no txid, or no longer knows it."""
-_FARTHEST = 1_000
+FARTHEST = 1_000
 """Commits to search for an attempt: 5 s on a local disk, at a start."""
 
 
 @dataclass(slots=True)
-class _Commit:
+class Found:
     """The last commit of one numbering of a sink.
 
     Attributes:
@@ -73,7 +74,7 @@ class _Seen:
     """What this program knows of a sink: all commits up to ``version``."""
 
     version: int
-    last: dict[str, _Commit] = field(default_factory=dict)
+    last: dict[str, Found] = field(default_factory=dict)
 
 
 _seen: dict[tuple[str, str, str], _Seen] = {}
@@ -81,18 +82,14 @@ _seen: dict[tuple[str, str, str], _Seen] = {}
 
 
 class DeltaSink(ABC):
-    """One batch for a Delta table (driver)."""
+    """One batch for a Delta table (driver); a subclass knows how to read its log."""
 
     def __init__(self, batch: Batch) -> None:
         self._batch, self._df = batch, batch.df
         self._table, self._name = batch.table, batch.name
         self._spark = self._df.sparkSession
-        self._jvm: Any = self._spark._jvm
-        self._opened_log: Any = None
-        self._looked: tuple[Any, Any] = None, None
-        self._found: _Commit | None = None
-        self._has_committed = self._is_first_look = False
-        self._catalog_table = self._jvm.scala.Option.empty()
+        self._found: Found | None = None
+        self._is_first_look = False
 
     @property
     def sink(self) -> tuple[str, str]:
@@ -129,7 +126,7 @@ class DeltaSink(ABC):
             self._found.version,
             int(files[0]) if files else None,
             sum(map(int, rows)) if rows else None,
-            self._opened_log.dataPath().toString(),
+            self._location(),
         )
 
     def check_kept(self, stored: TransactionAttempt) -> None:
@@ -139,20 +136,32 @@ class DeltaSink(ABC):
         if found is not None and found.version is not None and restored is not None:
             raise self._restored(stored, found.version, restored)
 
-    def _restored_at(self, found: _Commit) -> int | None:
+    def _restored_at(self, found: Found) -> int | None:
         """The version that removed a commit's rows; None: the rows are there."""
         if found.version is None:
             return None
-        log, snapshot = self._opened()
         has_rows, restored = {found.version: True}, 0
-        for version in range(found.version + 1, snapshot.version() + 1):
+        newest, info = self._history()
+        for version in range(found.version + 1, newest + 1):
             has_rows[version] = has_rows[version - 1]
-            info = self._commit_info(log, version)
-            if info.get("operation") == "RESTORE":
-                to = info.get("operationParameters", {}).get("version")
+            commit = info(version)
+            if commit.get("operation") == "RESTORE":
+                to = commit.get("operationParameters", {}).get("version")
                 has_rows[version] = has_rows.get(int(to or 0), False)
                 restored = version
-        return None if has_rows[snapshot.version()] else restored
+        return None if has_rows[newest] else restored
+
+    @abstractmethod
+    def _last(self, given: TransactionAttempt) -> Found | None:
+        """The last commit of the numbering, or else of the newest one."""
+
+    @abstractmethod
+    def _history(self) -> tuple[int, Callable[[int], Mapping[str, Any]]]:
+        """The newest version, and what Delta says of a version; empty: it is gone."""
+
+    def _location(self) -> str:
+        """Address of the table; empty: unknown."""
+        return ""
 
     @abstractmethod
     def write(self, attempt: TransactionAttempt) -> bool:
@@ -162,16 +171,73 @@ class DeltaSink(ABC):
         return {
             "txnAppId": f"{self._prefix}{attempt.numbering}",
             "txnVersion": str(attempt.txid),
-            "userMetadata": json.dumps({_KEY: record_of(self._name, attempt)}),
+            "userMetadata": json.dumps({KEY: record_of(self._name, attempt)}),
         }
 
-    # --- reading the table's log ----------------------------------------------------
+    @property
+    def _target(self) -> str:
+        return f"delta.`{self._table}`" if is_path(self._table) else self._table
 
     @property
     def _prefix(self) -> str:
-        return f"{_KEY}.{self._name}."
+        return f"{KEY}.{self._name}."
 
-    def _last(self, given: TransactionAttempt) -> _Commit | None:
+    def _commit(self, info: Mapping[str, Any], version: int) -> Found | None:
+        """A commit of this sink; None: it is another one, or its log is gone."""
+        try:
+            record = json.loads(info.get("userMetadata") or "{}")[KEY]
+        except (ValueError, LookupError, TypeError):  # somebody else's
+            return None
+        attempt = attempt_in(record, self._name)
+        if attempt is None:
+            return None
+        metrics = info.get("operationMetrics") or {}
+        return Found(attempt, version, int(info.get("timestamp", 0)), metrics)
+
+    def _forgets(self, after: str) -> ConfigError:
+        return ConfigError(
+            f"{self.what} forgets transactions after {after}, so that a batch"
+            " that comes again later would be written twice. Nothing was written."
+            f" ALTER TABLE … UNSET TBLPROPERTIES ('{RETENTION}')",
+            option="table",
+            value=self._table,
+        )
+
+    def _restored(
+        self, stored: TransactionAttempt, written: int, restored: int
+    ) -> StateLostError:
+        return StateLostError(
+            f"{self.what}: version {restored} restored the table to a version before"
+            f" {written}, which holds txid {stored.txid}. The rows of that txid are"
+            " gone, and Delta still counts it, so this replay would leave them out."
+            " Nothing was written now. Either take the restoring back with RESTORE"
+            f" TABLE … TO VERSION AS OF {restored - 1}, and start again. Or give the"
+            " sink a new name (`sink=`) for good, and start again: the batch is"
+            " written under it. Batches before it stay out",
+            store=self._table,
+            id=self._name,
+        )
+
+
+class _InJvm(DeltaSink):
+    """Reads the log by Delta's own classes, in a classic session."""
+
+    def __init__(self, batch: Batch) -> None:
+        super().__init__(batch)
+        self._jvm: Any = self._spark._jvm
+        self._opened_log: Any = None
+        self._looked: tuple[Any, Any] = None, None
+        self._has_committed = False
+        self._catalog_table = self._jvm.scala.Option.empty()
+
+    def _location(self) -> str:
+        return str(self._opened_log.dataPath().toString())
+
+    def _history(self) -> tuple[int, Callable[[int], Mapping[str, Any]]]:
+        log, snapshot = self._opened()
+        return snapshot.version(), partial(self._commit_info, log)
+
+    def _last(self, given: TransactionAttempt) -> Found | None:
         """The last commit of the numbering, or else of the newest one."""
         log, snapshot = self._looked = self._opened()
         if log is None:
@@ -189,15 +255,9 @@ class DeltaSink(ABC):
         snapshot = self._newest(log)
         if snapshot.version() < 0:
             return None, None
-        kept = snapshot.metadata().configuration().get(_RETENTION)
+        kept = snapshot.metadata().configuration().get(RETENTION)
         if kept.isDefined():
-            raise ConfigError(
-                f"{self.what} forgets transactions after {kept.get()}, so that a batch"
-                " that comes again later would be written twice. Nothing was written."
-                f" ALTER TABLE … UNSET TBLPROPERTIES ('{_RETENTION}')",
-                option="table",
-                value=self._table,
-            )
+            raise self._forgets(kept.get())
         return log, snapshot
 
     def _newest(self, log: Any) -> Any:  # noqa: ANN401 - of Delta
@@ -253,7 +313,7 @@ class DeltaSink(ABC):
         key = log.dataPath().toString(), snapshot.metadata().id(), self._name
         newest, seen = snapshot.version(), _seen.get(key)
         self._is_first_look = seen is None
-        if seen is None or not 0 <= newest - seen.version <= _FARTHEST:
+        if seen is None or not 0 <= newest - seen.version <= FARTHEST:
             seen = _seen[key] = self._first_look(log, snapshot)
         for version in range(seen.version + 1, newest + 1):
             info = self._commit_info(log, version)
@@ -277,9 +337,9 @@ class DeltaSink(ABC):
                 attempt = TransactionAttempt(one.version(), 0, numbering=numbering)
                 when = one.lastUpdated()
                 when_ms = when.get() if when.isDefined() else 0
-                seen.last[numbering] = _Commit(attempt, when_ms=when_ms)
+                seen.last[numbering] = Found(attempt, when_ms=when_ms)
         wanted = {(n, c.attempt.txid) for n, c in seen.last.items()}
-        farthest = _FARTHEST if wanted else _FORGOTTEN
+        farthest = FARTHEST if wanted else _FORGOTTEN
         for version in range(newest, max(-1, newest - farthest), -1):
             found = self._commit(self._commit_info(log, version), version)
             if found is None:
@@ -291,18 +351,6 @@ class DeltaSink(ABC):
             if not wanted:
                 break
         return seen
-
-    def _commit(self, info: Mapping[str, Any], version: int) -> _Commit | None:
-        """A commit of this sink; None: it is another one, or its log is gone."""
-        try:
-            record = json.loads(info.get("userMetadata") or "{}")[_KEY]
-        except (ValueError, LookupError, TypeError):  # somebody else's
-            return None
-        attempt = attempt_in(record, self._name)
-        if attempt is None:
-            return None
-        metrics = info.get("operationMetrics") or {}
-        return _Commit(attempt, version, int(info.get("timestamp", 0)), metrics)
 
     def _commit_info(self, log: Any, version: int) -> dict[str, Any]:  # noqa: ANN401
         """What Delta says of a commit, in one of the first lines; empty: it is gone."""
@@ -319,23 +367,8 @@ class DeltaSink(ABC):
                 return info
         return {}
 
-    def _restored(
-        self, stored: TransactionAttempt, written: int, restored: int
-    ) -> StateLostError:
-        return StateLostError(
-            f"{self.what}: version {restored} restored the table to a version before"
-            f" {written}, which holds txid {stored.txid}. The rows of that txid are"
-            " gone, and Delta still counts it, so this replay would leave them out."
-            " Nothing was written now. Either take the restoring back with RESTORE"
-            f" TABLE … TO VERSION AS OF {restored - 1}, and start again. Or give the"
-            " sink a new name (`sink=`) for good, and start again: the batch is"
-            " written under it. Batches before it stay out",
-            store=self._table,
-            id=self._name,
-        )
 
-
-class DeltaAppend(DeltaSink):
+class DeltaAppend(_InJvm):
     """Appends the batch."""
 
     def write(self, attempt: TransactionAttempt) -> bool:
@@ -372,7 +405,7 @@ class DeltaAppend(DeltaSink):
             writer.saveAsTable(self._table)
 
 
-class DeltaStatement(DeltaSink):
+class DeltaStatement(_InJvm):
     """Lets the user's function run a statement in a session that has the identity.
 
     Delta takes it from the session for one commit only.
@@ -425,10 +458,6 @@ class DeltaStatement(DeltaSink):
             " good, and start again",
             option="write",
         )
-
-    @property
-    def _target(self) -> str:
-        return f"delta.`{self._table}`" if is_path(self._table) else self._table
 
     @contextmanager
     def _carrying(self, identity: Mapping[str, str]) -> Iterator[None]:

@@ -12,6 +12,7 @@ import pyspark
 from py4j.java_gateway import JavaPackage
 
 from kafka_tx.errors import ConfigError
+from kafka_tx.spark.versions.names import is_classic
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
@@ -58,18 +59,15 @@ def is_path(table: str) -> bool:
 def is_iceberg(spark: SparkSession, table: str) -> bool:
     """Whether the table is in a catalog of Iceberg's; the session can write its format.
 
+    A session of Spark Connect does not tell which jars its server has.
+
     Raises:
-        ConfigError: The session is one of Spark Connect, lacks the format or the
-            catalog; or it is the path of an Iceberg table.
+        ConfigError: The session lacks the format or the catalog; or it is the path of
+            an Iceberg table.
     """
-    if not hasattr(spark, "_jsparkSession"):
-        raise ConfigError(
-            "append_to_table and write_to_table need the session's JVM, which a session"
-            " of Spark Connect does not show. Run the query in the driver itself",
-            option="df",
-        )
     if is_path(table):
-        _check_path(spark, table)
+        if is_classic(spark):
+            _check_path(spark, table)
         _check_delta(spark, table)
         return False
     catalog, *path = full_name(spark, table)
@@ -86,21 +84,41 @@ def _class_of(spark: SparkSession, catalog: str) -> str:
     return spark.conf.get(f"{_CATALOG}{catalog}", None) or ""
 
 
+def check_classic(spark: SparkSession) -> None:
+    """Refuse statements in a session without a JVM of its own.
+
+    Raises:
+        ConfigError: The session is one of Spark Connect.
+    """
+    if not is_classic(spark):
+        raise ConfigError(
+            "write_to_table needs the session's JVM, which a session of Spark Connect"
+            " does not show. Nothing was written. Run the query in the driver itself,"
+            " or append with append_to_table",
+            option="df",
+        )
+
+
 def full_name(spark: SparkSession, table: str) -> list[str]:
     """Catalog, namespace and name of a table."""
-    state = spark._jsparkSession.sessionState()
-    parsed = state.sqlParser().parseMultipartIdentifier(table)
-    parts = [parsed.apply(number) for number in range(parsed.size())]
+    parts = _parts(table)
     if len(parts) > 1 and _class_of(spark, parts[0]):
         return parts
     catalog = spark.catalog.currentCatalog()
     if len(parts) > 1:
         return [catalog, *parts]
-    return [catalog, *_catalogs(spark).currentNamespace(), *parts]
+    return [catalog, *_parts(spark.catalog.currentDatabase()), *parts]
 
 
-def _catalogs(spark: SparkSession) -> Any:  # noqa: ANN401 - of Spark
-    return spark._jsparkSession.sessionState().catalogManager()
+def _parts(name: str) -> list[str]:
+    """The parts of a name, as SQL takes it apart."""
+    found = re.findall(r"`((?:[^`]|``)+)`|([^`.]+)", name)
+    return [quoted.replace("``", "`") or plain for quoted, plain in found]
+
+
+def quoted(parts: Sequence[str]) -> str:
+    """A name as SQL takes it, whatever its parts contain."""
+    return ".".join("`{}`".format(part.replace("`", "``")) for part in parts)
 
 
 def _named(spark: SparkSession) -> list[str]:
@@ -143,7 +161,7 @@ def _check_path(spark: SparkSession, path: str) -> None:
 
 def _check_delta(spark: SparkSession, table: str) -> None:
     """Refuse a session without Delta's catalog, its jar, or one for this Spark."""
-    jar = _jar(spark.sparkContext, "io.delta.tables.DeltaTable")
+    jar = _jar_of(spark, "io.delta.tables.DeltaTable")
     is_wrong = "" if jar is None else _is_for_another(jar)
     if jar is not None and _class_of(spark, _OWN) and not is_wrong:
         return
@@ -164,11 +182,15 @@ def _check_delta(spark: SparkSession, table: str) -> None:
 
 def _check_iceberg(spark: SparkSession, table: str) -> None:
     """Refuse a session that has no jar of Iceberg's, or one for another Spark."""
-    jar = _jar(spark.sparkContext, "org.apache.iceberg.IcebergBuild")
+    jar = _jar_of(spark, "org.apache.iceberg.IcebergBuild")
     if jar is None:
         raise _no_jar(table, "this session has no jar of Iceberg's")
     if is_wrong := _is_for_another(jar):
         raise _no_jar(table, is_wrong)
+
+
+def _jar_of(spark: SparkSession, of: str) -> str | None:
+    return _jar(spark.sparkContext, of) if is_classic(spark) else ""
 
 
 @lru_cache(maxsize=4)

@@ -12,7 +12,7 @@ import json
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 from py4j.protocol import Py4JJavaError
@@ -21,7 +21,7 @@ from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
 from kafka_tx.errors import ConfigError
 from kafka_tx.model import TransactionAttempt
-from kafka_tx.spark.sinks.formats import Batch, full_name
+from kafka_tx.spark.sinks.formats import Batch, full_name, quoted
 from kafka_tx.transactions.table_writes import (
     Commit,
     Floor,
@@ -39,9 +39,9 @@ OWN_OPTIONS = (
     "validate-from-snapshot-id",
     "branch",
 )
-_KEY = "kafka_tx"
+KEY = "kafka_tx"
 _MAIN = "main"
-_COULD_NOT = (
+COULD_NOT = (
     "org.apache.iceberg.exceptions.ValidationException",
     "org.apache.iceberg.exceptions.CommitFailedException",
     "java.lang.IllegalArgumentException",
@@ -50,19 +50,15 @@ _COULD_NOT = (
 
 
 class IcebergSink(ABC):
-    """One batch for an Iceberg table (driver)."""
+    """One batch for an Iceberg table (driver); a subclass knows how to read it."""
 
     def __init__(self, batch: Batch) -> None:
         self._batch, self._df, self._name = batch, batch.df, batch.name
         self._spark = self._df.sparkSession
-        self._jvm: Any = self._spark._jvm
         with self._active():
-            catalog, *self._path = full_name(self._spark, batch.table)
-        self._catalog = catalog
-        self._table = _quoted([catalog, *self._path])
+            self._catalog, *self._path = full_name(self._spark, batch.table)
+        self._table = quoted([self._catalog, *self._path])
         self._base: int | None = None
-        self._at: Any = None
-        self._location = ""
 
     @property
     def sink(self) -> tuple[str, str]:
@@ -80,29 +76,19 @@ class IcebergSink(ABC):
         Raises:
             ConfigError: It is no Iceberg table, or its writes go to a branch.
         """
-        table = self._loaded()
-        if table is None:
-            self._base = self._at = None
+        properties = self._look()
+        if properties is None:
             return last_written((), None)
-        self._check_main(table)
-        self._base = _number(table.currentSnapshot())
-        self._location = table.location()
-        floor = self._floor(table)
-        found = last_written(self._snapshots(table), floor)
+        self._check_main(properties)
+        floor = self._floor(properties)
+        found = last_written(self._snapshots(), floor)
         if floor is not None and found.txid < floor.attempt.txid < given.txid:
             warn_of_rollback(self.what, given)
         return found
 
+    @abstractmethod
     def commit(self) -> Commit:
         """As of ``SinkTable``; nothing of a snapshot that has expired."""
-        if self._at is None:
-            return Commit(location=self._location)
-        summary = self._at.summary()
-        files, rows = (
-            summary.get(f"added-{what}") for what in ("data-files", "records")
-        )
-        number, place = int(self._at.snapshotId()), self._location
-        return Commit(number, int(files or 0), int(rows or 0), place)
 
     def check_kept(self, stored: TransactionAttempt) -> None:  # noqa: B027 - nothing to do
         """As of ``SinkTable``: what was rolled back is not counted by ``stored``."""
@@ -111,10 +97,89 @@ class IcebergSink(ABC):
     def write(self, attempt: TransactionAttempt) -> bool:
         """As of ``SinkTable``."""
 
+    @abstractmethod
+    def _look(self) -> Any:  # noqa: ANN401 - a map, of Java's or Python's
+        """The table's properties, and ``_base`` of the same moment; None: no table."""
+
+    @abstractmethod
+    def _loaded(self) -> Any:  # noqa: ANN401 - of Iceberg, or its properties
+        """The table as it is now; None where there is none."""
+
+    @abstractmethod
+    def _snapshots(self) -> Iterator[Snapshot]:
+        """The one that ``_look`` has seen last, and those before it."""
+
+    def _active(self) -> AbstractContextManager[None]:
+        """Let catalogs find the settings of the session of the batch."""
+        return nullcontext()
+
+    def _make(self) -> None:
+        empty = self._df.limit(0).writeTo(self._table).using("iceberg")
+        if self._batch.partition_by:
+            first, *others = map(F.col, self._batch.partition_by)
+            empty.partitionedBy(first, *others)
+        try:
+            empty.create()
+        except (Py4JJavaError, PySparkException):
+            if self._loaded() is None:
+                raise  # no other driver was faster
+
     def _record(self, attempt: TransactionAttempt, **more: object) -> str:
         return json.dumps(record_of(self._name, attempt) | more)
 
+    def _floor(self, properties: Any) -> Floor | None:  # noqa: ANN401 - as of _look
+        record = parsed(properties.get(self._property))
+        attempt = attempt_in(record, self._name)
+        if record is None or attempt is None:
+            return None
+        return Floor(attempt, int(record["snapshot"]), tuple(record["order"]))
+
+    def _raised(self, attempt: TransactionAttempt, number: int, order: Any) -> str:  # noqa: ANN401
+        return self._record(attempt, snapshot=number, order=order)
+
+    @property
+    def _property(self) -> str:
+        return f"{KEY}.{self._name}"
+
+    def _check_main(self, properties: Any) -> None:  # noqa: ANN401 - as of _look
+        """Refuse a session whose writes Iceberg takes aside."""
+        if properties.get("write.wap.enabled") != "true":
+            return
+        for option in ("spark.wap.id", "spark.wap.branch"):
+            value = self._spark.conf.get(option, None)
+            if value is not None:
+                raise ConfigError(
+                    f"{self.what} has write.wap.enabled=true, and the session has"
+                    f" {option}={value}: Iceberg would keep the batch out of the table,"
+                    " and its txid, too. Nothing was written. Unset it in the session"
+                    " of the query",
+                    option=option,
+                    value=value,
+                )
+
+
+class _InJvm(IcebergSink):
+    """Reads the table by Iceberg's own classes, in a classic session."""
+
+    def __init__(self, batch: Batch) -> None:
+        self._jvm: Any = batch.df.sparkSession._jvm
+        super().__init__(batch)
+        self._at: Any = None
+        self._seen: Any = None
+
+    def commit(self) -> Commit:
+        """As of ``SinkTable``."""
+        place = "" if self._seen is None else self._seen.location()
+        if self._at is None:
+            return Commit(location=place)
+        return commit_of(int(self._at.snapshotId()), self._at.summary(), place)
+
     # --- reading the table ----------------------------------------------------------
+
+    def _look(self) -> Any:  # noqa: ANN401 - of Java
+        table = self._seen = self._loaded()
+        self._base = None if table is None else _number(table.currentSnapshot())
+        return None if table is None else table.properties()
 
     def _loaded(self) -> Any:  # noqa: ANN401 - of Iceberg
         """The table as it is now; None where there is none."""
@@ -147,17 +212,18 @@ class IcebergSink(ABC):
         catalog = state.catalogManager().catalog(self._catalog)
         return catalog, connector.Identifier.of(strings, name)
 
-    def _snapshots(self, table: Any) -> Iterator[Snapshot]:  # noqa: ANN401
+    def _snapshots(self) -> Iterator[Snapshot]:
         """The current one and those before it; ``_at`` is the last one taken.
 
         Those that have expired are in former metadata, of which a table keeps 100: they
         tell whether a table that was rolled back still has the floor's version.
         """
+        table = self._seen
         found, metadata = table.currentSnapshot(), table.operations().current()
         former = self._former(table.io(), metadata.previousFiles())
         while found is not None:
             parent = found.parentId()
-            attempt = attempt_in(_parsed(found.summary().get(_KEY)), self._name)
+            attempt = attempt_in(parsed(found.summary().get(KEY)), self._name)
             self._at = found
             yield Snapshot(found.snapshotId(), parent, _order(found), attempt)
             found = None if parent is None else metadata.snapshot(parent)
@@ -175,38 +241,6 @@ class IcebergSink(ABC):
             if place.exists():
                 yield self._jvm.org.apache.iceberg.TableMetadataParser.read(place)
 
-    def _floor(self, table: Any) -> Floor | None:  # noqa: ANN401 - of Iceberg
-        record = _parsed(table.properties().get(self._property))
-        attempt = attempt_in(record, self._name)
-        if record is None or attempt is None:
-            return None
-        return Floor(attempt, int(record["snapshot"]), tuple(record["order"]))
-
-    def _raised(self, attempt: TransactionAttempt, snapshot: Any) -> str:  # noqa: ANN401
-        return self._record(
-            attempt, snapshot=snapshot.snapshotId(), order=_order(snapshot)
-        )
-
-    @property
-    def _property(self) -> str:
-        return f"{_KEY}.{self._name}"
-
-    def _check_main(self, table: Any) -> None:  # noqa: ANN401 - of Iceberg
-        """Refuse a session whose writes Iceberg takes aside."""
-        if table.properties().get("write.wap.enabled") != "true":
-            return
-        for option in ("spark.wap.id", "spark.wap.branch"):
-            value = self._spark.conf.get(option, None)
-            if value is not None:
-                raise ConfigError(
-                    f"{self.what} has write.wap.enabled=true, and the session has"
-                    f" {option}={value}: Iceberg would keep the batch out of the table,"
-                    " and its txid, too. Nothing was written. Unset it in the session"
-                    " of the query",
-                    option=option,
-                    value=value,
-                )
-
     @contextmanager
     def _active(self) -> Iterator[None]:
         """Let catalogs find the settings of the session of the batch."""
@@ -222,7 +256,7 @@ class IcebergSink(ABC):
                 sessions.clearActiveSession()
 
 
-class IcebergAppend(IcebergSink):
+class IcebergAppend(_InJvm):
     """Appends the batch."""
 
     _files: Sequence[Any] = ()
@@ -243,7 +277,7 @@ class IcebergAppend(IcebergSink):
         self._files = list(head.addedDataFiles(staged.io()))
         if not self._files:
             return False
-        raised = self._raised(attempt, head)
+        raised = self._raised(attempt, head.snapshotId(), _order(head))
         transaction.updateProperties().set(self._property, raised).commit()
         with _overtaken("org.apache.iceberg."):  # not tried again inside Iceberg
             table.operations().commit(before, staged.operations().current())
@@ -251,7 +285,7 @@ class IcebergAppend(IcebergSink):
 
     def _stage(self, transaction: Any, attempt: TransactionAttempt) -> None:  # noqa: ANN401
         """Add a snapshot with the rows to the transaction."""
-        kept = f"snapshot-property.{_KEY}"
+        kept = f"snapshot-property.{KEY}"
         options = {**self._batch.options, kept: self._record(attempt)}
         if not self._files:
             self._run(transaction, options)
@@ -279,19 +313,8 @@ class IcebergAppend(IcebergSink):
             )
             sql.classic.Dataset.ofRows(self._spark._jsparkSession, plan)
 
-    def _make(self) -> None:
-        empty = self._df.limit(0).writeTo(self._table).using("iceberg")
-        if self._batch.partition_by:
-            first, *others = map(F.col, self._batch.partition_by)
-            empty.partitionedBy(first, *others)
-        try:
-            empty.create()
-        except (Py4JJavaError, PySparkException):
-            if self._loaded() is None:
-                raise  # no other driver was faster
 
-
-class IcebergStatement(IcebergSink):
+class IcebergStatement(_InJvm):
     """Lets the user's function write into a branch, and publishes the branch."""
 
     late: Exception | None = None
@@ -304,9 +327,9 @@ class IcebergStatement(IcebergSink):
             raise ConfigError.illegal("table", self._table, legal)
         branch = f"{self._branches}{attempt.attempt_id}"
         self._open(branch)
-        with _overtaken(*_COULD_NOT[:1]):  # the branch was removed by another driver
+        with _overtaken(*COULD_NOT[:1]):  # the branch was removed by another driver
             self._batch.statement(
-                self._df, f"{self._table}.{_quoted([f'branch_{branch}'])}"
+                self._df, f"{self._table}.{quoted([f'branch_{branch}'])}"
             )
         self._publish(attempt, branch)
         return True
@@ -317,12 +340,12 @@ class IcebergStatement(IcebergSink):
 
         So a frozen driver writes into no branch of a newer one.
         """
-        return f"{_KEY}_{self._name}_"
+        return f"{KEY}_{self._name}_"
 
     def _open(self, branch: str) -> None:
         """Let the branch begin at the version that ``stored`` has seen."""
         table = self._loaded()
-        with _overtaken(*_COULD_NOT):
+        with _overtaken(*COULD_NOT):
             if table.refs().containsKey(branch):
                 table.manageSnapshots().removeBranch(branch).commit()
             if self._base is not None:
@@ -335,7 +358,7 @@ class IcebergStatement(IcebergSink):
     def _publish(self, attempt: TransactionAttempt, branch: str) -> None:
         """Publish the branch and record the attempt, in one commit."""
         table = self._loaded()
-        with _overtaken(*_COULD_NOT):
+        with _overtaken(*COULD_NOT):
             self._check_target(table, branch)
             transaction = table.newTransaction()
             if _number(transaction.table().currentSnapshot()) != self._base:
@@ -347,7 +370,7 @@ class IcebergStatement(IcebergSink):
                 change.removeBranch(one)
             change.commit()
             head = table.snapshot(branch)
-            raised = self._raised(attempt, head)
+            raised = self._raised(attempt, head.snapshotId(), _order(head))
             transaction.updateProperties().set(self._property, raised).commit()
             transaction.commitTransaction()
 
@@ -376,11 +399,17 @@ class IcebergStatement(IcebergSink):
             f"`write` has left its target as it was, and version {written} of"
             f" {self.what} comes from this program. If `write` names the table itself:"
             " take that version back with"
-            f" CALL {_quoted([self._catalog])}.system.rollback_to_snapshot, let `write`"
+            f" CALL {quoted([self._catalog])}.system.rollback_to_snapshot, let `write`"
             " use the name that it is called with, and start again. If another query"
             " of this program has written it, start again",
             option="write",
         )
+
+
+def commit_of(version: int, summary: Any, location: str = "") -> Commit:  # noqa: ANN401
+    """A commit by the summary of its snapshot, a map of Java's or Python's."""
+    files, rows = (summary.get(f"added-{what}") for what in ("data-files", "records"))
+    return Commit(version, int(files or 0), int(rows or 0), location)
 
 
 def _number(snapshot: Any) -> int | None:  # noqa: ANN401 - of Iceberg
@@ -392,7 +421,8 @@ def _order(snapshot: Any) -> tuple[int, int]:  # noqa: ANN401 - of Iceberg
     return snapshot.sequenceNumber(), snapshot.timestampMillis()
 
 
-def _parsed(text: str | None) -> dict[str, Any] | None:
+def parsed(text: str | None) -> dict[str, Any] | None:
+    """A record of ours; None: it is no such one."""
     try:
         found = json.loads(text or "null")
     except ValueError:
@@ -411,11 +441,7 @@ def _overtaken(*names: str) -> Iterator[None]:
         )
         while cause is not None:
             name = cause.getClass().getName()
-            if name in _COULD_NOT and name.startswith(names):
+            if name in COULD_NOT and name.startswith(names):
                 raise OvertakenError(str(cause.getMessage())) from error
             cause = cause.getCause()
         raise
-
-
-def _quoted(parts: Sequence[str]) -> str:
-    return ".".join("`{}`".format(part.replace("`", "``")) for part in parts)

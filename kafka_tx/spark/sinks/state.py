@@ -12,7 +12,10 @@ from kafka_tx.config import LEGAL_ATTEMPT, check_id, check_kind
 from kafka_tx.errors import ConfigError
 from kafka_tx.model import TransactionAttempt
 from kafka_tx.spark.sinks import delta, formats, iceberg
+from kafka_tx.spark.sinks.delta_connect import DeltaConnectAppend
 from kafka_tx.spark.sinks.formats import Batch
+from kafka_tx.spark.sinks.iceberg_connect import IcebergConnectAppend
+from kafka_tx.spark.versions.names import is_classic
 from kafka_tx.sql.tables import append_rows
 from kafka_tx.transactions.admission import only_write
 from kafka_tx.transactions.table_writes import CommitPace, SinkTable, note, write_batch
@@ -139,8 +142,9 @@ def append_to_table(
 
     Rows and attempt are one commit of the table. A replay is skipped, with the
     checkpoint or without, also where another driver is writing the same batch.
-    Executors write the rows. A batch without rows needs no commit. For Iceberg the
-    batch is computed and written again if others have added rows in between.
+    Executors write the rows. A batch without rows needs no commit. With Spark Connect,
+    Spark first looks for a row, and an Iceberg batch is computed and written again if
+    others have added rows in between.
 
     Args:
         df: The batch. A sink takes one write of it: ``union`` what belongs together.
@@ -158,7 +162,7 @@ def append_to_table(
     Raises:
         ConfigError: The attempt is opaque or was written by an earlier call, the table
             is of another format or forgets transactions, the session lacks the format
-            or the catalog or is one of Spark Connect, or an argument is not legal.
+            or the catalog, or an argument is not legal.
         OutOfOrderError: A later txid is in the table.
         FencedError: A newer owner has written.
         AnotherNumberingError: The sink counts the txids of another numbering.
@@ -176,9 +180,12 @@ def append_to_table(
         if name.lower() in (iceberg if is_iceberg else delta).OWN_OPTIONS:
             legal = "other options of the format's writer: the sink sets this one"
             raise ConfigError.illegal("options", name, legal)
-    kind = iceberg.IcebergAppend if is_iceberg else delta.DeltaAppend
+    kinds: tuple[Callable[[Batch], SinkTable], ...]
+    kinds = DeltaConnectAppend, IcebergConnectAppend
+    if is_classic(df.sparkSession):
+        kinds = delta.DeltaAppend, iceberg.IcebergAppend
     batch = Batch(df, table, sink, options=given, partition_by=partition_by)
-    return _write(kind(batch), attempt)
+    return _write(kinds[is_iceberg](batch), attempt)
 
 
 def write_to_table(
@@ -208,14 +215,15 @@ def write_to_table(
     Returns:
         False if the txid was there already, so that ``write`` was not called.
 
-    Raises: as ``append_to_table``; ConfigError also for a table that is missing, and
-        for a ``write`` of several statements, or past its target; also what ``write``
-        raises. If it raises after its statement, a Delta table has the batch, and an
-        Iceberg table has nothing of it.
+    Raises: as ``append_to_table``; ConfigError also in a session of Spark Connect, for
+        a table that is missing, and for a ``write`` of several statements, or past its
+        target; also what ``write`` raises. If it raises after its statement, a Delta
+        table has the batch, and an Iceberg table has nothing of it.
     """
     _check_table(attempt, table, sink)
     if not callable(write):
         raise ConfigError.illegal("write", write, "a function of df and the table")
+    formats.check_classic(df.sparkSession)
     is_iceberg = formats.is_iceberg(df.sparkSession, table)
     kind = iceberg.IcebergStatement if is_iceberg else delta.DeltaStatement
     written = kind(Batch(df, table, sink, statement=write))

@@ -1,0 +1,155 @@
+"""Appends to an Iceberg table in a session of Spark Connect, which shows no JVM.
+
+SQL tells of the table: its properties, and its metadata tables. A write checks that no
+other program has added files since the version that was read, and its snapshot holds
+the attempt. SQL has no transactions: the property, which outlives the snapshot, is set
+by a second commit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+from pyspark.errors import AnalysisException, PySparkException
+from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
+
+from kafka_tx.errors import ConfigError
+from kafka_tx.model import TransactionAttempt
+from kafka_tx.spark.sinks.formats import Batch
+from kafka_tx.spark.sinks.iceberg import (
+    COULD_NOT,
+    KEY,
+    IcebergSink,
+    commit_of,
+    parsed,
+)
+from kafka_tx.transactions.table_writes import (
+    Commit,
+    Floor,
+    OvertakenError,
+    Snapshot,
+    attempt_in,
+)
+
+
+class IcebergConnectAppend(IcebergSink):
+    """Appends the batch (the process of ``foreachBatch``, or a client)."""
+
+    def __init__(self, batch: Batch) -> None:
+        super().__init__(batch)
+        self._at: tuple[int, dict[str, str]] | None = None
+
+    def commit(self) -> Commit:
+        """As of ``SinkTable``."""
+        return Commit() if self._at is None else commit_of(*self._at)
+
+    def write(self, attempt: TransactionAttempt) -> bool:
+        """As of ``SinkTable``: rows are computed again for each try."""
+        if self._df.isEmpty():
+            return False
+        if self._base is None and self._loaded() is None:
+            self._make()
+        record = self._record(attempt)
+        options = {
+            **self._batch.options,
+            f"snapshot-property.{KEY}": record,
+            "isolation-level": "serializable",
+        }
+        if self._base is not None:
+            options["validate-from-snapshot-id"] = str(self._base)
+        with _overtaken():
+            self._df.writeTo(self._table).options(**options).overwrite(F.lit(False))
+        self._raise_floor(attempt, record)
+        return True
+
+    def _raise_floor(self, attempt: TransactionAttempt, record: str) -> None:
+        """Store the attempt where expiry does not reach it.
+
+        Nothing where its snapshot has expired at once, or came too long ago.
+        """
+        self._loaded()
+        numbers = self._metadata("metadata_log_entries").groupBy("latest_snapshot_id")
+        number = numbers.agg(F.max("latest_sequence_number").alias("sequence"))
+        mine = self._metadata("snapshots").where(F.col("summary")[KEY] == record)
+        found = mine.join(
+            number, F.col("snapshot_id") == F.col("latest_snapshot_id")
+        ).select("snapshot_id", "sequence", "summary", _at_ms().alias("at_ms"))
+        for row in found.collect():
+            self._at = row.snapshot_id, row.summary
+            order = row.sequence, row.at_ms
+            floor = self._raised(attempt, row.snapshot_id, order)
+            quoted = floor.replace("\\", "\\\\").replace("'", "\\'")
+            self._spark.sql(
+                f"ALTER TABLE {self._table}"
+                f" SET TBLPROPERTIES ('{self._property}' = '{quoted}')"
+            ).collect()
+
+    # --- reading the table ----------------------------------------------------------
+
+    def _loaded(self) -> dict[str, str] | None:
+        try:
+            self._spark.sql(f"REFRESH TABLE {self._table}").collect()  # kept for 30 s
+            rows = self._spark.sql(f"SHOW TBLPROPERTIES {self._table}").collect()
+        except AnalysisException as error:
+            if "NOT_FOUND" not in (error.getCondition() or ""):
+                raise
+            return None
+        found = {row.key: row.value for row in rows}
+        if not found.get("format", "").startswith("iceberg/"):
+            legal = "an Iceberg table, or a name without a table"
+            raise ConfigError.illegal("table", self._table, legal)
+        return found
+
+    def _look(self) -> dict[str, str] | None:
+        properties = self._loaded()
+        base = (properties or {}).get("current-snapshot-id", "none")
+        self._base = None if base == "none" else int(base)
+        return properties
+
+    def _floor(self, properties: Any) -> Floor | None:  # noqa: ANN401 - a dict
+        """Only times are compared: metadata tables do not number all versions."""
+        floor = super()._floor(properties)
+        return floor and replace(floor, order=floor.order[-1:])
+
+    def _snapshots(self) -> Iterator[Snapshot]:
+        """The current one and those before it, as far as they have not expired.
+
+        In most batches the first one is the floor's, and nothing more is asked.
+        """
+        if self._base is None:
+            return
+        if self._at is not None and self._at[0] != self._base:
+            self._at = None
+        yield Snapshot(self._base, self._base, (), None)
+        rows = self._metadata("snapshots").select(
+            "snapshot_id", "parent_id", "summary", _at_ms().alias("at_ms")
+        )
+        known = {row.snapshot_id: row for row in rows.collect()}
+        found = known.get(self._base)
+        while found is not None:
+            attempt = attempt_in(parsed(found.summary.get(KEY)), self._name)
+            self._at = found.snapshot_id, found.summary
+            order = (found.at_ms,)
+            yield Snapshot(found.snapshot_id, found.parent_id, order, attempt)
+            found = known.get(found.parent_id)
+
+    def _metadata(self, name: str) -> Any:  # noqa: ANN401 - a DataFrame
+        return self._spark.table(f"{self._table}.{name}")
+
+
+def _at_ms() -> Any:  # noqa: ANN401 - a Column
+    return F.unix_millis("committed_at")
+
+
+@contextmanager
+def _overtaken() -> Iterator[None]:
+    """Tell of commits in between: the server names the class of its error."""
+    try:
+        yield
+    except PySparkException as error:
+        if any(f"({name})" in str(error) for name in COULD_NOT[:2]):
+            raise OvertakenError(str(error).partition("\n")[0]) from error
+        raise
