@@ -108,20 +108,26 @@ class ConfigError(KafkaTxError, ValueError):
 
 
 class DataLossError(KafkaTxError):
-    """Records the query still needed are no longer in Kafka.
+    """Records that a job still needed are no longer in Kafka.
 
     ``error_class`` is one of Spark's ``KAFKA_DATA_LOSS.…`` names, given per instance.
+    ``advice`` is the next step for the job that needed them; empty: for a query.
     """
 
     error_class = "KAFKA_DATA_LOSS"
 
-    def __init__(self, subclass: str, reason: str, **fields: object) -> None:
+    def __init__(
+        self, subclass: str, reason: str, advice: str = "", **fields: object
+    ) -> None:
+        advice = advice or (
+            "If you don't want your streaming query to fail on such cases, set the"
+            " source option failOnDataLoss to false."
+        )
         super().__init__(
             "Some data may have been lost because they are not available in Kafka any"
             " more; either the data was aged out by Kafka or the topic may have been"
-            " deleted before all the data in the topic was processed. If you don't want"
-            " your streaming query to fail on such cases, set the source option"
-            f" failOnDataLoss to false. Reason: {reason}",
+            " deleted before all the data in the topic was processed."
+            f" {advice} Reason: {reason}",
             **fields,
         )
         self.error_class = f"KAFKA_DATA_LOSS.{subclass}"

@@ -243,7 +243,7 @@ class LogBounds:
 
     ``end`` is the high watermark, or the last stable offset under ``read_committed``.
     ``topic_id`` was reported both before and after the bounds; None if brokers report
-    no ids: a position with a known id is then not compared (``planning.standing``).
+    no ids: a position with a known id is then not compared (``offsets.standing``).
     ``leader_epoch``: of the leader that reported the end; None if it reports none.
     ``epoch_ends``: where older leader epochs ended (``ClusterView.epoch_ends``).
     """

@@ -138,9 +138,6 @@ FOLLOWED: dict[str, tuple[str, ...]] = {
         "::test_a_group_with_members_refuses_the_mirror",
     ),
     "part_transaction::_lost": _LOST_MARKERS,
-    "loss::out_of_range": (
-        _RECORD_LOSSES + "test_what_was_completed_of_a_cut_log_is_not_read_again",
-    ),
     "owners::Owners.check": (
         "tests/running/test_at_least_once_spout.py"
         "::test_a_former_owner_of_the_same_id_stores_nothing_more",
@@ -219,20 +216,24 @@ FOLLOWED: dict[str, tuple[str, ...]] = {
     "logged_batches::first_begins": (
         _BATCHES + "test_a_first_batch_of_another_source_does_not_begin_at_a_guess",
     ),
-    "losses::Losses.added_late": (
+    "loss::Losses.added_late": (
         _BATCHES + "test_a_partition_that_appears_late_and_trimmed_is_a_loss",
     ),
-    "losses::Losses.cut": (
+    "loss::_lost": (
         _BATCHES + "test_a_log_that_lost_its_end_is_not_read_again",
-    ),
-    "losses::Losses.deleted": (
-        _FAULTS + "test_a_deleted_topic_is_left_out_if_losses_are_allowed",
-    ),
-    "losses::Losses.recreated": (
         _ANEW + "test_a_topic_made_anew_is_read_once_from_its_start",
-    ),
-    "losses::Losses.trimmed": (
         _FAULTS + "test_trimmed_records_are_skipped_if_losses_are_allowed",
+        _RECORD_LOSSES + "test_what_was_completed_of_a_cut_log_is_not_read_again",
+    ),
+    "batch_starts::_BEYOND": (
+        "tests/running/test_drop_in_spouts.py"
+        "::test_an_offset_beyond_the_end_is_refused",
+    ),
+    "loss::OF_SPOUTS": (
+        _STARTS + "test_a_log_that_lost_its_end_fails_or_goes_on_at_the_new_end",
+    ),
+    "loss::Losses.deleted": (
+        _FAULTS + "test_a_deleted_topic_is_left_out_if_losses_are_allowed",
     ),
     "start_positions::_otherwise_of": (
         _BATCHES + "test_committed_takes_the_groups_offsets_and_the_rule_for_the_rest",
@@ -247,9 +248,6 @@ FOLLOWED: dict[str, tuple[str, ...]] = {
     "kafka_reading::_cannot_be_replayed": (
         "integration/topologies/test_topology.py"
         "::test_records_that_are_gone_stop_a_transactional_replay_and_say_which",
-    ),
-    "batch_starts::_refused": (
-        _STARTS + "test_a_log_that_lost_its_end_fails_or_goes_on_at_the_new_end",
     ),
     "retry_policy::RetryPolicy._given_up": (
         "integration/stores/test_silent_servers.py"

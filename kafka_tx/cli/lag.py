@@ -35,8 +35,8 @@ from kafka_tx.model import (
     Topics,
     Unavailable,
 )
+from kafka_tx.offsets.standing import Finding, Standing, stand
 from kafka_tx.planning.log_bounds import Bounds, EpochEnds
-from kafka_tx.planning.standing import Finding, Standing, stand
 from kafka_tx.store_place import StoreKind, kind_of
 
 TIMEOUT_MS = 10_000

@@ -21,9 +21,9 @@ from kafka_tx.model import (
     Unavailable,
 )
 from kafka_tx.offsets.leader_epochs import unpacked
+from kafka_tx.offsets.standing import Finding, stand
 from kafka_tx.planning.log_bounds import Bounds
 from kafka_tx.planning.offset_json import MARK, parse_positions
-from kafka_tx.planning.standing import Finding, stand
 from kafka_tx.transactions.ledger import LedgerState
 
 EXAMPLE = """'{"orders": {"0": 250, "1": 0}}'"""

@@ -19,7 +19,7 @@ from kafka_tx.cli.status import Found, ago, found_ids
 from kafka_tx.cli.stores import STORE, JsonOption, StoreOption
 from kafka_tx.errors import KafkaTxError
 from kafka_tx.model import LogBounds
-from kafka_tx.planning.standing import stand
+from kafka_tx.offsets.standing import stand
 from kafka_tx.transactions.held import Held
 from kafka_tx.transactions.txid_layout import Door
 

@@ -12,7 +12,7 @@ from kafka_tx.metrics.metric import Metric
 from kafka_tx.metrics.series import Key, Series
 from kafka_tx.model import LogBounds, LogPosition, TopicPartition, Unavailable
 from kafka_tx.offsets.discovery import is_another
-from kafka_tx.planning.standing import Finding, stand
+from kafka_tx.offsets.standing import Finding, stand
 
 
 class _Sight(NamedTuple):

@@ -2,24 +2,11 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
-from enum import Enum
 
 from kafka_tx.model import LogBounds, OffsetRange
 from kafka_tx.offsets.manager import PartitionManager
-
-
-class EmitState(Enum):
-    """The result of one ``next_tuple``.
-
-    Source: Storm, PartitionManager.EmitState.
-    """
-
-    EMITTED_MORE_LEFT = "emitted, and the partition has more of this fill"
-    EMITTED_END = "emitted the last of this fill"
-    NO_EMITTED = "nothing to emit"
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,17 +42,14 @@ class Candidate:
 class RoundRobin:
     """Emits ranges of one partition after the other. Driver only, one thread.
 
-    A partition is *filled* (planned, at most ``fill_offsets``) and emits its ranges one
-    by one; then the next partition has its turn. No plan is kept between two chunks:
-    offsets that were planned and not emitted are planned again.
+    A partition is *filled* (planned, at most its share of the room) and emits all
+    ranges of its plan; then the next partition has its turn, also in the next chunk.
 
     Source: Storm, KafkaSpout.nextTuple (deviates: ranges instead of single records).
     """
 
     def __init__(self) -> None:
         self._turn = 0
-        self._waiting: deque[OffsetRange] = deque()
-        self._generation = 0
 
     def chunk(
         self, candidates: Sequence[Candidate], *, room: int, now_ms: int
@@ -78,51 +62,23 @@ class RoundRobin:
             now_ms: Monotonic time.
 
         Raises:
-            OffsetOutOfRangeError: A log lost its end and the policy is to fail.
+            DataLossError: A log lost its end and the policy is to fail.
         """
         emitted: list[Emission] = []
         fill = max(1, room // max(1, len(candidates)))
-        while room > 0:
-            state, emission = self.next_tuple(
-                candidates, fill=min(fill, room), now_ms=now_ms
-            )
-            if state is EmitState.NO_EMITTED or emission is None:
-                break
-            emitted.append(emission)
-            room -= len(emission.range)
-        if self._waiting:
-            self._waiting.clear()
-            self._turn += 1
-        return emitted
-
-    def next_tuple(
-        self, candidates: Sequence[Candidate], *, fill: int, now_ms: int
-    ) -> tuple[EmitState, Emission | None]:
-        """Emit one range of the first partition, in turn, that has one.
-
-        Each partition is tried once at most. The next partition has the next turn,
-        unless this one has more ranges.
-
-        Raises: as ``chunk``.
-        """
-        for _ in candidates:
+        without = 0
+        while room > 0 and without < len(candidates):
             at = candidates[self._turn % len(candidates)]
-            if not self._waiting:
-                plan = at.manager.plan(
-                    at.bounds, max_offsets=fill, now_ms=now_ms, fresh=at.fresh
-                )
-                self._waiting.extend(plan.ranges)
-                self._generation = plan.generation
-            if self._waiting:
-                wanted = self._waiting.popleft()
-                at.manager.emitted(wanted, now_ms)
-                emission = Emission(at.manager, wanted, self._generation)
-                if self._waiting:
-                    return EmitState.EMITTED_MORE_LEFT, emission
-                self._turn += 1
-                return EmitState.EMITTED_END, emission
             self._turn += 1
-        return EmitState.NO_EMITTED, None
+            plan = at.manager.plan(
+                at.bounds, max_offsets=min(fill, room), now_ms=now_ms, fresh=at.fresh
+            )
+            for wanted in plan.ranges:
+                at.manager.emitted(wanted, now_ms)
+                emitted.append(Emission(at.manager, wanted, plan.generation))
+                room -= len(wanted)
+            without = 0 if plan else without + 1
+        return emitted
 
 
 class CommitTimer:

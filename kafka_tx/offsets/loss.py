@@ -1,11 +1,18 @@
-"""Lost records: the reasons and the policies."""
+"""Judges what a position check found, for all doors: go on, skip and count, or stop."""
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
 from enum import StrEnum
 
-from kafka_tx.errors import OffsetOutOfRangeError
-from kafka_tx.model import LogBounds, TopicPartition
+from kafka_tx.errors import ConfigError, DataLossError
+from kafka_tx.logs import event_log
+from kafka_tx.model import Skip, TopicPartition
+from kafka_tx.offsets.standing import Finding, Standing
+
+logger = event_log(__name__)
 
 
 class LossReason(StrEnum):
@@ -28,54 +35,204 @@ class LossReason(StrEnum):
 
 
 class OutOfRange(StrEnum):
-    """The policy for a wanted offset below the log start or above the log end."""
+    """The policy of every door for a position that its log does not hold."""
 
     FAIL = "fail"
-    """Raise ``OffsetOutOfRangeError``."""
+    """Raise ``DataLossError``."""
 
     EARLIEST = "earliest"
-    """Same as ``NEAREST``, under the name of other settings."""
-
-    NEAREST = "nearest"
     """Below the log start go on at the start; above the log end, at the end.
 
     Committed records are not read again, even if the log lost its end. A topic that was
-    created anew is another log, and is read from its start. Source: Storm,
-    PartitionManager.fill.
+    created anew is another log, and is read from its start. ``nearest`` is another name
+    for the same. Source: Storm, PartitionManager.fill.
     """
 
-    def next_offset(
-        self, partition: TopicPartition, wanted: int, bounds: LogBounds
-    ) -> int:
-        """The offset to go on at instead of ``wanted``, which is outside of ``bounds``.
+    @classmethod
+    def of(cls, fails: bool) -> OutOfRange:
+        """The policy for ``failOnDataLoss``."""
+        return cls.FAIL if fails else cls.EARLIEST
+
+    @classmethod
+    def parse(cls, word: str) -> OutOfRange:
+        """The policy for the option ``out_of_range``.
 
         Raises:
-            OffsetOutOfRangeError: The policy is to fail.
+            ConfigError: The word is another one.
         """
-        is_above = wanted > bounds.end
-        if self is OutOfRange.FAIL:
-            raise out_of_range(
-                partition, wanted, bounds, _ABOVE if is_above else _BELOW
-            )
-        return bounds.end if is_above else bounds.log_start
+        try:
+            return cls.EARLIEST if word == "nearest" else cls(word)
+        except ValueError:
+            legal = "'fail', 'earliest' or 'nearest'"
+            raise ConfigError.illegal("out_of_range", word, legal) from None
 
 
-_ABOVE = "above the log end: records were cut, or the topic was re-created unseen"
-_BELOW = "below the log start: retention or a deletion removed records"
+OF_SPOUTS = "To go on without it, give the spout the option failOnDataLoss=false."
+"""The next step for transactional topologies; the source's is the error's default."""
+
+AT_LEAST_ONCE = (
+    "To go on without it, set the spout's out_of_range to 'earliest' or 'nearest', or"
+    " store another offset for this partition."
+)
 
 
-def out_of_range(
-    partition: TopicPartition, wanted: int, bounds: LogBounds, happened: str
-) -> OffsetOutOfRangeError:
-    """The error for a wanted offset that is ``happened``, with the next step."""
-    return OffsetOutOfRangeError(
-        f"{partition}: the next offset to read is {wanted}, and the log holds"
-        f" [{bounds.log_start}, {bounds.end}); it is {happened}. Choose the"
-        " out-of-range policy 'earliest' or 'nearest' to go on without them, or store"
-        " another offset for this partition.",
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """Where a partition goes on.
+
+    Attributes:
+        next_offset: The next offset to read.
+        reason: Why that is not the position; None: it is.
+        lost: Number of offsets between; 0 if it is another topic.
+    """
+
+    next_offset: int
+    reason: LossReason | None = None
+    lost: int = 0
+
+
+_REASONS = {
+    Finding.TRIMMED: LossReason.TRIMMED,
+    Finding.CUT: LossReason.CUT,
+    Finding.ANEW: LossReason.RECREATED,
+}
+
+
+def judge(
+    partition: TopicPartition,
+    standing: Standing,
+    policy: OutOfRange,
+    advice: str = "",
+) -> Verdict:
+    """Decide where a partition goes on: the one such decision of all doors.
+
+    Data is lost if the log starts above a wanted offset, lost its end, or is of a topic
+    that was created anew. A gap inside the log is no loss: compaction and transaction
+    markers leave gaps. Deleted partitions are judged together, by ``Losses.deleted``.
+    Source: Spark, KafkaMicroBatchStream.reportDataLoss (deviates: counts).
+
+    Args:
+        partition: Named in the error.
+        standing: The finding, which counts already.
+        policy: The door's policy.
+        advice: The door's next step, for the error; empty: that of the source.
+
+    Raises:
+        DataLossError: The finding means a loss, and the policy is to fail.
+    """
+    reason = _REASONS.get(standing.finding)
+    if reason is not None and policy is OutOfRange.FAIL:
+        raise _lost(partition, standing, advice)
+    return Verdict(standing.next_offset, reason, standing.lost + standing.cut)
+
+
+def _lost(partition: TopicPartition, standing: Standing, advice: str) -> DataLossError:
+    wanted, goes_on, log = standing.position, standing.next_offset, standing.bounds
+    name = "PARTITION_OFFSET_CHANGED"
+    if standing.finding is Finding.TRIMMED:
+        name = "START_OFFSET_RESET"
+        happened = (
+            f"Starting offset for {partition} was {wanted} but consumer reset to"
+            f" {goes_on}: retention or a deletion removed records that were not read."
+        )
+    elif standing.finding is Finding.CUT:
+        happened = (
+            f"Partition {partition} offset was changed from {wanted} to {goes_on}: its"
+            " log ends below what was read or planned already, or other records follow"
+            " there. Brokers lost its end (an unclean leader election), or the start"
+            " offset is set too high, or the topic was deleted and created again. If"
+            f" losses are allowed, reading goes on at {goes_on}, and nothing that was"
+            " read is read again."
+        )
+    else:
+        happened = (
+            f"Partition {partition} offset was changed from {wanted} to {standing.end}:"
+            " the topic was deleted and created again, or this is another cluster, and"
+            " some data may have been missed. If losses are allowed, the new topic is"
+            " read from its beginning: what it has from the former one comes twice."
+        )
+    holds = f" The log holds [{log.log_start}, {log.end})." if log else ""
+    return DataLossError(
+        name,
+        f"{happened}{holds}",
+        advice,
         topic=partition.topic,
         partition=partition.partition,
         wanted=wanted,
-        log_start=bounds.log_start,
-        log_end=bounds.end,
+        log_start=log and log.log_start,
+        log_end=log and log.end,
     )
+
+
+class Losses:
+    """Judges the partitions of a batch, and counts skipped offsets until ``take``.
+
+    Args:
+        policy: The door's policy.
+        advice: As of ``judge``.
+    """
+
+    def __init__(self, policy: OutOfRange, advice: str = "") -> None:
+        self.policy = policy
+        self.advice = advice
+        self._skipped: Counter[Skip] = Counter()
+
+    def take(self) -> dict[Skip, int]:
+        """Offsets skipped since the last call, by partition and reason."""
+        taken = dict(self._skipped)
+        self._skipped.clear()
+        return taken
+
+    def judge(self, partition: TopicPartition, standing: Standing) -> int:
+        """Count what ``judge`` skips; return the offset to go on at.
+
+        Raises: as ``judge``.
+        """
+        verdict = judge(partition, standing, self.policy, self.advice)
+        if verdict.reason is not None:
+            logger.warning("%s", _lost(partition, standing, self.advice))
+        if verdict.reason is not None and verdict.lost:
+            self._skipped[partition, verdict.reason] += verdict.lost
+        return verdict.next_offset
+
+    def skipped(
+        self, partition: TopicPartition, first: int, end: int, reason: LossReason
+    ) -> None:
+        """Count ``[first, end)``, whatever the policy is."""
+        if end > first:
+            self._skipped[partition, reason] += end - first
+            logger.warning("%s: [%d, %d) is gone and skipped", partition, first, end)
+
+    def deleted(self, partitions: Iterable[TopicPartition]) -> None:
+        """These partitions do not exist any more.
+
+        Raises:
+            DataLossError: There are some, and the policy is to fail.
+        """
+        names = [str(partition) for partition in sorted(partitions)]
+        if names:
+            text = f"Partitions {', '.join(names)} have been deleted."
+            self._report(DataLossError("PARTITIONS_DELETED", text, partitions=names))
+
+    def added_late(self, partition: TopicPartition, log_start: int) -> None:
+        """A partition that appeared during the run does not begin at 0.
+
+        Raises:
+            DataLossError: The policy is to fail.
+        """
+        self._report(
+            DataLossError(
+                "ADDED_PARTITION_DOES_NOT_START_FROM_OFFSET_ZERO",
+                f"Added partition {partition} starts from {log_start} instead of 0.",
+                topic=partition.topic,
+                partition=partition.partition,
+                wanted=0,
+                log_start=log_start,
+            )
+        )
+        self._skipped[partition, LossReason.TRIMMED] += log_start
+
+    def _report(self, loss: DataLossError) -> None:
+        if self.policy is OutOfRange.FAIL:
+            raise loss
+        logger.warning("%s", loss)

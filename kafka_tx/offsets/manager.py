@@ -17,9 +17,10 @@ from kafka_tx.model import (
     TopicPartition,
 )
 from kafka_tx.offsets.discovery import is_another
-from kafka_tx.offsets.loss import LossReason, OutOfRange, out_of_range
+from kafka_tx.offsets.loss import AT_LEAST_ONCE, LossReason, judge
 from kafka_tx.offsets.manager_answers import Counts, GiveUp, PartitionPlan
 from kafka_tx.offsets.runs import OffsetRuns
+from kafka_tx.offsets.standing import Finding, Standing, stand
 from kafka_tx.offsets.unfinished import PartitionRules, Unfinished
 
 _log = event_log(__name__)
@@ -108,15 +109,20 @@ class PartitionManager:
             fresh: False: retries only, for example if a store asks for a pause.
 
         Raises:
-            OffsetOutOfRangeError: The log ends below ``reached``, or belongs to another
+            DataLossError: The log ends below ``reached``, or belongs to another
                 topic, and the policy is to fail. Nothing was changed.
         """
-        if is_another(self.topic_id or None, bounds.topic_id):
+        reached = replace(self.reached, leader_epoch=None)  # the end takes it in
+        standing = stand(reached, bounds)
+        if standing.finding in {Finding.ANEW, Finding.CUT}:
+            policy = self._rules.out_of_range
+            judge(self.topic_partition, standing, policy, AT_LEAST_ONCE)
+        if standing.finding is Finding.ANEW:
             self._begin_anew(bounds)
-        elif not self._is_of_its_topic(bounds):
+        elif standing.finding is Finding.UNANSWERED or self._is_recreated:
             return PartitionPlan((), None, self.generation)
-        elif bounds.end < self.reached.offset:
-            self._cut(bounds, now_ms)
+        elif standing.finding is Finding.CUT:
+            self._cut(standing, now_ms)
         self.topic_id = bounds.topic_id or ""
         self.leader_epoch = bounds.leader_epoch
         self.trim(bounds.log_start)
@@ -286,40 +292,29 @@ class PartitionManager:
         """The end of all offsets known as emitted; the log must reach this offset."""
         return replace(self.position, offset=self._unfinished.window.reached)
 
-    def _is_of_its_topic(self, bounds: LogBounds) -> bool:
-        """Whether the bounds belong to the manager's topic, as far as known."""
-        is_reported = bounds.topic_id is not None or not self.topic_id
-        return is_reported and not self._is_recreated
-
     def _begin_anew(self, bounds: LogBounds) -> None:
-        if self._rules.out_of_range is OutOfRange.FAIL:
-            raise out_of_range(
-                self.topic_partition, self.emitted_to, bounds, "of a deleted topic"
-            )
         self._next_generation()
         self._unfinished.lose(0, self.emitted_to, LossReason.RECREATED)
         self._begin(CommittedOffset(bounds.log_start))
         self._is_recreated = False
 
-    def _cut(self, bounds: LogBounds, now_ms: int) -> None:
+    def _cut(self, standing: Standing, now_ms: int) -> None:
         """The log ends below emitted offsets: these will mean other records.
 
         Completed records below the end are not read again; in-flight ones are.
         """
-        policy, reached = self._rules.out_of_range, self.reached.offset
-        policy.next_offset(self.topic_partition, reached, bounds)
         _log.warning(
             "%s was read to %d, and its log ends at %d or goes on there with other"
             " records: its end was lost; %d offsets that were read already name other"
             " records, which are read too",
             self.topic_partition,
-            reached,
-            bounds.end,
-            reached - bounds.end,
+            standing.position,
+            standing.end,
+            standing.cut,
         )
-        self.counts.skipped[LossReason.CUT] += reached - bounds.end
+        self.counts.skipped[LossReason.CUT] += standing.cut
         self._next_generation()
-        self._unfinished.cut(bounds.end, now_ms)
+        self._unfinished.cut(standing.end, now_ms)
 
     def _next_generation(self) -> None:
         """Ignore acks and fails of all offsets emitted so far.

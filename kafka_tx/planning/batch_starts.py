@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import TypeAlias
 
-from kafka_tx.errors import FetchError, OffsetOutOfRangeError
-from kafka_tx.model import LogBounds, LogPosition, Skip, TopicPartition, Unavailable
-from kafka_tx.offsets.loss import LossReason, OutOfRange
-from kafka_tx.planning.standing import Finding, Standing, stand
-from kafka_tx.planning.start import StartRules, choose_start
+from kafka_tx.errors import FetchError
+from kafka_tx.model import LogBounds, LogPosition, TopicPartition, Unavailable
+from kafka_tx.offsets.loss import Losses, OutOfRange, judge
+from kafka_tx.offsets.standing import Finding, Standing, stand
 
 Answers: TypeAlias = Mapping[TopicPartition, int | Unavailable | None]
 """Start offsets of partitions; None: the end of the log."""
@@ -20,17 +19,19 @@ Lasts: TypeAlias = Mapping[TopicPartition, LogPosition | None]
 Believes: TypeAlias = Callable[[TopicPartition, Standing], bool]
 """Whether an answer about a partition counts, or brokers are polled again first."""
 
+_BEYOND = "Give the spout startingOffsets that its logs hold."
+
 _NO_ANSWER = Unavailable("no answer")
 
 
 def choose_starts(
     lasts: Lasts,
     known: Mapping[TopicPartition, LogBounds],
-    policy: OutOfRange,
+    losses: Losses,
     first_offsets: Answers | None,
     believes: Believes,
-) -> tuple[dict[TopicPartition, int], dict[Skip, int]]:
-    """The start of each reachable partition, and its skipped offsets.
+) -> dict[TopicPartition, int]:
+    """The start of each reachable partition.
 
     Args:
         lasts: Ends of the batch before; None for new partitions. If all are new this is
@@ -38,62 +39,48 @@ def choose_starts(
             unless these are the earliest. Later new partitions start at the earliest
             offset.
         known: Bounds of the logs that can be reached now.
-        policy: Policy for offsets outside of the log. A first offset beyond the
-            end always fails. Otherwise: if the log ends below, start at its end, since
-            records above were read before; in another topic, at its start.
+        losses: Decides on offsets outside of the log, and counts skipped ones. A first
+            offset beyond the end always fails.
         first_offsets: Starts of the first batch, fetched before ``known``: otherwise
             the end of a growing log would lie beyond ``known``. None: the earliest.
         believes: Whether an answer that contradicts the batch before counts already. If
             not, the partition is left out, as if it were not reachable.
 
-    Returns:
-        Start offsets, and lost offsets by reason.
-
     Raises:
         FetchError: The first batch must wait for a partition.
-        OffsetOutOfRangeError: A start is outside of the log, or its topic was
-            re-created, and the policy is to fail.
+        DataLossError: A start is outside of the log, or its topic was re-created, and
+            the policy is to fail.
     """
     first: Mapping[TopicPartition, int | None] = {}
     if first_offsets is not None:
         first = _reachable(first_offsets, lasts, known)
     starts: dict[TopicPartition, int] = {}
-    lost: dict[Skip, int] = {}
     for partition, bounds in known.items():
         position = lasts[partition]
         if position is None:
             offset = first.get(partition, bounds.log_start)
-            starts[partition] = _first_start(partition, offset, bounds, policy)
+            starts[partition] = _first_start(partition, offset, bounds, losses)
             continue
         if _goes_on(position, bounds):
             starts[partition] = position.offset
             continue
         standing = stand(position, bounds)
         if _is_believed(partition, standing, believes):
-            if standing.means_loss and policy is OutOfRange.FAIL:
-                raise _refused(partition, standing, position.topic_id)
-            starts[partition] = standing.next_offset
-            if standing.lost or standing.cut:
-                reason = LossReason.CUT if standing.cut else LossReason.TRIMMED
-                lost[partition, reason] = standing.lost or standing.cut
-    return starts, lost
+            starts[partition] = losses.judge(partition, standing)
+    return starts
 
 
 def _first_start(
     partition: TopicPartition,
     offset: int | None,
     bounds: LogBounds,
-    policy: OutOfRange,
+    losses: Losses,
 ) -> int:
-    is_beyond = (offset or 0) > bounds.end
-    decision = choose_start(
-        partition,
-        StartRules(out_of_range=OutOfRange.FAIL if is_beyond else policy),
-        stored=None,
-        resolved=offset,
-        bounds=bounds,
-    )
-    return decision.committed.offset
+    first = LogPosition(bounds.end if offset is None else offset, None)
+    standing = stand(first, bounds)
+    if standing.finding is Finding.CUT:
+        return judge(partition, standing, OutOfRange.FAIL, _BEYOND).next_offset
+    return judge(partition, standing, losses.policy, losses.advice).next_offset
 
 
 def _goes_on(position: LogPosition, bounds: LogBounds) -> bool:
@@ -132,29 +119,3 @@ def _reachable(
             )
         starts[partition] = offset
     return starts
-
-
-def _refused(
-    partition: TopicPartition, standing: Standing, was: str | None
-) -> OffsetOutOfRangeError:
-    wanted, bounds = standing.position, standing.bounds
-    now = bounds and bounds.topic_id
-    happened = {
-        Finding.ANEW: f"the topic was re-created (its id was {was} and is {now}); the"
-        " new log is read from its start",
-        Finding.CUT: "records were cut from the log's end, above it (an unclean leader"
-        " election), and others may have their offsets now; reading goes on at"
-        f" {standing.next_offset}, and nothing that was read is read again",
-        Finding.TRIMMED: "retention or a deletion removed records, also ones that were"
-        " not read; reading goes on at the log's start",
-    }[standing.finding]
-    known = bounds and (bounds.log_start, bounds.end)
-    return OffsetOutOfRangeError(
-        f"{partition}: the next offset to read is {wanted}, and the log holds {known}:"
-        f" {happened}, if the spout has the option failOnDataLoss=false.",
-        topic=partition.topic,
-        partition=partition.partition,
-        wanted=wanted,
-        log_start=bounds and bounds.log_start,
-        log_end=bounds and bounds.end,
-    )

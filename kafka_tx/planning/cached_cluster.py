@@ -12,8 +12,7 @@ from kafka_tx.model import (
     Unavailable,
 )
 from kafka_tx.offsets.discovery import Discovery, Found, is_another
-from kafka_tx.planning import log_bounds
-from kafka_tx.planning.log_bounds import Bounds, EpochEnds
+from kafka_tx.planning.log_bounds import Bounds, LogPoller
 from kafka_tx.protocols import Clock, ClusterView
 
 _AT_MOST_MS = 1_000
@@ -40,7 +39,7 @@ class CachedCluster:
         self._cluster = cluster
         self._discovery = Discovery(cluster.topics, wanted)
         self._clock = clock
-        self._ends = EpochEnds(cluster)
+        self._logs = LogPoller(cluster, clock)
         self._found = Found()
         self.forget()
 
@@ -49,7 +48,8 @@ class CachedCluster:
         self._bounds: Bounds = {}
         self._topics: set[tuple[str, str | None]] = set()
         """Names and ids of the topics that the cached bounds belong to."""
-        self._found_until_ms = self._bounds_until_ms = self._whole_at_ms = 0
+        self._found_until_ms = self._bounds_until_ms = 0
+        self._logs.forget()
 
     def found(self) -> Found:
         """The existing partitions.
@@ -121,8 +121,7 @@ class CachedCluster:
 
         Raises: as ``ClusterView.bounds``.
         """
-        is_whole = self._clock.monotonic_ms() >= self._whole_at_ms
-        if is_whole or self._is_anew():
+        if self._logs.is_whole_due or self._is_anew():
             return self.completed(self.fresh_bounds(positions), positions)
         done = {
             partition: bounds
@@ -139,7 +138,7 @@ class CachedCluster:
 
         Raises: as ``ClusterView.epoch_ends``.
         """
-        return self._ends.completed(bounds, positions)
+        return self._logs.completed(bounds, positions)
 
     def _is_anew(self) -> bool:
         """Whether bounds belong to other topics than the existing ones."""
@@ -152,12 +151,7 @@ class CachedCluster:
         done: Mapping[TopicPartition, LogBounds],
     ) -> Bounds:
         began_ms = self._clock.monotonic_ms()
-        if not done:
-            self._whole_at_ms = began_ms + log_bounds.WHOLE_POLL_MS
-        found = log_bounds.unchanged(self._cluster, done)
-        rest = [partition for partition in partitions if partition not in found]
-        if rest:
-            found |= self._surveyed(rest)
+        found = self._logs.poll(partitions, done, self._surveyed)
         self._bounds = found
         self._topics = {(p.topic, bounds.topic_id) for p, bounds in found.items()}
         self._bounds_until_ms = self._until_ms(began_ms)

@@ -14,14 +14,14 @@ from kafka_tx.model import (
     Unavailable,
 )
 from kafka_tx.offsets.discovery import Discovery, Found
-from kafka_tx.planning.log_bounds import EpochEnds
-from kafka_tx.planning.standing import (
+from kafka_tx.offsets.standing import (
     BELIEVED_AFTER_MS,
     Finding,
     Settling,
     Standing,
     stand,
 )
+from kafka_tx.planning.log_bounds import EpochEnds
 from kafka_tx.protocols import Clock, ClusterView
 
 logger = event_log(__name__)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 
 from kafka_tx.model import LogBounds, LogPosition, TopicPartition, Unavailable
 from kafka_tx.offsets.retry import BackOff
-from kafka_tx.planning.standing import is_of_other_leader
-from kafka_tx.protocols import ClusterView
+from kafka_tx.offsets.standing import is_of_other_leader
+from kafka_tx.protocols import Clock, ClusterView
 
 Bounds = Mapping[TopicPartition, LogBounds | Unavailable]
 
@@ -44,45 +44,6 @@ def pause_ms(fruitless: int, shortest_ms: int, longest_ms: int) -> int:
         max_delay_ms=max(shortest_ms, longest_ms),
     )
     return pauses.delay_ms(fruitless)
-
-
-def unchanged(
-    cluster: ClusterView, quiet: Mapping[TopicPartition, LogBounds]
-) -> dict[TopicPartition, LogBounds | Unavailable]:
-    """Ask for the ends of quiet logs; return the bounds of those with the same end.
-
-    A log that was read to its end, and has the same end and leader, is assumed to have
-    the same start and topic: there is nothing to read in it. That halves the cost. A
-    topic that was created anew with as many records is detected by its id at the next
-    poll of topics.
-
-    Args:
-        cluster: The brokers to ask.
-        quiet: The last bounds of logs that are read to their ends.
-
-    Raises: as ``ClusterView.ends``.
-    """
-    ends = cluster.ends(quiet.keys()) if quiet else {}
-    return {p: b for p, b in quiet.items() if ends.get(p) == (b.end, b.leader_epoch)}
-
-
-def look(
-    cluster: ClusterView,
-    partitions: Collection[TopicPartition],
-    quiet: Mapping[TopicPartition, LogBounds],
-) -> Bounds:
-    """Ask for the bounds of partitions; for quiet ones only for the ends.
-
-    Args:
-        cluster: The brokers to ask.
-        partitions: The partitions to poll.
-        quiet: See ``unchanged``.
-
-    Raises: as ``ClusterView.bounds``.
-    """
-    same = unchanged(cluster, {p: quiet[p] for p in partitions if p in quiet})
-    rest = [p for p in partitions if p not in same]
-    return same | cluster.bounds(rest) if rest else same
 
 
 POLL_MS = 100
@@ -205,3 +166,63 @@ class EpochEnds:
             reported = {}
             self._reported[partition] = leader, reported
         return reported
+
+
+class LogPoller:
+    """Asks brokers for log bounds: of quiet logs, mostly only for their ends.
+
+    A log that was read to its end, and has the same end and leader, is assumed to have
+    the same start and topic: there is nothing to read in it. That halves the cost. A
+    topic that was created anew with as many records is detected by its id at the next
+    poll of topics.
+
+    Args:
+        cluster: The brokers to ask.
+        clock: Tells when the starts of quiet logs are due again.
+    """
+
+    def __init__(self, cluster: ClusterView, clock: Clock) -> None:
+        self._cluster = cluster
+        self._clock = clock
+        self._ends = EpochEnds(cluster)
+        self.forget()
+
+    def forget(self) -> None:
+        """Ask for the starts of all logs next."""
+        self._whole_at_ms = 0
+
+    @property
+    def is_whole_due(self) -> bool:
+        """Whether the starts of quiet logs are due, too: then no log is quiet."""
+        return self._clock.monotonic_ms() >= self._whole_at_ms
+
+    def poll(
+        self,
+        partitions: Collection[TopicPartition],
+        quiet: Mapping[TopicPartition, LogBounds],
+        ask: Callable[[list[TopicPartition]], Bounds] | None = None,
+    ) -> Bounds:
+        """The bounds of partitions; of quiet ones only the ends are asked for.
+
+        Args:
+            partitions: The partitions to poll.
+            quiet: The last bounds of logs that are read to their ends.
+            ask: Asks for the other bounds; None: ``ClusterView.bounds``.
+
+        Raises: as ``ClusterView.bounds``.
+        """
+        quiet = {p: quiet[p] for p in partitions if p in quiet}
+        if not quiet:
+            self._whole_at_ms = self._clock.monotonic_ms() + WHOLE_POLL_MS
+        ends = self._cluster.ends(quiet.keys()) if quiet else {}
+        same = {
+            p: b for p, b in quiet.items() if ends.get(p) == (b.end, b.leader_epoch)
+        }
+        rest = [p for p in partitions if p not in same]
+        return {**same, **(ask or self._cluster.bounds)(rest)} if rest else same
+
+    def completed(
+        self, bounds: Bounds, positions: Mapping[TopicPartition, LogPosition]
+    ) -> Bounds:
+        """As ``EpochEnds.completed``."""
+        return self._ends.completed(bounds, positions)

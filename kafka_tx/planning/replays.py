@@ -10,16 +10,15 @@ from kafka_tx.config import TransactionsConfig
 from kafka_tx.errors import ReplayImpossibleError
 from kafka_tx.model import BatchMetadata, OffsetRange, QueryShape, TopicPartition
 from kafka_tx.offsets.leader_epochs import packed
-from kafka_tx.offsets.loss import LossReason
+from kafka_tx.offsets.loss import Losses, LossReason
+from kafka_tx.offsets.standing import Finding, Standing
 from kafka_tx.planning.cluster_poller import ClusterState
-from kafka_tx.planning.losses import Losses
 from kafka_tx.planning.new_checkpoints import (
     BEGIN_ANEW,
     HALF_WRITTEN,
     lost_with_checkpoint,
 )
 from kafka_tx.planning.offset_json import MARK, nested
-from kafka_tx.planning.standing import Finding, Standing
 
 Parts = Mapping[str, BatchMetadata | None]
 """Parts of a joint batch by ``tx.id``; None: unknown, or not unfinished."""

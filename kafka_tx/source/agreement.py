@@ -201,12 +201,18 @@ def numbering_of(offset: SourceOffset) -> str:
 
 
 def fits(numbering: str, batch: BatchMetadata, end: SourceOffset) -> bool:
-    """Whether a stored batch, of this numbering, is the batch that ends at an offset.
+    """Whether a stored batch is the batch that ends at a checkpoint's offset.
 
-    Transactional: the same txid is enough, also for later owners of the plan. An offset
-    of an owner before the planner does not fit: that owner logged a plan that the store
-    has lost. Opaque: the owner must match, too, since the batch may have been planned
-    anew, and sinks then hold records that the checkpoint lacks.
+    Both have the same ends, and if the offset has a mark, the same numbering. An opaque
+    batch that was named must have the mark's txid and epoch: another owner may have
+    planned the txid anew, with other records. For a transactional batch, the mark may
+    also have the txid and a later epoch than its plan, since later owners keep the
+    plan. A mark with an earlier epoch is of a plan that the store has lost.
+
+    Args:
+        numbering: The store's numbering.
+        batch: The stored batch; one without new records fits no offset.
+        end: The checkpoint's offset.
     """
     if batch.spark_batch or batch.logged_ends() != dict(end.positions):
         return False

@@ -121,10 +121,13 @@ class JointBatches:
             raise self._parted(batch, batch.joint)
 
     def known(self, batch: BatchMetadata, question: Question) -> JointBatch | None:
-        """The joint batch that a sink may have seen; None: no sink can have seen it.
+        """The parts of the batch that a sink may have seen together, if any.
 
-        Sinks may also have seen a batch of another checkpoint, under its planned name,
-        from a time when this was the query's only source.
+        These are the parts of the stored joint batch. No joint batch is stored if this
+        was the query's only source when the query was last described. If then another
+        checkpoint logged the batch and did not finish it, a sink may have seen this
+        source's records alone. That is only decided for transactional batches: opaque
+        ones may be planned anew.
         """
         kept, query = self._kept, self._kept.query
         is_alone = query is not None and not query.has_several_sources
@@ -162,10 +165,11 @@ class JointBatches:
         return JointBatch(self._tx.id, {self._tx.id: part})
 
     def _check_numbers(self, given: JointBatch, shape: QueryShape) -> None:
-        """Refuse if only one source's store was restored or began anew.
+        """Refuse a batch whose parts may not belong together.
 
-        No checkpoint has the txids of batches with only the others' records. A
-        checkpoint may also be older than the batches of the sinks.
+        That is so if the store of one source began anew, or if the checkpoint decided
+        for this source alone. The checkpoint may lack batches that sinks hold: it may
+        be older, and it never has txids of batches without records of its source.
         """
         before = self._kept.committed
         if given.numbers == self._tx.id:
@@ -176,10 +180,11 @@ class JointBatches:
             raise _undecided(self._tx.id, given, shape)
 
     def _is_doubtful(self, given: JointBatch) -> bool:
-        """Whether sinks may have batches that the checkpoint of this source lacks.
+        """Whether sinks may hold batches that this source's checkpoint lacks.
 
-        These are batches that the numbering source has finished. A person who sets that
-        source's offsets checks the sink.
+        They may if this source numbers the batches, or if the numbering source's store
+        still has its last finished joint batch. `kafka-tx offsets set` removes that
+        batch from the store: the person has then compared the offsets with the sink.
         """
         if given.numbers == self._tx.id:
             return True

@@ -20,12 +20,11 @@ from kafka_tx.model import (
     TopicPartition,
 )
 from kafka_tx.offsets.discovery import is_another
-from kafka_tx.offsets.loss import LossReason
+from kafka_tx.offsets.loss import Losses, LossReason
+from kafka_tx.offsets.standing import Finding, Standing
 from kafka_tx.planning.cluster_poller import ClusterState, LeaderEpochs, Positions
-from kafka_tx.planning.losses import Losses
 from kafka_tx.planning.new_checkpoints import lost_with_checkpoint
 from kafka_tx.planning.offset_json import SourceOffset, nested
-from kafka_tx.planning.standing import Finding
 from kafka_tx.source import agreement
 from kafka_tx.source.kept_batches import KeptBatches
 from kafka_tx.source.questions import Question
@@ -109,7 +108,7 @@ def _readable(
     epochs = {} if epoch is None else {partition: epoch}
     standing = look.stand(partition, end, ids, epochs)
     if standing.finding is Finding.ANEW:
-        losses.recreated(partition, end, bounds.end if bounds else 0)
+        losses.judge(partition, standing)
         return below.between(end, end)
     if begin == end or (bounds is None and begin is not None):
         return below.between(min(begin, end), end)
@@ -118,15 +117,17 @@ def _readable(
     if begin is None and first > 0:
         losses.added_late(partition, first)
     elif begin is not None and begin > end:  # logged by an older version: created anew
-        losses.recreated(partition, begin, bounds.end)
+        losses.judge(partition, Standing(Finding.ANEW, begin, bounds))
     elif begin is not None and first > begin:
-        losses.trimmed(partition, begin, first)
+        log = replace(bounds, log_start=first)
+        losses.judge(partition, Standing(Finding.TRIMMED, begin, log))
     elif begin is not None:
         first = begin
     log_end = standing.end if standing.is_certain else bounds.end
     last = max(min(end, log_end), first)
     if log_end < end:
-        losses.cut(partition, end, last)
+        log = replace(bounds, log_start=first, end=last)
+        losses.judge(partition, Standing(Finding.CUT, end, log))
     return below.between(first, last)
 
 
@@ -357,14 +358,16 @@ def new_empty(
 
 
 def is_spent(kept: KeptBatches, batch: BatchMetadata, start: SourceOffset) -> bool:
-    """Whether the next batch has no records and Spark has finished it.
+    """Whether the txid of the next batch, a batch without records, is used up.
 
-    No checkpoint has an end of such a batch. If Spark asks for the next batch, this one
-    is finished; or its checkpoint is gone with all its state, and the rows are written
-    or lost. The txid is used up in both cases. Exception: sinks may have the txid with
-    records that were planned before. Then every other checkpoint plans the txid anew,
-    so that sinks undo these rows. Second exception: other sources of the query have
-    records of the batch, which may be replayed.
+    No checkpoint logs the end of such a batch. If Spark asks for the batch after it,
+    Spark has finished it, or its checkpoint is lost, and nothing replays it. Both use
+    up the txid, with two exceptions. They hold unless ``start`` is an offset of the
+    batch's own checkpoint:
+
+    * The txid was planned with records before, and another run gave it to this batch.
+      Sinks may hold these records: the txid is planned anew, so that sinks undo them.
+    * The query has a source without ``tx.id``, which may replay records of the batch.
     """
     if not batch.spark_batch or batch.txid == kept.held:
         return False

@@ -13,16 +13,16 @@ from kafka_tx.config import FromCommitted, SourceConfig
 from kafka_tx.errors import BrokerUnavailableError, ConfigError
 from kafka_tx.model import LogBounds, OffsetRange, Skipped, TopicPartition, epochs_of
 from kafka_tx.offsets.discovery import DELETED, Discovery
+from kafka_tx.offsets.loss import Losses, OutOfRange
+from kafka_tx.offsets.standing import Finding, Standing
 from kafka_tx.planning.cluster_poller import (
     ClusterPoller,
     ClusterState,
     LeaderEpochs,
     Positions,
 )
-from kafka_tx.planning.losses import Losses
 from kafka_tx.planning.offset_json import SourceOffset
 from kafka_tx.planning.split import is_delayed, rate_limit
-from kafka_tx.planning.standing import Finding, Standing
 from kafka_tx.planning.start_positions import assigned_partitions, committed_or, resolve
 from kafka_tx.protocols import Clock, ClusterView
 from kafka_tx.source.logged_batches import first_begins, readable_ranges
@@ -81,7 +81,7 @@ class MicroBatches:
         self._discovery = Discovery(view.topics, config.subscription)
         self._clock = clock
         self._committed = committed
-        self.losses = Losses(fails=config.fails_on_data_loss)
+        self.losses = Losses(OutOfRange.of(config.fails_on_data_loss))
         self.skipped: Skipped = {}
         """Offsets that the last planned batch skips."""
         self._looks = ClusterPoller(
@@ -348,8 +348,7 @@ class MicroBatches:
         starts = {}
         for partition, standing in standings.items():
             if partition not in gone:
-                self.losses.judge(partition, standing)
-                starts[partition] = standing.next_offset
+                starts[partition] = self.losses.judge(partition, standing)
                 self._freeze_anew(partition, standing.finding, look)
         for partition, bounds in look.bounds.items():
             if partition not in standings:

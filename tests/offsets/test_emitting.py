@@ -6,7 +6,6 @@ from kafka_tx.model import CommittedOffset, LogBounds, TopicPartition
 from kafka_tx.offsets.emitting import (
     Candidate,
     CommitTimer,
-    EmitState,
     RoundRobin,
 )
 from kafka_tx.offsets.manager import PartitionManager
@@ -64,18 +63,16 @@ def test_nothing_is_emitted_without_records(turns):
     assert turns.chunk([], room=10, now_ms=0) == []
 
 
-def test_next_tuple_tells_whether_the_fill_has_more(turns):
-    one = candidates(100)
-    manager = one[0].manager
-    turns.next_tuple(one, fill=10, now_ms=0)
-    manager.fail(3, now_ms=0)
-    manager.fail(5, now_ms=0)
+def test_a_fill_of_several_ranges_is_emitted_whole_before_the_next_partition(turns):
+    two = candidates(10, 10)
+    turns.chunk(two, room=20, now_ms=0)
+    for offset in (3, 5):
+        two[0].manager.fail(offset, now_ms=0)
+    two[1].manager.fail(7, now_ms=0)
 
-    states = [turns.next_tuple(one, fill=2, now_ms=0)[0] for _ in range(2)]
-    empty, emission = turns.next_tuple(candidates(0), fill=10, now_ms=0)
+    emissions = turns.chunk(two, room=4, now_ms=0)
 
-    assert states == [EmitState.EMITTED_MORE_LEFT, EmitState.EMITTED_END]
-    assert (empty, emission) == (EmitState.NO_EMITTED, None)
+    assert spans(emissions) == [(0, 3, 4), (0, 5, 6), (1, 7, 8)]
 
 
 def test_retries_go_first_also_where_fresh_records_are_held_back(turns):

@@ -2,14 +2,14 @@ from dataclasses import replace
 
 import pytest
 
-from kafka_tx.errors import FetchError, OffsetOutOfRangeError
+from kafka_tx.errors import DataLossError, FetchError
 from kafka_tx.model import (
     LogBounds,
     LogPosition,
     TopicPartition,
     Unavailable,
 )
-from kafka_tx.offsets.loss import OutOfRange
+from kafka_tx.offsets.loss import OF_SPOUTS, Losses, OutOfRange
 from kafka_tx.planning.batch_starts import choose_starts
 
 A, B = TopicPartition("t", 0), TopicPartition("t", 1)
@@ -24,7 +24,8 @@ def starts(
     lasts, policy=OutOfRange.FAIL, known=LOGS, id_=None, at=None, believes=at_once
 ):
     logs = {partition: replace(log, topic_id=id_) for partition, log in known.items()}
-    return choose_starts(lasts, logs, policy, at, believes)
+    losses = Losses(policy, OF_SPOUTS)
+    return choose_starts(lasts, logs, losses, at, believes), losses.take()
 
 
 def test_the_first_batch_starts_at_the_earliest():
@@ -67,7 +68,7 @@ def test_from_the_earliest_the_first_batch_waits_for_nobody():
 
 @pytest.mark.parametrize("policy", OutOfRange)
 def test_a_first_offset_beyond_the_end_fails_whatever_the_policy(policy):
-    with pytest.raises(OffsetOutOfRangeError, match="101"):
+    with pytest.raises(DataLossError, match="101"):
         starts({A: None}, policy, known={A: LOGS[A]}, at={A: 101})
 
 
@@ -81,7 +82,7 @@ def test_a_trimmed_position_fails_or_is_counted():
     lasts = {A: LogPosition(4, None)}
     known = {A: LOGS[A]}
 
-    with pytest.raises(OffsetOutOfRangeError, match="the next offset to read is 4"):
+    with pytest.raises(DataLossError, match="was 4 but consumer reset to 10"):
         starts(lasts, known=known)
     found, lost = starts(lasts, policy=OutOfRange.EARLIEST, known=known)
     assert (found, lost) == ({A: 10}, {(A, "retention"): 6})
@@ -91,7 +92,7 @@ def test_a_topic_that_was_re_created_fails_or_starts_anew():
     lasts = {A: LogPosition(30, "old")}
     known = {A: LOGS[A]}
 
-    with pytest.raises(OffsetOutOfRangeError, match="re-created"):
+    with pytest.raises(DataLossError, match="created again"):
         starts(lasts, known=known, id_="new")
     found, _ = starts(lasts, policy=OutOfRange.EARLIEST, known=known, id_="new")
     assert found == {A: 10}
@@ -114,9 +115,9 @@ def test_a_log_that_lost_its_end_fails_or_goes_on_at_the_new_end():
     lasts = {A: LogPosition(130, "same")}
     known = {A: LOGS[A]}
 
-    with pytest.raises(OffsetOutOfRangeError, match="failOnDataLoss=false"):
+    with pytest.raises(DataLossError, match="failOnDataLoss=false"):
         starts(lasts, known=known, id_="same")
-    for policy in (OutOfRange.EARLIEST, OutOfRange.NEAREST):
+    for policy in (OutOfRange.EARLIEST, OutOfRange.parse("nearest")):
         found, lost = starts(lasts, policy, known, id_="same")
         assert (found, lost) == ({A: 100}, {(A, "cut"): 30})
 

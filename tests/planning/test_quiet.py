@@ -1,6 +1,6 @@
 from kafka_tx.model import LogBounds, TopicPartition, Unavailable
-from kafka_tx.planning import log_bounds
-from kafka_tx.testing import MemoryLog
+from kafka_tx.planning.log_bounds import LogPoller
+from kafka_tx.testing import ManualClock, MemoryLog
 
 P0, P1, P2 = (TopicPartition("t", n) for n in range(3))
 WITHIN = LogBounds(2, 7)
@@ -27,10 +27,14 @@ class Cluster(MemoryLog):
         return {p: self.logs[p] for p in partitions}
 
 
+def poll(cluster, partitions, quiet):
+    return LogPoller(cluster, ManualClock()).poll(partitions, quiet)
+
+
 def test_of_quiet_logs_only_the_end_is_asked():
     cluster = Cluster(p0=LogBounds(5, 7), p1=WITHIN)
 
-    seen = log_bounds.look(cluster, [P0, P1], {P0: WITHIN})
+    seen = poll(cluster, [P0, P1], {P0: WITHIN})
 
     assert (cluster.only_ends, cluster.whole) == ([P0], [P1])
     assert seen == {P0: WITHIN, P1: WITHIN}, "the start is as it was"
@@ -41,7 +45,7 @@ def test_what_changed_or_cannot_be_had_is_asked_in_full():
     logs = {"p0": LogBounds(5, 8), "p1": away, "p2": LogBounds(0, 3)}
     cluster = Cluster(**logs)
 
-    seen = log_bounds.look(cluster, [P0, P1, P2], dict.fromkeys([P0, P1, P2], WITHIN))
+    seen = poll(cluster, [P0, P1, P2], dict.fromkeys([P0, P1, P2], WITHIN))
 
     assert cluster.whole == [P0, P1, P2]
     assert seen == {P0: LogBounds(5, 8), P1: away, P2: LogBounds(0, 3)}
@@ -51,7 +55,7 @@ def test_a_log_of_another_leader_is_asked_in_full_though_it_ends_where_it_did():
     """Other records may have the offsets of lost ones."""
     cluster = Cluster(p0=LogBounds(2, 7, "id", 1))
 
-    seen = log_bounds.look(cluster, [P0], {P0: LogBounds(2, 7, "id", 0)})
+    seen = poll(cluster, [P0], {P0: LogBounds(2, 7, "id", 0)})
 
     assert cluster.whole == [P0]
     assert seen == {P0: LogBounds(2, 7, "id", 1)}
@@ -60,9 +64,9 @@ def test_a_log_of_another_leader_is_asked_in_full_though_it_ends_where_it_did():
 def test_what_is_quiet_but_not_wanted_is_not_asked():
     cluster = Cluster(p0=WITHIN)
 
-    assert log_bounds.look(cluster, [P0], {P0: WITHIN, P1: WITHIN}) == {P0: WITHIN}
+    assert poll(cluster, [P0], {P0: WITHIN, P1: WITHIN}) == {P0: WITHIN}
     assert (cluster.only_ends, cluster.whole) == ([P0], [])
 
 
 def test_nothing_is_asked_of_nothing():
-    assert log_bounds.look(Cluster(), [], {P0: WITHIN}) == {}
+    assert poll(Cluster(), [], {P0: WITHIN}) == {}

@@ -13,9 +13,9 @@ from kafka_tx.model import LogBounds, OffsetRange, Topics, Unavailable
 from kafka_tx.offsets.coordinators import RefreshingCoordinator
 from kafka_tx.offsets.discovery import Discovery
 from kafka_tx.offsets.emitting import Emission
+from kafka_tx.offsets.start import StartRules
 from kafka_tx.offsets.unfinished import PartitionRules
 from kafka_tx.planning.deleted_topics import DeletedTopics
-from kafka_tx.planning.start import StartRules
 from kafka_tx.running.at_least_once.offset_keeper import OffsetKeeper
 from kafka_tx.running.at_least_once.poller import PollerParts, SpoutPoller
 from kafka_tx.running.at_least_once.spout import SpoutManagers

@@ -26,8 +26,8 @@ from kafka_tx.offsets.coordinators import RefreshingCoordinator
 from kafka_tx.offsets.discovery import Discovery
 from kafka_tx.offsets.loss import LossReason
 from kafka_tx.offsets.manager import PartitionManager
+from kafka_tx.offsets.start import StartDecision, StartRules, choose_start
 from kafka_tx.offsets.unfinished import PartitionRules
-from kafka_tx.planning.start import StartDecision, StartRules, choose_start
 from tests.properties.simulated_cluster import World
 
 POISON = 13

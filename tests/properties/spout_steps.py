@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from kafka_tx.model import TopicPartition
 from kafka_tx.offsets.manager import PartitionManager
-from kafka_tx.planning.start import vanished
+from kafka_tx.offsets.start import vanished
 from kafka_tx.testing import MEMORY_BROKER
 from tests.properties.simulated_cluster import OTHER_BROKER
 from tests.properties.simulated_spout import Answer, Spout

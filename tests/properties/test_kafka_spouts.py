@@ -16,11 +16,11 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, rule, run_state_machine_as_test
 
 from kafka_tx.config import BatchLimits
-from kafka_tx.errors import BrokerUnavailableError, OffsetOutOfRangeError
+from kafka_tx.errors import BrokerUnavailableError, DataLossError
 from kafka_tx.model import LogBounds, LogPosition, OffsetRange, Topics, Unavailable
-from kafka_tx.planning import standing
+from kafka_tx.offsets import standing
+from kafka_tx.offsets.standing import Standing, stand
 from kafka_tx.planning.deleted_topics import DeletedTopics
-from kafka_tx.planning.standing import Standing, stand
 from kafka_tx.topology.kafka import kafka_progress
 from kafka_tx.topology.kafka.kafka_batch_spout import OpaqueKafkaBatchSpout
 from kafka_tx.topology.kafka.kafka_progress import KafkaBatches, PlanProgress
@@ -257,7 +257,7 @@ class SimulatedLog(RuleBasedStateMachine):
                 return None
             try:
                 found |= {r.value or b"" for r in self.cluster.records(wanted)}
-            except OffsetOutOfRangeError:
+            except DataLossError:
                 return None
         return found
 

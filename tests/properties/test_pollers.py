@@ -10,6 +10,7 @@ import itertools
 import logging
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 from hypothesis import Phase
@@ -17,8 +18,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, rule
 
 from kafka_tx.model import CommittedOffset, LogPosition, TopicPartition
+from kafka_tx.offsets import standing
 from kafka_tx.offsets.manager import PartitionManager
-from kafka_tx.planning import standing
 from kafka_tx.running import serial_worker
 from kafka_tx.running.at_least_once import offset_keeper
 from tests.properties.rounds import SIMULATED_STEPS, is_enough, play_round
@@ -222,7 +223,10 @@ def test_what_is_said_to_be_processed_is():
 
 
 def by_length(patch):
-    patch.setattr(PartitionManager, "_is_of_its_topic", lambda *_: True)
+    def unknown(position, bounds):
+        return standing.stand(replace(position, topic_id=None), bounds)
+
+    patch.setattr("kafka_tx.offsets.manager.stand", unknown)
     patch.setattr("kafka_tx.offsets.manager.is_another", lambda *_: False)
 
 

@@ -11,7 +11,7 @@ import pytest
 from kafka_tx.config import Mode
 from kafka_tx.errors import KafkaTxError
 from kafka_tx.model import JointBatch
-from kafka_tx.planning import standing
+from kafka_tx.offsets import standing
 from kafka_tx.source.joint_batches import JointBatches
 from tests.properties.rounds import SIMULATED_STEPS, is_enough
 from tests.properties.simulated_several import World, run

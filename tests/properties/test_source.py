@@ -15,8 +15,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 from kafka_tx.config import Mode
 from kafka_tx.errors import KafkaTxError, ReplayDiffersError
 from kafka_tx.model import OffsetRange, TopicPartition
+from kafka_tx.offsets.standing import Finding, Standing
 from kafka_tx.planning.deleted_topics import DeletedTopics
-from kafka_tx.planning.standing import Finding, Standing
 from kafka_tx.source import agreement
 from kafka_tx.source import questions as asking
 from kafka_tx.source.transactional import TransactionalMicroBatches

@@ -8,7 +8,7 @@ import pytest
 
 from kafka_tx import assembly
 from kafka_tx.config import TransactionsConfig
-from kafka_tx.errors import OffsetOutOfRangeError, OffsetsError
+from kafka_tx.errors import DataLossError, OffsetsError
 from kafka_tx.model import LogBounds, TopicPartition, Unavailable
 from kafka_tx.running.transactional.drop_in_spouts import (
     OpaqueTransactionalKafkaSpout,
@@ -90,8 +90,10 @@ def test_offsets_of_other_partitions_are_refused_as_by_the_source(logs, kind, na
 
 @BOTH
 def test_an_offset_beyond_the_end_is_refused(logs, kind):
-    with pytest.raises(OffsetOutOfRangeError, match="11"):
+    with pytest.raises(DataLossError, match="startingOffsets that its logs hold.*11"):
         starts(kind, '{"t": {"0": 11, "1": 0}}')
+
+    assert starts(kind, '{"t": {"0": 10, "1": 0}}') == {"t-0": 10, "t-1": 0}
 
 
 @BOTH

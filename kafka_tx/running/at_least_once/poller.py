@@ -13,9 +13,8 @@ from kafka_tx.model import CommittedOffset, LogBounds, LogPosition, TopicPartiti
 from kafka_tx.offsets.coordinators import RefreshingCoordinator
 from kafka_tx.offsets.emitting import Candidate, CommitTimer, Emission, RoundRobin
 from kafka_tx.offsets.manager import PartitionManager
-from kafka_tx.planning import log_bounds
-from kafka_tx.planning.log_bounds import Bounds, EpochEnds
-from kafka_tx.planning.standing import Finding, Settling, stand
+from kafka_tx.offsets.standing import Finding, Settling, stand
+from kafka_tx.planning.log_bounds import Bounds, LogPoller, PollTimes
 from kafka_tx.protocols import Clock, ClusterView, RangeReader
 from kafka_tx.running.at_least_once.counts import SpoutMetrics
 from kafka_tx.running.at_least_once.dead_letters import DeadLetters
@@ -216,7 +215,7 @@ class SpoutPoller:
         )
         self._turns = RoundRobin()
         self._settling = Settling()
-        self._ends = EpochEnds(parts.cluster)
+        self._logs = LogPoller(parts.cluster, parts.clock)
         self._partitions = OpenPartitions()
         clock = parts.clock
         self._commits = CommitTimer(parts.commit_interval_ms, clock.now_ms())
@@ -225,9 +224,8 @@ class SpoutPoller:
         """Managers without room in the store for more runs; they emit nothing new."""
         self._is_storing = False
         self._held_until: dict[TopicPartition, int] = {}
-        self._times = log_bounds.PollTimes()
+        self._times = PollTimes()
         self._refreshed_ms: int | None = None
-        self._whole_at_ms = 0
         self._is_refresh_wanted = self._has_seen_all = False
         self._seen = Looks(0, 0)
         """The newest polls that were answered."""
@@ -309,10 +307,7 @@ class SpoutPoller:
             return
         self._times.began(now_ms)
         self._wanted = list(self._partitions.names)
-        is_whole = now_ms >= self._whole_at_ms
-        if is_whole:
-            self._whole_at_ms = now_ms + log_bounds.WHOLE_POLL_MS
-        self._asleep = {} if is_whole else self._partitions.asleep()
+        self._asleep = {} if self._logs.is_whole_due else self._partitions.asleep()
         self._positions = {m.topic_partition: m.position for m in self.awake}
         self._looks.ask()
 
@@ -320,13 +315,13 @@ class SpoutPoller:
         """Poll the log bounds, on a thread of its own."""
         if not self._wanted:
             return {}
-        bounds = log_bounds.look(self.parts.cluster, self._wanted, self._asleep)
+        bounds = self._logs.poll(self._wanted, self._asleep)
         woken = {
             p: LogPosition(former.end, former.topic_id, former.leader_epoch)
             for p, former in self._asleep.items()
             if bounds.get(p) != former
         }
-        return self._ends.completed(bounds, self._positions | woken)
+        return self._logs.completed(bounds, self._positions | woken)
 
     def _looked(self, number: int, bounds: Bounds | BaseException) -> None:
         clock = self.parts.clock
@@ -355,7 +350,7 @@ class SpoutPoller:
         """Emit at most ``room`` records; empty if there is no record to emit.
 
         Raises:
-            OffsetOutOfRangeError: A log was cut and the policy is to fail.
+            DataLossError: A log was cut and the policy is to fail.
         """
         now_ms = self.parts.clock.monotonic_ms()
         emissions = self._turns.chunk(

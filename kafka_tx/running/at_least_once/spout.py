@@ -26,11 +26,11 @@ from kafka_tx.model import (
 from kafka_tx.offsets.coordinators import RefreshingCoordinator
 from kafka_tx.offsets.discovery import Discovery, FixedPartitions
 from kafka_tx.offsets.manager import PartitionManager
+from kafka_tx.offsets.standing import Settling, stand
+from kafka_tx.offsets.start import StartRules, choose_start, vanished
 from kafka_tx.offsets.unfinished import PartitionRules
 from kafka_tx.planning.deleted_topics import DeletedTopics
 from kafka_tx.planning.log_bounds import EpochEnds
-from kafka_tx.planning.standing import Settling, stand
-from kafka_tx.planning.start import StartRules, choose_start, vanished
 from kafka_tx.protocols import Clock, ClusterView, Meter
 from kafka_tx.running.at_least_once.dead_letters import DeadLetters
 from kafka_tx.running.at_least_once.offset_keeper import OffsetKeeper
@@ -287,8 +287,7 @@ class SpoutManagers:
         """See ``ManagerSource``.
 
         Raises:
-            OffsetOutOfRangeError: The start is not in the log, and the policy is to
-                fail.
+            DataLossError: The start is not in the log, and the policy is to fail.
             BrokerUnavailableError: The log's bounds or topic id are not known now, or
                 its end lies below the stored offset and may be an old answer.
         """

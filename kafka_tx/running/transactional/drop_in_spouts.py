@@ -184,14 +184,10 @@ def _policy(
     word: str | None, options: Mapping[str, Any], config: SourceConfig
 ) -> OutOfRange | None:
     is_given = any(name.lower() == "failondataloss" for name in options)
-    asked = OutOfRange.FAIL if config.fails_on_data_loss else OutOfRange.EARLIEST
+    asked = OutOfRange.of(config.fails_on_data_loss)
     if word is None:
         return asked if is_given else None
-    try:
-        policy = OutOfRange(word)
-    except ValueError:
-        legal = " or ".join(f"'{policy.value}'" for policy in OutOfRange)
-        raise ConfigError.illegal("out_of_range", word, legal) from None
+    policy = OutOfRange.parse(word)
     if is_given and (policy is OutOfRange.FAIL) is not config.fails_on_data_loss:
         raise ConfigError.illegal(
             "out_of_range",

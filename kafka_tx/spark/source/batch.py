@@ -15,11 +15,13 @@ from kafka_tx.model import (
     AtOffset,
     Earliest,
     Latest,
+    LogBounds,
     OffsetRange,
     TopicPartition,
 )
 from kafka_tx.offsets.discovery import Discovery, Found, is_another
-from kafka_tx.planning.losses import Losses
+from kafka_tx.offsets.loss import Losses, OutOfRange
+from kafka_tx.offsets.standing import Finding, Standing
 from kafka_tx.planning.open_ranges import (
     OpenRange,
     Positions,
@@ -139,12 +141,12 @@ def _committed(
     config: SourceConfig, found: Found, partitions: list[TopicPartition]
 ) -> dict[TopicPartition, int]:
     """Offsets in the store, otherwise in the group; 0 for another topic."""
-    losses, ids = Losses(fails=config.fails_on_data_loss), found.topic_ids()
+    losses, ids = Losses(OutOfRange.of(config.fails_on_data_loss)), found.topic_ids()
     known = {}
     for partition, stored in assembly.stored_offsets(config).items():
         is_anew = is_another(stored.topic_id, ids.get(partition.topic))
         if is_anew and partition in partitions:
-            losses.recreated(partition, stored.offset, 0)
+            losses.judge(partition, Standing(Finding.ANEW, stored.offset))
         known[partition] = 0 if is_anew else stored.offset
     from_group = assembly.group_offsets(config)
     return known if from_group is None else from_group(partitions) | known
@@ -179,14 +181,16 @@ def _is_final(config: SourceConfig, starts: Positions, ends: Positions) -> bool:
 def _readable(
     config: SourceConfig, view: ClusterView, ranges: list[OffsetRange]
 ) -> list[OffsetRange]:
-    losses = Losses(fails=config.fails_on_data_loss)
+    losses = Losses(OutOfRange.of(config.fails_on_data_loss))
     earliest = view.offsets({r.topic_partition: Earliest() for r in ranges})
     readable = []
     for wanted in ranges:
         log_start = earliest.get(wanted.topic_partition)
         if isinstance(log_start, int) and wanted.start < log_start and len(wanted):
             first = min(log_start, wanted.end)
-            losses.trimmed(wanted.topic_partition, wanted.start, first)
+            log = LogBounds(first, wanted.end)
+            trimmed = Standing(Finding.TRIMMED, wanted.start, log)
+            first = losses.judge(wanted.topic_partition, trimmed)
             readable.append(wanted.between(first, wanted.end))
         else:
             readable.append(wanted)

@@ -19,8 +19,8 @@ from kafka_tx.errors import (
 )
 from kafka_tx.logs import event_log
 from kafka_tx.model import OffsetRange
+from kafka_tx.offsets.standing import BELIEVED_AFTER_MS, Finding
 from kafka_tx.planning.replays import replay_impossible
-from kafka_tx.planning.standing import BELIEVED_AFTER_MS, Finding
 from kafka_tx.running.worker_python import task_done
 from kafka_tx.source.read_reports import ReadReport
 from kafka_tx.spark.source.reports import send_read_report
@@ -174,5 +174,6 @@ def lost(
         "COULD_NOT_READ_OFFSET_RANGE",
         f"Could not read records in offset [{wanted.start}, {wanted.end}) for topic"
         f" partition {wanted.topic_partition}: {error.message}",
+        "",
         **error.fields,
     )

@@ -18,8 +18,8 @@ from kafka_tx.model import (
 )
 from kafka_tx.offsets.loss import OutOfRange
 from kafka_tx.offsets.retry import BackOff
+from kafka_tx.offsets.start import StartRules
 from kafka_tx.offsets.unfinished import PartitionRules
-from kafka_tx.planning.start import StartRules
 from kafka_tx.topology.declare.spout_hosts import Hosts, StaticHosts, check_types
 from kafka_tx.topology.rows.schemes import RawScheme, Scheme
 
@@ -240,7 +240,7 @@ class SpoutConfig:
     def __post_init__(self) -> None:
         check_types(self)
         self._set("start_offset_time", _start(self.start_offset_time))
-        self._set("out_of_range", _policy(self.out_of_range))
+        self._set("out_of_range", OutOfRange.parse(self.out_of_range))
         if self.retry_limit == _FOR_EVER:
             self._set("retry_limit", None)
         if self.max_offset_behind == _FARTHEST:
@@ -402,14 +402,6 @@ def _start(given: object) -> Earliest | Latest | AtTime:
         case _:
             legal = "Earliest(), Latest(), AtTime(ms), -2, -1, or epoch milliseconds"
             raise ConfigError.illegal("start_offset_time", given, legal)
-
-
-def _policy(given: str) -> OutOfRange:
-    try:
-        return OutOfRange(given)
-    except ValueError:
-        legal = ", ".join(policy.value for policy in OutOfRange)
-        raise ConfigError.illegal("out_of_range", given, legal) from None
 
 
 def _default(setting: Field[Any]) -> str:

@@ -17,7 +17,7 @@ from kafka_tx.model import (
     TopicPartition,
     TransactionAttempt,
 )
-from kafka_tx.offsets.loss import OutOfRange
+from kafka_tx.offsets.loss import OF_SPOUTS, Losses, OutOfRange
 from kafka_tx.planning.batch_starts import Answers, Lasts, choose_starts
 from kafka_tx.planning.cached_cluster import CachedCluster
 from kafka_tx.planning.deleted_topics import DeletedTopics
@@ -64,7 +64,8 @@ class KafkaBatchSpout(Spout):
         self._looks = CachedCluster(cluster, batches.subscription, clock)
         self._reader = reader
         self._clock = clock
-        self._policy = batches.out_of_range or self._usual_policy()
+        policy = batches.out_of_range or self._usual_policy()
+        self._losses = Losses(policy, OF_SPOUTS)
         self._size = RecordSize()
         self.open()
 
@@ -114,8 +115,8 @@ class KafkaBatchSpout(Spout):
         Raises:
             FetchError: A partition of the very first batch has no start position yet;
                 the same call may succeed later.
-            OffsetOutOfRangeError: The next offset of a partition is not in the log, and
-                the policy is to fail; or its topic was re-created.
+            DataLossError: The next offset of a partition is not in the log, and the
+                policy is to fail; or its topic was re-created.
             BrokerUnavailableError: No broker answers.
             AuthenticationError: Credentials, permission or TLS.
         """
@@ -126,7 +127,7 @@ class KafkaBatchSpout(Spout):
         lasts: dict[TopicPartition, LogPosition | None] = {}
         lasts |= previous.positions() if previous else {}
         lasts |= {p: None for p in found.partitions if p not in lasts}
-        is_any = self._policy is not OutOfRange.FAIL
+        is_any = self._losses.policy is not OutOfRange.FAIL
         for partition in self._progress.gone(lasts, and_unread=is_any):
             del lasts[partition]
         return self._plan(txid, lasts, found.topic_ids())
@@ -144,8 +145,9 @@ class KafkaBatchSpout(Spout):
             if isinstance(found := bounds.get(p), LogBounds)
             and (first is None or found.topic_id == former_ids.get(p.topic))
         }
-        starts, skipped = choose_starts(
-            lasts, known, self._policy, first, self._progress.believes
+        self._losses.take()
+        starts = choose_starts(
+            lasts, known, self._losses, first, self._progress.believes
         )
         limits, size = self._batches.limits, self._size.average_bytes
         ends = limited_ends(starts, {p: known[p].end for p in starts}, limits, size)
@@ -161,7 +163,9 @@ class KafkaBatchSpout(Spout):
             for end in (to.offset,)
         )
         ids = {p.topic: to.topic_id for p, to in after.items() if to.topic_id}
-        return BatchMetadata(txid, ranges, ids, mode=self.mode, skipped=skipped)
+        return BatchMetadata(
+            txid, ranges, ids, mode=self.mode, skipped=self._losses.take()
+        )
 
     def _first_offsets(self, lasts: Lasts) -> Answers | None:
         is_first = bool(lasts) and not any(lasts.values())

@@ -20,13 +20,13 @@ from kafka_tx.model import (
 )
 from kafka_tx.offsets.discovery import Found, is_another, is_subscribed
 from kafka_tx.offsets.loss import OutOfRange
+from kafka_tx.offsets.standing import Finding, Settling, Standing, stand
 from kafka_tx.planning import log_bounds
 from kafka_tx.planning.batch_starts import Lasts
 from kafka_tx.planning.cached_cluster import CachedCluster
 from kafka_tx.planning.deleted_topics import DeletedTopics
 from kafka_tx.planning.log_bounds import Bounds
 from kafka_tx.planning.split import is_delayed
-from kafka_tx.planning.standing import Finding, Settling, Standing, stand
 from kafka_tx.protocols import Clock
 from kafka_tx.topology.rows.schemes import RawScheme, Scheme
 
@@ -243,12 +243,13 @@ class PlanProgress:
         return self._has_enough(now_ms) and self._is_worth_it(self._looks.last_bounds())
 
     def _is_worth_it(self, seen: Bounds) -> bool:
-        """Whether a batch may be read beside the batches that are read now.
+        """Whether the next batch may begin now.
 
-        True if the last batch was full. Small batches are mostly fixed costs, so
-        running them side by side would make each of them slower. With slow bolts this
-        does not hold: then the batch may be read after a while, if it holds as many
-        offsets as the largest running batch.
+        It may if no batch is being processed, or if the last plan left records for the
+        next one. Otherwise the next batch is small. Small batches are mostly fixed
+        costs, and make each other slower side by side. So the next batch waits until
+        no batch has begun for ``_BESIDE_MS`` and it has as many offsets as the largest
+        batch that is being processed.
         """
         if self._is_behind or not self._reading:
             return True

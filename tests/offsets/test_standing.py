@@ -3,8 +3,8 @@
 import pytest
 
 from kafka_tx.model import LogBounds, LogPosition, TopicPartition, Unavailable
+from kafka_tx.offsets.standing import Finding, Settling, stand
 from kafka_tx.planning.log_bounds import EpochEnds
-from kafka_tx.planning.standing import Finding, Settling, stand
 from kafka_tx.testing import MemoryLog
 
 P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)

@@ -2,7 +2,7 @@ from dataclasses import replace
 
 import pytest
 
-from kafka_tx.errors import OffsetOutOfRangeError
+from kafka_tx.errors import DataLossError
 from kafka_tx.model import (
     AtOffset,
     AtTime,
@@ -13,7 +13,7 @@ from kafka_tx.model import (
     TopicPartition,
 )
 from kafka_tx.offsets.loss import LossReason, OutOfRange
-from kafka_tx.planning.start import StartRules, choose_start, skip_below, vanished
+from kafka_tx.offsets.start import StartRules, choose_start, skip_below, vanished
 
 ORDERS = TopicPartition("orders", 3)
 LOG = LogBounds(log_start=100, end=1_000)
@@ -112,9 +112,9 @@ def test_a_trimmed_start_moves_to_the_log_start_and_counts_what_was_not_done():
     assert "40 was trimmed, the log starts at 100" in decision.reason
 
 
-@pytest.mark.parametrize("policy", [OutOfRange.EARLIEST, OutOfRange.NEAREST])
+@pytest.mark.parametrize("policy", ["earliest", "nearest"])
 def test_a_stored_offset_above_the_log_end_repeats_nothing(policy):
-    rules = StartRules(out_of_range=policy)
+    rules = StartRules(out_of_range=OutOfRange.parse(policy))
     stored = CommittedOffset(5_000, completed=((5_010, 5_020),))
 
     decision = start(rules, stored=stored)
@@ -143,7 +143,7 @@ def test_what_is_completed_above_the_log_end_is_of_other_records():
 def test_a_start_outside_of_the_log_stops_when_the_policy_is_to_fail(outside):
     rules = StartRules(position=AtOffset(outside), out_of_range=OutOfRange.FAIL)
 
-    with pytest.raises(OffsetOutOfRangeError, match=r"orders-3.*earliest") as raised:
+    with pytest.raises(DataLossError, match=r"earliest.*orders-3") as raised:
         start(rules, resolved=outside)
 
     assert raised.value.fields == {
@@ -187,7 +187,7 @@ def test_a_topic_that_was_made_anew_is_read_whole(offset):
     assert same.committed.offset == unknown.committed.offset
     assert other.committed == CommittedOffset(100, topic_id="latter")
     assert "created again" in other.reason
-    with pytest.raises(OffsetOutOfRangeError, match="deleted topic"):
+    with pytest.raises(DataLossError, match="deleted and created again"):
         start(
             StartRules(out_of_range=OutOfRange.FAIL), stored=stored, topic_id="latter"
         )

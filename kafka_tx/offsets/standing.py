@@ -69,8 +69,9 @@ class Standing:
         finding: The result of the check.
         position: The next offset, as known before the answer.
         bounds: Bounds of the log; None: not reported.
-        common_end: Offset below the position from which a later leader's log holds
-            other records than the position's log. None: there is none.
+        common_end: Offset at which a later leader's log begins to differ from the
+            position's log, if that is below the position. None: all records below the
+            position are still there, as far as leader epochs tell.
     """
 
     finding: Finding

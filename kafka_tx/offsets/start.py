@@ -11,12 +11,20 @@ from kafka_tx.model import (
     CommittedOffset,
     Earliest,
     LogBounds,
+    LogPosition,
     Position,
     TopicPartition,
 )
 from kafka_tx.offsets.discovery import is_another
-from kafka_tx.offsets.loss import LossReason, OutOfRange, out_of_range
+from kafka_tx.offsets.loss import (
+    AT_LEAST_ONCE,
+    LossReason,
+    OutOfRange,
+    Verdict,
+    judge,
+)
 from kafka_tx.offsets.runs import RunList
+from kafka_tx.offsets.standing import stand
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,13 +91,20 @@ def choose_start(
     be read is an error of the store and no reason to start again).
 
     Raises:
-        OffsetOutOfRangeError: The start is not in the log and the policy is to fail.
+        DataLossError: The start is not in the log and the policy is to fail.
     """
     position = bounds.end if resolved is None else resolved
     lost: dict[LossReason, int] = {}
     if stored is not None and is_another(stored.topic_id or None, bounds.topic_id):
-        return _anew(partition, rules.out_of_range, bounds, stored)
-    if stored is None:
+        anew = stand(stored.reached, bounds)
+        policy = rules.out_of_range
+        begin = judge(partition, anew, policy, AT_LEAST_ONCE).next_offset
+        chosen = CommittedOffset(begin)
+        why = (
+            "the topic was deleted and created again since offset"
+            f" {stored.offset} was stored"
+        )
+    elif stored is None:
         chosen = CommittedOffset(position)
         why = f"no stored offset; start position is {_name(rules.position)}"
     elif rules.ignore_stored_offsets and stored.topology_id != rules.topology_id:
@@ -110,31 +125,10 @@ def choose_start(
     else:
         chosen = stored
         why = f"stored offset{_written_by(stored, rules)}"
-    return _within(partition, rules.out_of_range, bounds, chosen, why, lost)
+    return _judged(partition, rules.out_of_range, bounds, chosen, why, lost)
 
 
-def _anew(
-    partition: TopicPartition,
-    policy: OutOfRange,
-    bounds: LogBounds,
-    stored: CommittedOffset,
-) -> StartDecision:
-    """The stored offset's topic is gone: read the new topic from its start."""
-    if policy is OutOfRange.FAIL:
-        raise out_of_range(partition, stored.offset, bounds, "of a deleted topic")
-    reason = (
-        f"{partition} starts at {bounds.log_start}: the topic was deleted and created"
-        f" again since offset {stored.offset} was stored"
-    )
-    start = CommittedOffset(
-        bounds.log_start,
-        topic_id=bounds.topic_id or "",
-        leader_epoch=bounds.leader_epoch,
-    )
-    return StartDecision(start, reason)
-
-
-def _within(
+def _judged(
     partition: TopicPartition,
     policy: OutOfRange,
     bounds: LogBounds,
@@ -142,21 +136,27 @@ def _within(
     why: str,
     lost: dict[LossReason, int],
 ) -> StartDecision:
-    """Move a start that lies outside of the log."""
-    wanted, reached = chosen.offset, chosen.reached.offset
-    if reached > bounds.end:
+    """Move a start that its log does not hold."""
+
+    def verdict(offset: int) -> Verdict:
+        standing = stand(LogPosition(offset, None), bounds)
+        return judge(partition, standing, policy, AT_LEAST_ONCE)
+
+    reached = chosen.reached.offset
+    top = verdict(reached)
+    if top.reason is LossReason.CUT:
         # The record's offsets beyond the end belong to a log that is gone.
-        chosen = cut_at(chosen, policy.next_offset(partition, reached, bounds))
-        lost[LossReason.CUT] = reached - bounds.end
+        chosen = cut_at(chosen, top.next_offset)
+        lost[LossReason.CUT] = top.lost
         why += (
             f"; {reached} is above {bounds.end}, where the log ends or other records"
             " follow: the log lost its end, and what is left was read already"
         )
-    if wanted < bounds.log_start:
-        start = policy.next_offset(partition, wanted, bounds)
-        lost[LossReason.TRIMMED] = _unfinished(chosen, start)
-        chosen = skip_below(chosen, start)
-        why += f"; {wanted} was trimmed, the log starts at {bounds.log_start}"
+    low = verdict(chosen.offset)
+    if low.reason is LossReason.TRIMMED:
+        why += f"; {chosen.offset} was trimmed, the log starts at {bounds.log_start}"
+        lost[LossReason.TRIMMED] = _unfinished(chosen, low.next_offset)
+        chosen = skip_below(chosen, low.next_offset)
     chosen = replace(
         chosen,
         topic_id=bounds.topic_id or chosen.topic_id,
