@@ -1,7 +1,7 @@
 """Where the package says in an error what to do: found in its source, run or not.
 
 A place is ``module::function``, or ``module::NAME[KEY]`` for an entry of a table of
-texts; a module by its own name, whichever room it is in.
+texts, or ``module::Class.field``; a module by its own name, whichever room it is in.
 """
 
 from __future__ import annotations
@@ -67,8 +67,7 @@ def places(root: Path = ROOT) -> dict[str, str]:
 
 def _texts(tree: ast.Module) -> Iterator[tuple[str, str]]:
     for node in tree.body:
-        if isinstance(node, ast.Assign | ast.AnnAssign) and node.value is not None:
-            yield from _of_constant(node)
+        yield from _of_constants(node)
         for function, body in _functions(node):
             for call in ast.walk(body):
                 if _is_told(call):
@@ -83,6 +82,16 @@ def _functions(node: ast.AST) -> Iterator[tuple[str, ast.AST]]:
         for inner in node.body:
             for name, body in _functions(inner):
                 yield f"{node.name}.{name}", body
+
+
+def _of_constants(node: ast.AST) -> Iterator[tuple[str, str]]:
+    """The texts of a constant, or of the fields of a class, such as its options."""
+    if isinstance(node, ast.ClassDef):
+        for inner in node.body:
+            for name, text in _of_constants(inner):
+                yield f"{node.name}.{name}", text
+    elif isinstance(node, ast.Assign | ast.AnnAssign) and node.value is not None:
+        yield from _of_constant(node)
 
 
 def _of_constant(node: ast.Assign | ast.AnnAssign) -> Iterator[tuple[str, str]]:

@@ -30,9 +30,10 @@ def test_a_new_way_out_is_noticed(tmp_path):
     (tmp_path / "new.py").write_text(
         f"def told():\n    {text}\ndef config():\n    return 'or set tx.store right'\n"
         "def quiet():\n    return 'tx.store'\n"
+        "class Row:\n    of: str = row('id', 'Put back tx.store.')\n    at = 'tx.id'\n"
     )
 
-    assert set(places(tmp_path)) == {"new::told", "new::config"}
+    assert set(places(tmp_path)) == {"new::told", "new::config", "new::Row.of"}
     assert all(
         any(way in text for way in WAYS_OUT) for text in places(tmp_path).values()
     )
