@@ -14,7 +14,8 @@ from pyspark.sql import Row
 from pyspark.sql.datasource import DataSourceStreamWriter
 
 import kafka_tx.spark
-from kafka_tx.spark.versions import streams
+from kafka_tx import errors
+from kafka_tx.spark.versions import jvm, streams
 from kafka_tx.spark.versions.streams import ReadMaxRows, StartlessReader
 
 
@@ -149,3 +150,21 @@ def test_an_older_spark_is_named_beside_the_oldest_that_will_do(monkeypatch):
 
     with pytest.raises(ImportError, match=r"PySpark 4\.0 or newer.* 3\.5\.9 "):
         importlib.reload(kafka_tx.spark)
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "cause"),
+    [
+        (errors.ReplayImpossibleError, "", errors.OffsetOutOfRangeError("trimmed")),
+        (errors.StateUnavailableError, "", errors.FencedError("a newer owner")),
+        (errors.DataLossError, "COULD_NOT_READ_OFFSET_RANGE", ValueError("no")),
+    ],
+)
+def test_the_error_of_a_query_is_the_one_that_stands_first(kind, name, cause):
+    error = kind(name, "gone") if name else kind("gone")
+    text = f"[STREAM_FAILED] Query [id = 1]: {error}\nTraceback\n{cause}\n{error}\n"
+
+    found = jvm.error_of(text)
+
+    assert type(found) is kind
+    assert str(found) == str(error)

@@ -260,15 +260,17 @@ def let_listeners_finish(spark: SparkSession, timeout_ms: int) -> None:
 
 
 def error_of(text: str) -> KafkaTxError:
-    """The closest error of kafka_tx for a query's exception text."""
-    for kind in _kinds(KafkaTxError):
-        place = text.find(f"[{kind.error_class}")
-        if place >= 0:
-            reported = text[place:].partition("] ")[2].partition("\n")[0] or text
-            error = kind.__new__(kind)
-            KafkaTxError.__init__(error, reported.strip())
-            return error
-    return KafkaTxError(_last_words(text))
+    """The first error of kafka_tx in a query's exception text: its causes follow."""
+    places = {kind: text.find(f"[{kind.error_class}") for kind in _kinds(KafkaTxError)}
+    found = [kind for kind, place in places.items() if place >= 0]
+    if not found:
+        return KafkaTxError(_last_words(text))
+    kind = min(found, key=lambda each: (places[each], -len(each.error_class)))
+    name, _, rest = text[places[kind] + 1 :].partition("] ")
+    error = kind.__new__(kind)
+    KafkaTxError.__init__(error, rest.partition("\n")[0].strip() or text)
+    error.error_class = name
+    return error
 
 
 def _last_words(text: str) -> str:
