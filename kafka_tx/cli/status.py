@@ -12,7 +12,7 @@ import typer
 from kafka_tx import assembly
 from kafka_tx.cli.positions import KnownId, known_doors
 from kafka_tx.cli.stores import STORE, JsonOption, StoreOption, checked, opened
-from kafka_tx.errors import StateCorruptedError
+from kafka_tx.errors import ConfigError, StateCorruptedError
 from kafka_tx.model import BatchMetadata
 from kafka_tx.planning.offset_json import nested
 from kafka_tx.transactions.held import TableWrite, last_writes
@@ -47,6 +47,9 @@ def status(
     as_json: JsonOption = False,
 ) -> None:
     """Show epoch, committed txid, offsets, tables and unfinished txids of each id."""
+    if watch and as_json:
+        other = "`kafka-tx top --json` prints each poll"
+        raise ConfigError(f"--watch prints no JSON: {other}", option="--watch")
     if watch:
         from kafka_tx.cli.top import watch as watched
 

@@ -344,6 +344,13 @@ def test_a_batch_of_a_topology_whose_path_makes_no_sense_is_unreadable(run, url)
     assert "unreadable   meta/x" in run("status", "--store", url).stdout
 
 
+def test_a_state_that_is_watched_is_no_json(run, url):
+    result = run("status", "--store", url, "--watch", "--json")
+
+    assert result.exit_code == 2
+    assert "`kafka-tx top --json` prints each poll" in result.stderr
+
+
 def test_of_offsets_in_a_consumer_group_the_command_that_shows_them_is_named(run):
     result = run("status", "--store", "kafka:")
 
