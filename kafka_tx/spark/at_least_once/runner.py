@@ -13,6 +13,7 @@ from kafka_tx.logs import event_log
 from kafka_tx.metrics.registry import MetricsRegistry
 from kafka_tx.model import TransactionAttempt
 from kafka_tx.offsets.emitting import Emission
+from kafka_tx.offsets.retry import BackOff
 from kafka_tx.options.topology_options import RunnerLimits
 from kafka_tx.protocols import Clock, Store
 from kafka_tx.running.at_least_once.chunk_answers import ChunkAnswers, InFlightChunk
@@ -46,9 +47,8 @@ _END_WITHIN_S = 30.0
 _ENDS_WITHIN_MS, _MOST_HANGING = 5_000, 16
 """How long a cancelled job keeps its place, and how many jobs may run on after it."""
 
-_PREPARES, _PREPARE_AGAIN_MS = 5, 200
-"""How often in a row bolts may fail to prepare, and the first pause, which doubles each
-time."""
+_PREPARES = BackOff(initial_delay_ms=200, multiplier=2, limit=5)
+"""How often in a row bolts may fail to prepare, and the pauses before the next try."""
 
 _LEAST_S, _HANDS_S = 0.1, 0.5
 """Least seconds of each wait at shutdown, and the reserve of the caller's time-out."""
@@ -373,9 +373,9 @@ class AtLeastOnceRunner(TopologyLoop[None]):
         logger.warning("the chunk failed: %s", failure, attempt=started.attempt)
         if failure.stops is not None:
             self._unprepared += 1
-            if self._unprepared > _PREPARES:
+            if not _PREPARES.allows(self._unprepared):
                 raise failure.stops
-            pause_ms = _PREPARE_AGAIN_MS << (self._unprepared - 1)
+            pause_ms = _PREPARES.delay_ms(self._unprepared)
             self._begins_at_ms = self._parts.clock.monotonic_ms() + pause_ms
             self._answers.unused(started)
         elif failure.component == started.spout:
