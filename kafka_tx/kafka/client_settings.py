@@ -36,7 +36,7 @@ _DEFAULTS: dict[Purpose, dict[str, str]] = {
         "isolation.level": "read_uncommitted",
         "check.crcs": "true",
         "socket.timeout.ms": "30000",
-        "fetch.wait.max.ms": "10",
+        "fetch.wait.max.ms": "1",  # other requests to the broker wait for a fetch
         "fetch.error.backoff.ms": "50",
         "fetch.queue.backoff.ms": "2",
         "queued.max.messages.kbytes": "16384",

@@ -97,7 +97,7 @@ class SpoutConfig:
         None,
         "ms",
         "fetchMaxWait",
-        "Longest wait of a broker for min_fetch_bytes. None: 10.",
+        "Longest wait of a broker for min_fetch_bytes. None: 1.",
         least=0,
     )
     min_fetch_bytes: int | None = _setting(
