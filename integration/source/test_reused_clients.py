@@ -27,17 +27,20 @@ def made(monkeypatch):
     return count_clients(monkeypatch)
 
 
-def rows(cluster, topic, start, end, partition=0, isolation="read_uncommitted"):
+def reader_of(cluster, isolation="read_uncommitted"):
     options = {
         "bootstrap.servers": cluster.bootstrap_servers,
         "isolation.level": isolation,
     }
     settings = client_settings(options, purpose="consumer")
+    return NativeRangeReader(settings, timeout_ms=30_000)
+
+
+def rows(cluster, topic, start, end, partition=0, isolation="read_uncommitted"):
     wanted = OffsetRange(TopicPartition(topic, partition), start, end)
-    reader = NativeRangeReader(settings, timeout_ms=30_000)
     return [
         (row["offset"], row["value"])
-        for batch in reader.read(wanted)
+        for batch in reader_of(cluster, isolation).read(wanted)
         for row in batch.to_pylist()
     ]
 
@@ -162,3 +165,23 @@ def test_ranges_up_to_the_end_of_a_growing_log_keep_one_client(
         assert found == [value.encode() for value in written]
 
     assert len(made) < 5
+
+
+def test_the_question_for_the_topic_id_is_not_held_up_by_a_fetch_at_the_end_of_the_log(
+    kafka, topic, produce
+):
+    name, reader = topic(), reader_of(kafka)
+    produce(name, ["a"])
+    client = reader.client()
+    wanted = OffsetRange(
+        TopicPartition(name, 0), 0, 1, topic_id=client.topic_id(name, 10_000)
+    )
+    reader.keep(client)
+
+    def took_s():
+        began_s = time.monotonic()
+        assert [batch.num_rows for batch in reader.read(wanted)] == [1]
+        return time.monotonic() - began_s
+
+    assert wanted.topic_id
+    assert min(took_s() for _ in range(30)) < 0.009
