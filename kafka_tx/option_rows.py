@@ -166,11 +166,7 @@ def _shown(one: Any) -> str:  # noqa: ANN401 - a field of any dataclass
 
 
 def values_of(options: Iterable[Option], given: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields of what was given; a later row of a field wins over an earlier one.
-
-    Args:
-        options: Rows of the table.
-        given: Under lower-case names.
+    """The fields of what was given under lower-case names; later rows win.
 
     Raises:
         ConfigError: A value is not legal.

@@ -34,8 +34,7 @@ def of_planned_topic(
     Args:
         batches: As they are fetched.
         wanted: The range; without a ``topic_id`` nothing is checked.
-        ask: Returns the topic's id now; takes a time-out in ms. Empty: there is no such
-            topic. None: no broker answered.
+        ask: ``topic_id_now``, of a time-out in ms.
         timeout_ms: Longest time without an answer.
 
     Raises:
@@ -59,12 +58,7 @@ def of_planned_topic(
 
 
 def replaced(wanted: OffsetRange, offset: int) -> OffsetOutOfRangeError:
-    """The error for a record of a later leader epoch in a range.
-
-    Args:
-        wanted: What is read, planned under its ``leader_epoch``.
-        offset: Of the first such record.
-    """
+    """The error for a range with records of a later epoch from ``offset`` on."""
     topic, partition = wanted.topic_partition
     return OffsetOutOfRangeError(
         f"range {wanted} was planned under leader epoch {wanted.leader_epoch}, and from"

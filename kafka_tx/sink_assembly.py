@@ -145,13 +145,9 @@ def plan_keeper(config: SinkConfig) -> PlanKeeper:
 def group_transaction(
     kafka: Mapping[str, str], group: str, what: str, topics: set[str]
 ) -> Transaction:
-    """Moves records in transactions that also commit the group's offsets.
+    """Moves records to topics in transactions that also commit the group's offsets.
 
-    Args:
-        kafka: The ``kafka.*`` options, without their prefix.
-        group: Its name is the transactional id, too: a second mover fences the first.
-        what: What is written, for errors.
-        topics: Where to; their limits are asked first.
+    The group's name is the transactional id, too: a second mover fences the first.
     """
     from kafka_tx.kafka.transaction import Transaction
 

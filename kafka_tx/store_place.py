@@ -53,11 +53,7 @@ def is_file(url: str) -> bool:
 
 
 def store_url(given: str | None, folder: str | Path | None = None) -> str:
-    """The URL of a store, absolute; the default where none is given.
-
-    Args:
-        given: The option; None or empty: not given.
-        folder: That a relative path is of; by default this process's.
+    """The URL of a store, absolute (``folder``: this process's); the default for none.
 
     Raises:
         ConfigError: There is no default here.

@@ -93,7 +93,7 @@ class MarkerLog:
         """All markers of the sink that were committed when the call began.
 
         Transactions of other sinks are not waited for. One of this sink that seems to
-        be open is ended: nothing that this call did not see is committed later by it.
+        be open is ended: it commits nothing later that this call did not see.
 
         Args:
             sink: The id of the sink.

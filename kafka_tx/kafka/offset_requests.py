@@ -185,16 +185,11 @@ _SLICE_S = 0.05
 def epoch_ends(
     settings: Mapping[str, str], wanted: Mapping[TopicPartition, int], timeout_ms: int
 ) -> dict[TopicPartition, int]:
-    """See ``ClusterView.epoch_ends``.
+    """See ``ClusterView.epoch_ends``; partitions without an answer in time are absent.
 
     The client has no such question. But where it is to read on after a leader epoch it
     asks by itself whether the log still goes so far, and tells in its error how far:
     so it is let begin beyond every log.
-
-    Args:
-        settings: From ``client_settings(…)``.
-        wanted: The epoch in each partition.
-        timeout_ms: Partitions that are not answered by then are left out.
 
     Raises:
         AuthenticationError: A broker refused the client.

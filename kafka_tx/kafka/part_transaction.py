@@ -26,13 +26,10 @@ from kafka_tx.transactions.sink_plan import SinkPlan, Wish, planned
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """What became of a part.
+    """Whether this call wrote a part, and the digest of its rows.
 
     Attributes:
-        now: It was written by this call.
-        digest: Of the rows given.
-        held: The rows, where they were not written because an earlier run has begun the
-            batch, so that all tasks must be heard first.
+        held: The rows, if an earlier run began the batch: all tasks are heard first.
         looked: Whether all markers of the sink were looked at.
     """
 
@@ -49,10 +46,9 @@ class PartTransaction:
     2. The part's marker is read back, from the group or else from the marker topic. It
        is of this txid: the part is done, and the records given are only compared with
        those that were written.
-    3. Before the first write of a run all markers of the sink are looked at: what an
-       earlier run has begun is not cut in another way. The driver has read them once,
-       so a task reads only what came after that.
-       A part that no marker is known of is announced there, before its records.
+    3. Before the first write of a run all markers of the sink are looked at (those that
+       came after the driver's look): what an earlier run has begun is not cut in
+       another way. A part without a marker is announced there, before its records.
     4. Records and marker (as the offset of a group of the part, and as a record of the
        marker topic) are committed as one.
     5. An outcome that is not known is resolved by reading the marker again, with a new
@@ -199,13 +195,7 @@ class PartTransaction:
 
 
 class PlanKeeper:
-    """Settles and keeps the plan of a sink (driver).
-
-    Args:
-        settings: From ``client_settings(…, purpose="producer")``.
-        log: The marker topic.
-        reading: From ``client_settings(…, purpose="consumer")``.
-    """
+    """Settles and keeps the plan of a sink (driver); made as PartTransaction."""
 
     def __init__(
         self, settings: Mapping[str, str], log: MarkerLog, reading: Mapping[str, str]

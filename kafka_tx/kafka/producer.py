@@ -122,10 +122,7 @@ class ProducerClient:
     ) -> None:
         """Hand over one record; its result is reported in a later call.
 
-        Args:
-            record: Any.
-            check: Called now and then.
-            delivered: Gets the report instead of ``deliveries``.
+        ``delivered`` gets the report instead of ``deliveries``.
 
         Raises:
             DeliveryError: The client itself refuses it; no other report follows.
@@ -375,11 +372,7 @@ def refused_record(
 ) -> DeliveryError:
     """The error of one record, for the client's; it may be retried if a broker died.
 
-    Args:
-        record: As it was sent.
-        error: From the client or a broker.
-        limit: Most bytes that the topic accepts, if known.
-        is_own: Whether this client refused the record, not a broker.
+    ``limit``: most bytes that the topic accepts. ``is_own``: this client refused it.
     """
     size = _size(record)
     advice = _advice(error, record.topic, limit, is_own=is_own)

@@ -40,12 +40,7 @@ _LARGEST_MS = (2**63 - 1) // 1000
 
 
 class UnreadableRecordError(Exception):
-    """One message cannot become a row; those before it can. Never leaves ``kafka/``.
-
-    Attributes:
-        index: Its place among the messages.
-        offset: Its offset.
-    """
+    """The message at ``index`` cannot become a row. Never leaves ``kafka/``."""
 
     def __init__(self, index: int, offset: int, why: str) -> None:
         super().__init__(why)
@@ -154,12 +149,7 @@ def topic_id_now(
 ) -> str | None:
     """The id of the topic; empty: no such topic; None: no answer in time.
 
-    Threads may ask at once; they wait for each other.
-
-    Args:
-        settings: Of the consumer that reads.
-        topic: Its name.
-        timeout_ms: How long the brokers may take.
+    Threads wait for each other. ``settings`` are those of the consumer that reads.
 
     Raises:
         AuthenticationError: A broker refuses the client.

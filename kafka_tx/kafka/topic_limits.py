@@ -73,14 +73,10 @@ class TopicSizes:
     def settle(
         self, topic: str, reported: Sequence[Delivery], at: int
     ) -> tuple[BatchSize, Verdict]:
-        """Decide what becomes of a topic's records, some of which were refused.
+        """Decide what becomes of a topic's records; asks for its limit again.
 
-        The topic's limit may have changed since it was asked.
-
-        Args:
-            topic: Of all of them.
-            reported: All since the first refusal, those of a partition in order.
-            at: The size of batches that they were sent in.
+        ``reported`` has all since the first refusal, those of a partition in order,
+        sent in batches of the size ``at``.
         """
         is_size = any(one.error and is_too_large(one.error) for one in reported)
         if is_size:

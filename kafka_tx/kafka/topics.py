@@ -38,9 +38,7 @@ _INTERNAL = {"__consumer_offsets", "__transaction_state", "__share_group_state"}
 
 
 def check_written(topic: str, settings: Mapping[str, str], timeout_s: float) -> None:
-    """Check before the first record that a topic can be written to.
-
-    Brokers with ``auto.create.topics.enable`` create the topic.
+    """Check that a topic can be written to; brokers may create it by themselves.
 
     Raises:
         UnknownTopicError: It does not exist.
@@ -123,9 +121,8 @@ def from_description(description: Any) -> TopicDescription:  # noqa: ANN401 - cl
 def _id(topic_id: Any) -> str | None:  # noqa: ANN401 - client's
     """The text of a topic id; brokers before 2.8 send zeros.
 
-    confluent-kafka leaks one reference to each id, 120 bytes for every topic of every
-    answer: ``Admin_c_TopicDescription_to_py`` puts a new object into a dict and keeps
-    its own reference. This function drops the leaked reference.
+    confluent-kafka leaks a reference to each id, 120 bytes a topic and answer
+    (``Admin_c_TopicDescription_to_py``): it is dropped here.
     """
     text = str(topic_id) if topic_id is not None else ""
     if isinstance(topic_id, Uuid) and _version() <= _FORGETFUL:

@@ -78,8 +78,8 @@ class BatchRefusedError(DeliveryError):
 class Transaction:
     """A producer with a transactional id; in a ``with`` statement it fences others.
 
-    All topics are written in batches that every one of them takes. A refused one ends
-    the transaction, for what is missing cannot be sent again in it.
+    All topics are written in batches that each of them takes. A refused one ends the
+    transaction: what is missing cannot be sent again in it.
 
     Args:
         settings: From ``client_settings(…, purpose="producer")``.

@@ -65,13 +65,7 @@ def check_names(
 
 
 def nearest(name: str, known: Iterable[str], cutoff: float = 0.6) -> str | None:
-    """The known name that was meant, as it is documented.
-
-    Args:
-        name: As it was given.
-        known: As they are documented.
-        cutoff: How like a known name it must be, from 0 to 1.
-    """
+    """The known name that was meant, at least ``cutoff`` (0 to 1) like ``name``."""
     legal = {folded(documented): documented for documented in known}
     plain = folded(name)
     plain = folded(_ELSEWHERE.get(plain, plain))

@@ -25,10 +25,8 @@ _USER_OF_URL = re.compile(r"(?<=://)[^/@\s]+(?=@)")
 def shown(options: Mapping[str, object], store: str = "") -> dict[str, str]:
     """The options in the order of their names; values that may be secret are hidden.
 
-    Args:
-        options: What a query or topology was given. Values under names of the user's
-            own (``user.…``) are hidden, too: nobody knows what they are.
-        store: The address of its store without secrets, as ``Store.url`` is.
+    So are those of the user's own (``user.…``): nobody knows what they are. ``store``
+    is an address without secrets, as ``Store.url`` is.
     """
     found = {name: _value(name, str(options[name])) for name in sorted(options)}
     return {**found, "tx.store": store} if store else found

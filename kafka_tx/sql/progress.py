@@ -54,12 +54,7 @@ class Found(NamedTuple):
 class Progress:
     """Reads and moves the progress of one name, inside the caller's transaction.
 
-    Args:
-        metadata: Gets the table ``kafka_tx_progress``.
-        name: Of the map or table.
-        kind: What it is; a name keeps its kind.
-        is_opaque: Whether a replay may hold other records.
-        address: Of the database, without secrets.
+    ``metadata`` gets the table ``kafka_tx_progress``. A name keeps its kind.
     """
 
     def __init__(
@@ -94,16 +89,11 @@ class Progress:
         come one after the other. A transactional replay leaves the attempt that wrote,
         and makes its owner the newest.
 
-        Raises:
-            FencedError: A newer owner has written; opaque: or a later attempt of the
-                same txid.
-            OutOfOrderError: A later txid has written.
-            ReplayDiffersError: The txid was written from other records.
-            AnotherNumberingError: The name counts the txids of another numbering.
+        Raises: as ``is_written``, and
             StateLostError: The database went back since this process wrote, or since
                 the attempt began.
-            ConfigError: The name belongs to another kind of state, the attempt is
-                opaque and the state is not, or the txid is below 1.
+            ConfigError: The name belongs to another kind of state, or the txid is
+                below 1.
         """
         if attempt.txid < 1:
             raise ConfigError.illegal("txid", attempt.txid, "1 and above")

@@ -46,16 +46,9 @@ class SnapshotValue:
         return self.update(attempt, lambda _: value)
 
     def update(self, attempt: TransactionAttempt, change: Callable[[Any], Any]) -> bool:
-        """Count a batch.
+        """Count a batch: ``change`` makes the new value of the old one; None: no value.
 
-        Args:
-            attempt: Of the batch.
-            change: From the value so far, or None, to the new one, or None.
-
-        Returns:
-            False where the txid was counted already and nothing was written.
-
-        Raises: as ``map.update``; also what ``change`` raises.
+        Returns and raises as ``map.update``; also what ``change`` raises.
         """
         with self._state.batch(attempt) as batch:
             if not batch.is_counted:

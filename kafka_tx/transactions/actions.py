@@ -51,16 +51,8 @@ class Write:
 
     At most one write is under way. A failed write is asked for again, under a new id. A
     write without changes is made, too: the store compares epoch and position.
-
-    Attributes:
-        write_id: The answer names the write by this id.
-        epoch: Of the owner.
-        put: Records to set.
-        delete: Records to delete.
-        expect: The position records that the last write left
-            (``txid_layout.position``); ``following.write`` makes the write.
-        attempt: The attempt that the write is for.
-        purpose: Why it is made.
+    ``expect`` has the records that the last write left (``txid_layout.position``);
+    ``following.write`` makes the write.
     """
 
     write_id: int

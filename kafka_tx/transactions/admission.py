@@ -43,10 +43,8 @@ def is_written(
             so that a replay may hold other records.
 
     Raises:
-        ConfigError: The attempt is opaque, and the sink is not.
-        AnotherNumberingError: The sink counts the txids of another numbering.
-        FencedError: A newer owner has written, or (opaque) a later attempt of the txid.
-        OutOfOrderError: A later txid has written.
+        ConfigError, AnotherNumberingError: As ``check_mode`` and ``check_numbering``.
+        FencedError, OutOfOrderError: As ``check_newest``.
         ReplayDiffersError: The txid was written from other records.
     """
     if not is_opaque:
@@ -72,11 +70,7 @@ def following(
 
 
 def check_mode(given: TransactionAttempt, what: str) -> None:
-    """Refuse an opaque attempt for a sink that cannot undo writes.
-
-    Raises:
-        ConfigError: The attempt is opaque.
-    """
+    """Raise ConfigError for an opaque attempt of a sink that cannot undo writes."""
     if given.mode == "opaque":
         raise ConfigError(
             f"{what} counts a txid once, and attempt {given} of '{given.source}' is"
@@ -197,11 +191,9 @@ def only_write(
 ) -> Iterator[None]:
     """Guard the only write of an attempt to a sink. A failed write may be tried again.
 
-    The sink would take a second write for a replay of the first: drop it, or replace
-    the first. Every try at a batch has its own attempt, so no replay is refused here.
-    The first write is committed when the second one is refused. A union of both would
-    use a txid that the sink has, so the sink would drop the second half of the batch.
-    The advice is therefore another sink for the second write.
+    The sink would take a second write for a replay of the first. Every try at a batch
+    has its own attempt, so no replay is refused here. The first write is committed by
+    then: a union of both would be dropped, so the advice is another sink.
 
     Args:
         sink: A key; equal keys mean the same sink.

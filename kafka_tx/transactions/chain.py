@@ -20,12 +20,8 @@ M = TypeVar("M")
 class Opened:
     """The state that a new owner found.
 
-    Attributes:
-        epoch: Acquired *before* ``values`` were read, so that no older owner can write
-            in between.
-        values: Everything the store holds for the id, by path.
-        store: Address of the store, without secrets, for errors.
-        id: Whose state it is, for errors.
+    The epoch was acquired *before* ``values``, all records of the id, were read, so
+    that no older owner can write in between. ``store`` is an address without secrets.
     """
 
     epoch: int

@@ -23,16 +23,8 @@ def take_over(
 ) -> int:
     """Become the owner, write a new word, and return the new epoch.
 
-    Args:
-        store: The store of the id.
-        above: The new epoch is greater than this one.
-        expect: As of ``Store.acquire``.
-        word: The word to write, as stored; random if not given.
-
-    Raises:
-        StateConflictError: A path of ``expect`` has another value; no owner was fenced.
-        StateUnavailableError: The store does not answer.
-        StateError: The store refuses.
+    ``word`` is as stored; random if not given. Else as ``Store.acquire``, whose errors
+    it raises.
     """
     word = word or records.encode(OWNER, secrets.token_hex(8))
     try:

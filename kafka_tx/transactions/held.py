@@ -123,13 +123,7 @@ def kept_by(url: str, wanted: int) -> int:
 def held_record(
     texts: Mapping[str, str], held: Held, most: int = KEPT
 ) -> dict[str, str]:
-    """The record after the commit of this transaction.
-
-    Args:
-        texts: The stored records.
-        held: The transaction.
-        most: Number of transactions to store.
-    """
+    """The record after the commit of ``held``, with the ``most`` last transactions."""
     known = [each for each in _decoded(texts, list) if each["txid"] < held.txid]
     first, skips = len(known), 0
     while first and len(known) - first + 1 < most:
@@ -169,12 +163,7 @@ def _decoded(
 def reported_record(
     texts: Mapping[str, str], reported: Mapping[tuple[int, int], Reported]
 ) -> dict[str, str]:
-    """The record with new task reports added; empty if nothing is new.
-
-    Args:
-        texts: The stored records.
-        reported: By epoch of the commit and txid.
-    """
+    """The record with new task reports, by epoch and txid; empty if nothing is new."""
     known = held_in(texts)
     wanted = [
         replace(each, reported=reported.get((each.epoch, each.txid), each.reported))

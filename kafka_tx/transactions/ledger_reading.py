@@ -103,12 +103,7 @@ class LedgerState:
 class LedgerReader:
     """Reads the numbered batches of one id, a source's or a topology's.
 
-    A record that did not change is not parsed again.
-
-    Args:
-        url: The store's address without secrets, for errors.
-        id: Whose batches they are.
-        door: The required door of the id.
+    A record that did not change is not parsed again. ``url`` is without secrets.
     """
 
     def __init__(

@@ -43,12 +43,8 @@ from kafka_tx.transactions.txid_layout import (
 class Repair:
     """One atomic write that makes the ledger readable.
 
-    Attributes:
-        position: The committed position after the repair.
-        source: The record that the position is taken from.
-        put: Records to set.
-        delete: Records to delete.
-        given_up: Unfinished txids whose ranges are deleted: they will be planned anew.
+    ``position`` is the committed one after it, taken from the record ``source``. The
+    ranges of ``given_up`` are deleted: these unfinished txids will be planned anew.
     """
 
     position: Committed
@@ -103,13 +99,7 @@ def examine(store: Store) -> Examination:
 
 
 class _Look:
-    """Every record, decoded as far as possible.
-
-    Attributes:
-        door: The door of the id.
-        texts: Records of numbered batches.
-        others: All other records.
-    """
+    """Every record, as far as it can be read: ``texts`` of numbered batches, others."""
 
     def __init__(self, store: Store) -> None:
         self._where = store.url, store.id
@@ -170,12 +160,7 @@ class _Look:
         return Committed(txid, {}), CURRENT
 
     def unused(self, txid: int, *, all_before: bool) -> tuple[str, ...]:
-        """Metadata that is not needed if ``txid`` is committed.
-
-        Args:
-            txid: The committed txid.
-            all_before: Whether metadata of lower txids is needed, too.
-        """
+        """Metadata of no use once ``txid`` is committed; ``all_before``: keep lower."""
         used = {n for n in self.batches if n == txid or (n < txid and all_before)}
         while (txid := txid + 1) in self.batches:
             used.add(txid)

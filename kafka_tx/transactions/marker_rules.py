@@ -61,12 +61,8 @@ def needs_all_markers(part: Part, own: Marker | None) -> bool:
 def check_lives(part: Part, markers: Sequence[Marker]) -> None:
     """Refuse a life after another life has taken over.
 
-    Args:
-        part: The part to write.
-        markers: All of the sink, the newest last.
-
     Raises:
-        FencedError: The newest marker is of another life, and this life wrote earlier.
+        FencedError: The last marker is of another life, and this life wrote earlier.
     """
     lives = [marker.life for marker in markers]
     if part.life in lives and lives[-1] != part.life:
@@ -99,11 +95,7 @@ def begun_elsewhere(part: Part, markers: Iterable[Marker]) -> list[Marker]:
 
 
 def check_rows(part: Part, done: Marker, now: Digest) -> None:
-    """Compare a replay with the written rows.
-
-    Raises:
-        ReplayDiffersError: They differ, and the part compares rows.
-    """
+    """Raise ReplayDiffersError if the part compares rows, and a replay has others."""
     written = done.digest
     if part.compares and now != written:
         raise _differs(
@@ -119,15 +111,13 @@ def check_cut(
 ) -> None:
     """Check that these tasks hold the missing rows of a half-written batch.
 
-    They do if each part that was written came again with the same rows.
-
     Args:
         part: Any part of this run.
         written: Parts of the batch that earlier runs wrote.
         confirmed: By index, the parts that tasks of this run found written already.
 
     Raises:
-        ReplayDiffersError: A part did not. Nothing of this run is written.
+        ReplayDiffersError: A written part did not come again with the same rows.
     """
     for marker in written:
         if confirmed.get(marker.index) != marker.digest:

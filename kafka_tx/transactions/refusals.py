@@ -71,10 +71,7 @@ def fenced(store: Store, *, held: int, stored: int) -> StateError:
 def lost(store: Store, *, left: str, found: str) -> StateLostError:
     """The error for a store that is not in the state that its owner left.
 
-    Args:
-        store: The store of the id.
-        left: The state that the owner left; the end of a sentence.
-        found: The state that was found.
+    ``left`` and ``found`` name both states, as ends of a sentence.
     """
     return StateLostError(
         f"id '{store.id}' in store {store.url} was left {left} and is {found} now: the"

@@ -88,9 +88,8 @@ _PAUSES = BackOff(initial_delay_ms=100, multiplier=2, max_delay_ms=5_000)
 class RetryPolicy:
     """Makes a call again while the store is unavailable, until the time is up.
 
-    The only retry policy: for the ledgers of queries and topologies, for offsets, and
-    for maps and tables. Only for calls that may be made twice: nobody knows whether a
-    failed call has arrived.
+    For ledgers, offsets, maps and tables. Only for calls that may be made twice: nobody
+    knows whether a failed call has arrived.
 
     Attributes:
         clock: The machine's clock.

@@ -20,12 +20,8 @@ class Entry:
     One transaction commits a record of the marker topic and the offset of a group.
 
     A writer of a part without a marker *announces* it: its transaction begins with such
-    a record, of txid 0. If the writer dies then, the next run finds the open record and
-    ends the transaction, for which readers of the sink would wait.
-
-    Attributes:
-        sink: The id of the sink.
-        kept: The marker or the plan.
+    a record, of txid 0. If the writer dies, the next run finds the record and ends the
+    transaction, for which readers of the sink would wait.
     """
 
     sink: str

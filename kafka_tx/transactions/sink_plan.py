@@ -13,9 +13,8 @@ from kafka_tx.transactions.admission import check_newest, check_numbering, follo
 class SinkPlan:
     """Stored with the sink's markers, and read before a run writes its first batch.
 
-    The first batch of a run may be new, or begun by an earlier run whose tasks may
-    still be alive. So it always has the earlier number of parts: each part is written
-    again or found done, which fences the old tasks.
+    An earlier run may have begun this batch, and its tasks may be alive. So the batch
+    keeps the earlier number of parts: writing each of them fences the old tasks.
 
     Attributes:
         parts: Number of parts of batches from ``since`` on.
@@ -64,10 +63,7 @@ class Wish:
 def planned(stored: SinkPlan | None, wish: Wish, txid: int = 0) -> SinkPlan:
     """The plan to write a batch by; if it differs from ``stored``, store it first.
 
-    Args:
-        stored: The stored plan.
-        wish: The write that a call asks for.
-        txid: The last txid that the sink holds.
+    ``txid`` is the last one that the sink holds.
 
     Raises:
         AnotherNumberingError: The sink belongs to another source, or another store.

@@ -28,13 +28,7 @@ def notes_id(id: str) -> str:  # noqa: A002 - the word users know
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """Reason and time of the end.
-
-    Attributes:
-        reason: Kind of error, one word.
-        error: The beginning of the error's text.
-        at_ms: Wall clock, Unix epoch.
-    """
+    """Kind of the error that ended it (one word), its text's beginning, Unix time."""
 
     reason: str
     error: str

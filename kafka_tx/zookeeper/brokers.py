@@ -44,11 +44,9 @@ _ALPHABET = str.maketrans("-_", "+/")
 class ZooKeeperTopics:
     """Looks topics up in ZooKeeper; the ``topics`` of a ClusterView, and nothing else.
 
-    Nothing is cached: the caller decides how often to ask. A call takes a few
-    requests in a row, each for all topics, partitions or brokers at once.
-    Source: Storm, DynamicBrokersReader (deviates: a partition without a leader, or with
-    one whose broker is not registered, is there without a leader; it is no error and
-    does not vanish).
+    Nothing is cached. A call takes a few requests, each for everything at once.
+    Source: Storm, DynamicBrokersReader (deviates: a partition whose leader is missing
+    or not registered is there without a leader; it is no error and does not vanish).
 
     Args:
         connect: ``h1:2181,h2:2181``, with ``/chroot`` behind it if the cluster has one,

@@ -65,13 +65,10 @@ class Tls:
     def refusal(
         self, hosts: str, timeout_s: float, *, listen_s: float = 0.0
     ) -> str | None:
-        """Why TLS with one of the hosts fails; None: TLS is not the reason.
+        """Why TLS fails; None: it is not the reason. Hosts are tried until one works.
 
-        Args:
-            hosts: Tried in turn, until one shakes hands.
-            timeout_s: For each.
-            listen_s: Under TLS 1.3 a server refuses the client's certificate only
-                after the handshake: how long to wait for that.
+        Under TLS 1.3 a server refuses the client's certificate only after the
+        handshake: ``listen_s`` is how long to wait for that.
         """
         found = None
         for host in hosts.split(","):

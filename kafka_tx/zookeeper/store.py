@@ -258,10 +258,7 @@ class ZooKeeperStore(StateOfId):
         expect: Expected,
         next_epoch: Callable[[int], int],
     ) -> int:
-        """Set and delete paths in one step, and return the epoch after it.
-
-        ``next_epoch`` gives the epoch to store for the stored one, or raises.
-        """
+        """Set and delete paths, and the epoch to what ``next_epoch`` gives; returns it."""
         gone = [records.check_path(path) for path in delete]
         new = {records.check_path(p): records.check_value(p, put[p]) for p in put}
         expected = {records.check_path(path): v for path, v in (expect or {}).items()}

@@ -60,14 +60,12 @@ _NOT_A_NAME = re.compile(r"@[0-9a-f]+")
 def let_queries_start_together(spark: SparkSession) -> None:
     """Keep queries that start at the same time from breaking each other (driver).
 
-    As a query starts, Spark adds these variables to the environment of its source's
-    processes: a map that all queries of the driver share, that goes into their tasks,
-    and that has no lock. Where two add the same variable at once, its size is wrong
-    from then on, and no task can be serialised any more ("Illegal size 5 of
-    collection, expected 6"), until the driver is started again. A variable that is
-    there already is only set. Any thread; one at a time adds them. A format that is not
-    registered yet has no such map: the first query that knows its transactions tries
-    again.
+    As a query starts, Spark adds these variables to a map without a lock that all its
+    queries share. If two add the same variable at once, the map's size stays wrong, and
+    no task can be serialised until the driver is started again ("Illegal size 5 of
+    collection, expected 6"). A variable that is there already is only set. A format
+    that is not registered has no map yet: the first query that knows its transactions
+    tries again.
     """
     try:
         sources = spark._jsparkSession.sessionState().dataSourceManager()

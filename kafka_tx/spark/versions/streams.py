@@ -181,12 +181,7 @@ def as_this_spark_calls_it(reader: LimitedReader) -> DataSourceStreamReader:
 
 
 def answer_of(stream: Any, asked: Any, limit: Any) -> dict[str, Any]:  # noqa: ANN401
-    """What the planner answers.
-
-    Args:
-        stream: Of the query, a JVM object.
-        asked: The question as one of its offsets.
-        limit: Any of Spark's read limits; a question does not look at it.
+    """The planner's answer to a question, which is asked as an offset of the stream.
 
     Raises:
         Py4JError: The planner raised, or cannot be reached.
