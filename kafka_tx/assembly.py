@@ -12,12 +12,7 @@ from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING, Protocol
 
 from kafka_tx.clock import SystemClock as SystemClock
-from kafka_tx.config import (
-    FromCommitted,
-    SourceConfig,
-    TransactionsConfig,
-    check_id,
-)
+from kafka_tx.config import FromCommitted, SourceConfig, TransactionsConfig, check_id
 from kafka_tx.errors import ConfigError
 from kafka_tx.kafka.client_settings import client_settings
 from kafka_tx.model import LogPosition, TopicPartition

@@ -129,10 +129,7 @@ class Option:
 
 
 def row(
-    name: str,
-    sentence: str,
-    read: Callable[[str, Any], Any] = text,
-    shown: str = "",
+    name: str, sentence: str, read: Callable[[str, Any], Any] = text, shown: str = ""
 ) -> dict[str, Option]:
     """Metadata that makes a field of a dataclass an option."""
     return {"row": Option(name, sentence, read=read, default=shown)}

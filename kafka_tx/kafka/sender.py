@@ -10,11 +10,7 @@ from typing import Self, TypeVar
 from confluent_kafka import KafkaError as ClientError
 from confluent_kafka import Message
 
-from kafka_tx.errors import (
-    AuthenticationError,
-    BrokerUnavailableError,
-    DeliveryError,
-)
+from kafka_tx.errors import AuthenticationError, BrokerUnavailableError, DeliveryError
 from kafka_tx.kafka.native_producer import NativeProducer, new_client
 from kafka_tx.kafka.out_batch import OutBatch
 from kafka_tx.kafka.producer import (

@@ -121,8 +121,7 @@ class Transaction:
     def __enter__(self) -> Self:
         initialise = self.client.init_transactions
         self._asked(
-            f"WRITE on transactional id '{self._name}'",
-            lambda: initialise(_SLICE_S),
+            f"WRITE on transactional id '{self._name}'", lambda: initialise(_SLICE_S)
         )
         return self
 

@@ -258,7 +258,7 @@ class ZooKeeperStore(StateOfId):
         expect: Expected,
         next_epoch: Callable[[int], int],
     ) -> int:
-        """Set and delete paths, and the epoch to what ``next_epoch`` gives; returns it."""
+        """Set and delete paths in one step, with the epoch of ``next_epoch``."""
         gone = [records.check_path(path) for path in delete]
         new = {records.check_path(p): records.check_value(p, put[p]) for p in put}
         expected = {records.check_path(path): v for path, v in (expect or {}).items()}

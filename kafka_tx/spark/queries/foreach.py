@@ -24,8 +24,7 @@ from kafka_tx.transactions.retry_policy import RetryPolicy
 
 
 def for_each_transaction(
-    function: Callable[[DataFrame, TransactionAttempt], None],
-    tx_id: str | None = None,
+    function: Callable[[DataFrame, TransactionAttempt], None], tx_id: str | None = None
 ) -> Callable[[DataFrame, int], None]:
     """Wrap ``function(df, attempt)`` for ``writeStream.foreachBatch``.
 
