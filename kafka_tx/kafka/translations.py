@@ -162,10 +162,6 @@ def _bytes_to_kbytes(value: str) -> str:
     return str(max(1, int(value) // 1024))
 
 
-def _endpoint_check(value: str) -> str:
-    return value.strip().lower() or "none"
-
-
 def _cipher_suites(value: str) -> str:
     if "_WITH_" in value:
         raise ConfigError.illegal(
@@ -238,7 +234,7 @@ TABLE: tuple[Translation, ...] = (
         "ssl.endpoint.identification.algorithm",
         ("ssl.endpoint.identification.algorithm",),
         "an empty value becomes `none`",
-        _endpoint_check,
+        lambda value: value.strip().lower() or "none",
     ),
     Translation(
         "ssl.cipher.suites", ("ssl.cipher.suites",), "OpenSSL's names", _cipher_suites

@@ -153,7 +153,8 @@ def copy_rows(connection: sa.Connection, table: str, rows: pa.Table) -> None:
     pa.csv.write_csv(_as_text(rows), text, options)
     dbapi_error = connection.dialect.loaded_dbapi.Error
     try:
-        with _psycopg(connection).cursor() as cursor, cursor.copy(statement) as copy:
+        driver: Any = connection.connection.driver_connection
+        with driver.cursor() as cursor, cursor.copy(statement) as copy:
             copy.write(text.getbuffer())
     except dbapi_error as error:  # went past SQLAlchemy, which would have wrapped it
         raise exc.DBAPIError.instance(
@@ -164,10 +165,6 @@ def copy_rows(connection: sa.Connection, table: str, rows: pa.Table) -> None:
 def _quoted(name: str) -> str:
     """A name for a statement without parameters: SQLAlchemy doubles % in its own."""
     return '"' + name.replace('"', '""') + '"'
-
-
-def _psycopg(connection: sa.Connection) -> Any:  # noqa: ANN401 - the driver's own
-    return connection.connection.driver_connection
 
 
 def _as_text(rows: pa.Table) -> pa.Table:

@@ -13,10 +13,14 @@ from kafka_tx.errors import StateLostError
 from kafka_tx.model import TransactionAttempt
 from kafka_tx.sql.address import address
 from kafka_tx.sql.dialects import LONG_TEXT, exact_text
-from kafka_tx.transactions import records
 from kafka_tx.transactions.records import MAX_PATH_LENGTH
 from kafka_tx.transactions.refusals import AFTER_A_LOSS, LEFT_BEHIND
-from kafka_tx.transactions.txid_layout import CURRENT, NUMBERING, numbering_of
+from kafka_tx.transactions.txid_layout import (
+    CURRENT,
+    NUMBERING,
+    current_of,
+    numbering_of,
+)
 
 STORE = sa.MetaData()
 
@@ -61,10 +65,7 @@ def check_store_beside(
     numbering = numbering_of(texts, **where)
     if numbering is None or numbering.name != attempt.numbering or numbering.moved_to:
         return False
-    current = 1
-    if CURRENT in texts:
-        at = records.Place(CURRENT, **where)
-        current = records.decode(texts[CURRENT], CURRENT, at)
+    current = current_of(texts, **where)
     owner = sa.select(OWNER.c.epoch).where(OWNER.c.id == attempt.source)
     epoch = connection.scalar(owner) or 0
     if attempt.txid > current or attempt.epoch > epoch:

@@ -15,7 +15,7 @@ from kafka_tx.errors import StateConflictError
 from kafka_tx.protocols import Expected, Store, Texts
 from kafka_tx.transactions import records
 from kafka_tx.transactions.refusals import lost
-from kafka_tx.transactions.txid_layout import CURRENT, OWNER
+from kafka_tx.transactions.txid_layout import CURRENT, OWNER, current_of
 
 
 def take_over(
@@ -67,8 +67,5 @@ def _reported(store: Store, expect: Mapping[str, str | None]) -> dict[str, str]:
 
 def _committed(store: Store, texts: Mapping[str, str | None]) -> str:
     """The committed txid that these records hold."""
-    text = texts.get(CURRENT)
-    if text is None:
-        return "before txid 1"
-    at = records.Place(CURRENT, store.url, store.id)
-    return f"at txid {int(records.decode(text, CURRENT, at)) - 1}"
+    txid = current_of(texts, store.url, store.id) - 1
+    return "before txid 1" if texts.get(CURRENT) is None else f"at txid {txid}"

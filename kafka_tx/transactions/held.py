@@ -132,7 +132,8 @@ def held_record(
             break
         first -= 1
     kept = [*known[first:], _fields(held)]
-    writes = last_writes(_read([each for each in known[:first] if _has_tables(each)]))
+    dropped = [e for e in known[:first] if {"tables", "tables_before"} & e.keys()]
+    writes = last_writes(_read(dropped))
     if writes:
         kept[0] = {**kept[0], "tables_before": [asdict(write) for write in writes]}
     return {HELD: records.encode(HELD, kept)}
@@ -143,10 +144,6 @@ _LARGE = ("skipped", "skipped_by_tasks", "letters")
 
 def _leaves(value: Any) -> int:  # noqa: ANN401 - any JSON
     return sum(map(_leaves, value.values())) if isinstance(value, dict) else 1
-
-
-def _has_tables(fields: Mapping[str, Any]) -> bool:
-    return "tables" in fields or "tables_before" in fields
 
 
 def _decoded(

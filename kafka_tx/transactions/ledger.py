@@ -410,16 +410,16 @@ class Ledger:
         epoch = self._store.epoch()  # first: an old epoch only gets us fenced
         seen = self._reader.read(self._store.read(), epoch)
         is_known = bool(self._left) and epoch <= self._left_epoch
-        if is_known and (epoch < self._left_epoch or not self._may_find(seen)):
+        is_alone = self._is_owner
+        if is_known and (
+            epoch < self._left_epoch
+            or not any(left.leads_to(seen, is_alone=is_alone) for left in self._left)
+        ):
             epoch = self._store.epoch()
             if epoch <= self._left_epoch:
                 raise self._lost(epoch, seen)
         self._texts, self._left, self._left_epoch = seen.texts, [seen], epoch
         return seen
-
-    def _may_find(self, seen: LedgerState) -> bool:
-        """Whether valid steps lead from the state that was left to ``seen``."""
-        return any(left.leads_to(seen, is_alone=self._is_owner) for left in self._left)
 
     def _lost(self, epoch: int, seen: LedgerState) -> StateLostError:
         left = f"at txid {self._left[0].txid}"

@@ -113,7 +113,10 @@ class PlanningGate:
         else:
             self._empty = 0
             self._unready += 1
-            self._ask_at_ms = now_ms + self._unready_pause_ms()
+            longest_ms = self._pacing.idle_pause_ms
+            first_ms = min(_SOON_MS, longest_ms)
+            pause_ms = log_bounds.pause_ms(self._unready, first_ms, longest_ms)
+            self._ask_at_ms = now_ms + pause_ms
         return is_ready
 
     def processed(self) -> None:
@@ -131,16 +134,9 @@ class PlanningGate:
         self.planning = None
         self._empty = self._empty + 1 if is_empty else 0
         if is_empty:
-            self._new_at_ms = max(self._new_at_ms, now_ms + self._pause_ms())
-
-    def _unready_pause_ms(self) -> int:
-        longest_ms = self._pacing.idle_pause_ms
-        return log_bounds.pause_ms(self._unready, min(_SOON_MS, longest_ms), longest_ms)
-
-    def _pause_ms(self) -> int:
-        return log_bounds.pause_ms(
-            self._empty, self._pacing.idle_pause_ms, _LONGEST_PAUSE_MS
-        )
+            first_ms = self._pacing.idle_pause_ms
+            pause_ms = log_bounds.pause_ms(self._empty, first_ms, _LONGEST_PAUSE_MS)
+            self._new_at_ms = max(self._new_at_ms, now_ms + pause_ms)
 
     def failed(self, now_ms: int) -> None:
         """The awaited plan has failed."""

@@ -100,6 +100,17 @@ def read_numbering(payload: Any) -> Numbering:  # noqa: ANN401 - any JSON
     return Numbering(str(payload["name"]), Door(payload["door"]), moved_to)
 
 
+def current_of(
+    texts: Mapping[str, str | None],
+    store: str,
+    id: str,  # noqa: A002 - the word of every store
+) -> int:
+    """The next txid to commit; raises StateCorruptedError if it cannot be read."""
+    text = texts.get(CURRENT)
+    at = records.Place(CURRENT, store, id)
+    return 1 if text is None else int(records.decode(text, CURRENT, at))
+
+
 def is_numbered(path: str) -> bool:
     """Whether a record at this path holds the current txid or a txid's data."""
     return path in {NUMBERING, CURRENT, COMMITTED} or path.startswith(METADATA)
@@ -121,10 +132,7 @@ def next_step(texts: Mapping[str, str], store: Store) -> dict[str, str | None]:
 
     A take-over that expects these records notices each step of a living owner.
     """
-    current = 1
-    if CURRENT in texts:
-        at = records.Place(CURRENT, store.url, store.id)
-        current = int(records.decode(texts[CURRENT], CURRENT, at))
+    current = current_of(texts, store.url, store.id)
     following = max([current - 1, *map(txid_of, texts)]) + 1
     return {**position(texts), metadata_path(following): None}
 

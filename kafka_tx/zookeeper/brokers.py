@@ -38,7 +38,8 @@ logger = event_log(__name__)
 
 DEFAULT_PATH = "/brokers"
 
-_ALPHABET = str.maketrans("-_", "+/")
+_OF_URLS = str.maketrans("-_", "+/")
+"""ZooKeeper has ids in the alphabet for URLs, librdkafka in the other one."""
 
 
 class ZooKeeperTopics:
@@ -119,6 +120,7 @@ class ZooKeeperTopics:
             nodes[at]: _json(at, node.data)
             for at, node in self._client.nodes(nodes).items()
         }
+        ids = {name: record.get("topic_id") or "" for name, record in topics.items()}
         partitions = self._partitions(topics)
         leaders = self._leaders(partitions)
         brokers = self._brokers({leader for leader in leaders.values() if leader >= 0})
@@ -126,7 +128,7 @@ class ZooKeeperTopics:
             topic: TopicDescription(
                 name=topic,
                 leaders={n: brokers.get(leaders.get((topic, n), -1)) for n in numbers},
-                topic_id=_as_brokers_tell(topics[topic].get("topic_id")),
+                topic_id=ids[topic].translate(_OF_URLS) or None,
             )
             for topic, numbers in partitions.items()
             if numbers
@@ -216,8 +218,3 @@ def _address(record: Mapping[str, Any]) -> tuple[str, int] | None:
         if host and port.isdecimal():
             return host.strip("[]"), int(port)
     return None
-
-
-def _as_brokers_tell(topic_id: str | None) -> str | None:
-    """The same id in the alphabet of librdkafka: ZooKeeper has the one for URLs."""
-    return topic_id and topic_id.translate(_ALPHABET)

@@ -40,7 +40,6 @@ from kafka_tx.running.task_reports import DriverAddress
 from kafka_tx.running.worker_python import warn_without_package
 from kafka_tx.source.commits import CommitFeed, Finished, Mirror
 from kafka_tx.source.questions import Question
-from kafka_tx.source.read_reports import ReadReports
 from kafka_tx.spark.queries.dead_letters import counted
 from kafka_tx.spark.source.reports import ReadReportListener
 from kafka_tx.spark.versions import jvm
@@ -223,14 +222,16 @@ class CommitListener(StreamingQueryListener):
             self._progressed(event.progress)
 
     def _progressed(self, progress: StreamingQueryProgress) -> None:
-        self._in_flight.batch_ended(str(progress.id))
+        query_id, listener = str(progress.id), self._read_report_listener
+        self._in_flight.batch_ended(query_id)
         for source in progress.sources:
             before, after = _json(source.startOffset), _json(source.endOffset)
             if after is None or MARK not in after:
                 continue
             start = SourceOffset.from_json(before) if before else None
             end, id_ = SourceOffset.from_json(after), after[MARK]["id"]
-            self._know(str(progress.id), str(progress.runId), id_)
+            self._know(query_id, str(progress.runId), id_)
+            collect = listener.collect if listener else lambda *_: None
             self.feed.finished(
                 Finished(
                     start=start,
@@ -238,18 +239,11 @@ class CommitListener(StreamingQueryListener):
                     latest=_json(source.latestOffset),
                     duration_ms=progress.durationMs.get("triggerExecution", 0),
                     phases_ms=_phases(progress.durationMs),
-                    read_reports=self._read_reports(str(progress.id), progress.batchId),
+                    read_reports=collect(query_id, progress.batchId),
                     spark_batch=_ran(progress, start, end),
-                    dead_letters=counted(str(progress.id), progress.batchId, id_),
+                    dead_letters=counted(query_id, progress.batchId, id_),
                 )
             )
-
-    def _read_reports(self, query_id: str, batch_id: int) -> ReadReports | None:
-        return (
-            self._read_report_listener.collect(query_id, batch_id)
-            if self._read_report_listener
-            else None
-        )
 
     def _know(self, query_id: str, run_id: str, tx_id: str) -> None:
         """Cache the query's options; a new run may name another store."""

@@ -67,7 +67,7 @@ def _read(config: SourceConfig, wanted: OffsetRange) -> Iterator[pa.RecordBatch]
         try:
             for batch in reader.read(wanted):
                 records += batch.num_rows
-                read_bytes += _data_bytes(batch)
+                read_bytes += sum(_length(batch.column(n)) for n in ("key", "value"))
                 newest = _newest_ms(batch, newest)
                 wanted = _after(wanted, batch)
                 yield batch
@@ -83,7 +83,8 @@ def _read(config: SourceConfig, wanted: OffsetRange) -> Iterator[pa.RecordBatch]
             if left.end < wanted.end and time.monotonic() < believed_s:
                 time.sleep(_PAUSE_S)  # it may be the answer of a former leader
                 continue
-            logger.warning("%s: reading %s", error, left, id=_id_of(config))
+            tx_id = config.transactions and config.transactions.id
+            logger.warning("%s: reading %s", error, left, id=tx_id)
             skipped += len(wanted) - len(left)
             wanted = left
     send_read_report(ReadReport(asked, records, read_bytes, skipped, newest))
@@ -94,10 +95,6 @@ def must_fail(config: SourceConfig) -> bool:
     transactions = config.transactions
     is_fixed = transactions is not None and transactions.mode == "transactional"
     return config.fails_on_data_loss or is_fixed
-
-
-def _id_of(config: SourceConfig) -> str | None:
-    return config.transactions.id if config.transactions else None
 
 
 def _after(wanted: OffsetRange, batch: pa.RecordBatch) -> OffsetRange:
@@ -118,13 +115,8 @@ def _left(wanted: OffsetRange, error: OffsetOutOfRangeError) -> OffsetRange:
     return wanted.between(min(max(log_start, wanted.start), end), end)
 
 
-def _data_bytes(batch: pa.RecordBatch) -> int:
-    """Bytes of keys and values, without what Arrow adds."""
-    return sum(_length(batch.column(name)) for name in ("key", "value"))
-
-
 def _length(column: pa.Array) -> int:
-    """From the column's ends: pyarrow's functions take 50 ms to import in a worker."""
+    """Bytes of its values, from its ends: pyarrow's functions take 50 ms to import."""
     if not len(column):
         return 0
     ends = memoryview(column.buffers()[1]).cast("i")
