@@ -101,11 +101,6 @@ class ProducerClient:
         self.producer: Producer = new_producer(given, self.watch)
         """The library's own object."""
         self._deliveries = deliveries
-        # for transactions; what raises is the client's ``KafkaException``
-        self.init_transactions = self.producer.init_transactions
-        self.begin_transaction = self.producer.begin_transaction
-        self.commit_transaction = self.producer.commit_transaction
-        self.abort_transaction = self.producer.abort_transaction
         self._sent = 0
         self._connects_first = connects_first(given)
         self.last: OutRecord | None = None
@@ -185,6 +180,24 @@ class ProducerClient:
     def __len__(self) -> int:
         """The number of in-flight records."""
         return len(self.producer)
+
+    # --- transactions: what raises is the client's ``KafkaException``
+
+    def init_transactions(self, seconds: float) -> None:
+        """Fence an older producer of the transactional id."""
+        self.producer.init_transactions(seconds)
+
+    def begin_transaction(self) -> None:
+        """Begin."""
+        self.producer.begin_transaction()
+
+    def commit_transaction(self, seconds: float) -> None:
+        """Commit."""
+        self.producer.commit_transaction(seconds)
+
+    def abort_transaction(self, seconds: float) -> None:
+        """Abort."""
+        self.producer.abort_transaction(seconds)
 
     def offset_sender(
         self, reading: Mapping[str, str]
