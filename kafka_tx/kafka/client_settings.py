@@ -80,11 +80,10 @@ def is_secret(name: str) -> bool:
 def client_settings(options: Mapping[str, str], *, purpose: Purpose) -> ClientSettings:
     """Settings of a client from Spark-style options without their prefix ``kafka.``.
 
-    Names are taken in any case. Java's names are translated, librdkafka's own pass
-    through and win over a translated one; names that only the other kind of client has
-    are dropped, so that one set of options serves the driver and the executors. Values
-    lose blanks around them, and numbers that only Java takes become the nearest one. A
-    name that has no effect here is logged, once in a process.
+    Names are taken in any case. Java's names are translated; librdkafka's own pass
+    through and win. Names of the other kind of client are dropped, so that one set of
+    options serves all. Numbers that only Java takes become the nearest one. A name
+    without effect is logged, once in a process.
 
     The settings of an ``admin`` client keep ``isolation.level``: it decides which end
     of a partition is asked for, and is taken out before a client is made.

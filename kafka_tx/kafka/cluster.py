@@ -61,9 +61,8 @@ class KafkaClusterView:
     Implements ``protocols.ClusterView``; for one thread at a time. Picklable: the
     client and cached answers stay behind.
 
-    An answer in which a topic is missing or smaller than in the one before may come
-    from a broker that lags behind: the question is put again ``num_retries`` times
-    before it is believed. A topic with another id is believed at once.
+    A topic that is missing or smaller than before may be the answer of a broker that
+    lags behind: it is asked ``num_retries`` times more. Another id is believed at once.
 
     Args:
         settings: From ``client_settings(…, purpose="admin")``.
@@ -287,9 +286,8 @@ class KafkaClusterView:
     ) -> dict[TopicPartition, int]:
         """As ``ClusterView.epoch_ends``.
 
-        Of an epoch that is still going on: the end of the log. A client of its own
-        asks, once for each new leader of a partition, since the admin client cannot.
-        Where brokers keep no epochs: beyond every log.
+        Of an epoch that is still going on: the end of the log. Where brokers keep no
+        epochs: beyond every log. A client of its own asks: the admin client cannot.
         """
         return epoch_ends(self._settings, wanted, self._timeout_ms)
 

@@ -187,12 +187,10 @@ _REQUEST_BYTES = 500_000
 class KafkaGroupOffsetStore(StateOfId):
     """An OffsetStore in a Kafka consumer group, which it never joins.
 
-    Every tool that shows groups shows the offsets. Runs that are done beyond the offset
-    and the deployment travel in the commit's metadata, as far as there is room:
-    ``fitting`` tells. The broker is not kept. For one thread at a time.
-
-    Brokers forget an offset that was not written for a while, each partition on its
-    own: ``renew_ms`` tells how often all are to be written again.
+    Every tool that shows groups shows the offsets. Runs beyond the offset and the
+    deployment travel in the commit's metadata, as far as there is room (``fitting``).
+    Brokers forget an offset that was not written for a while (``renew_ms``). The broker
+    is not kept. For one thread at a time.
 
     There is no fencing: clients that are no members of a group may commit. Of two live
     spouts with the same group, one finds the other's offsets in place of its own.
@@ -254,11 +252,8 @@ class KafkaGroupOffsetStore(StateOfId):
     def store(self, offsets: Mapping[TopicPartition, CommittedOffset]) -> None:
         """As ``OffsetStore.store``.
 
-        Brokers keep none of a topic that was deleted: those are left out. One request,
-        which a broker takes whole or not at all, for some thousand partitions; fewer
-        when each has many runs. Beyond that several. Runs that do not fit are left out,
-        the highest first.
-
+        Those of a deleted topic are left out, and the highest runs that do not fit. Up
+        to some thousand partitions are one request, which a broker takes whole or not.
         An offset that is another than this object has read or written last is nobody's
         to overwrite. One that the brokers have forgotten is written again.
 

@@ -236,8 +236,8 @@ _Offsets = Mapping[TopicPartition, int]
 class MirrorThread:
     """Copies committed offsets into a group, on a thread of its own; the newest win.
 
-    What cannot be sent now is sent again, unless newer offsets came, on new connections
-    and with growing pauses. Made, and its thread started, by the first offsets.
+    What cannot be sent is sent again, unless newer offsets came, on new connections and
+    with growing pauses. The first offsets start the thread.
 
     Args:
         mirror: Used by this thread only.

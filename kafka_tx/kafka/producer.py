@@ -85,8 +85,7 @@ class ProducerClient:
     Args:
         settings: From ``client_settings(…, purpose="producer")``.
         deliveries: Receives reports of records without a callback of their own.
-        timeout_ms: The longest wait for one record (librdkafka's
-            ``delivery.timeout.ms`` where the user did not set it).
+        timeout_ms: ``delivery.timeout.ms``, unless the settings have one.
     """
 
     def __init__(

@@ -81,9 +81,8 @@ class RangeFetch:
     def take(self, count: int) -> list[Message]:
         """At most ``count`` records: what is there now, or else the first to come.
 
-        An empty list means: look at ``is_done`` and ask again. Waiting for one record
-        and then taking what is queued never waits for records that will not come, as
-        waiting for ``count`` of them would at a hole.
+        An empty list means: look at ``is_done`` and ask again. Waiting for ``count`` of
+        them would wait at a hole for records that do not come.
 
         Raises:
             OffsetOutOfRangeError: The range is not, or not all, in the log.

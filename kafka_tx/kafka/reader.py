@@ -53,10 +53,9 @@ def record_batch(
 ) -> pa.RecordBatch:
     """Decode messages of one partition, in offset order and free of error events.
 
-    A tombstone's value stays null and empty bytes stay empty. A message without a
-    timestamp gets -1 ms and type -1; a message without headers gets null, not an empty
-    list. Source: Spark, KafkaRecordToRowConverter (deviates: a timestamp beyond 64 bits
-    of microseconds is null instead of the end of the query).
+    Null and empty stay apart, in values and headers. A message without a timestamp gets
+    -1 ms and type -1. Source: Spark, KafkaRecordToRowConverter (deviates: a timestamp
+    beyond 64 bits of microseconds is null instead of the end of the query).
 
     Raises:
         UnreadableRecordError: The first message that has no row: a header key is not
@@ -211,9 +210,8 @@ class KafkaRangeReader:
         include_headers: Whether the batches have the column ``headers``.
         timeout_ms: The longest time without progress. While the user of the iterator
             works on a batch the clock stands still.
-        batch_bytes: About the size of a batch. Where records suddenly grow a batch can
-            be as large as the client's queue (``queued.max.messages.kbytes``); a record
-            that is larger than a batch makes a batch of its own.
+        batch_bytes: About the size of a batch; where records suddenly grow, up to that
+            of the client's queue (``queued.max.messages.kbytes``), or of one record.
     """
 
     def __init__(

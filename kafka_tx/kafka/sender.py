@@ -44,8 +44,7 @@ class Sender:
 
     Args:
         settings: From ``client_settings(…, purpose="producer")``.
-        timeout_ms: The longest wait for one record (librdkafka's
-            ``delivery.timeout.ms`` where the user did not set it).
+        timeout_ms: ``delivery.timeout.ms``, unless the settings have one.
     """
 
     def __init__(

@@ -215,10 +215,9 @@ _CONNECT_ARGS: dict[str, dict[str, Any]] = {
 class Database:
     """Connections to one database, opened when first used.
 
-    Errors of the driver leave as errors of ours, with the address and without the
-    password. Threads may share an object. Objects of one process share their
-    connections to a server (see ``Pool``); a SQLite file is opened by each. A process
-    that was forked with one opens connections of its own.
+    Errors of the driver leave as ours, with the address and without the password.
+    Threads may share an object. Objects of one process share their connections to a
+    server (``Pool``); each opens a SQLite file. A forked process opens its own.
     """
 
     def __init__(self, url: str, option: str = "tx.store") -> None:

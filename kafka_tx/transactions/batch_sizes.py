@@ -110,17 +110,13 @@ class BatchSize:
     def settle(
         self, reported: Sequence[Reported], at: int, *, remembers: bool = True
     ) -> Verdict:
-        """Decide on refused records, and on records delivered after them.
-
-        Records of a partition keep their order: a record delivered after a refused
-        record is sent again after it.
+        """Decide on refused records; later ones of their partition are sent again, too.
 
         Args:
             reported: All answers since the first refusal; those of one partition in the
                 order of sending. No record of a refused batch is missing.
             at: The batch size that these records were sent with.
-            remembers: Whether the refusal was for the size of the batch, and not for
-                another fault of a record.
+            remembers: Whether the size of the batch was refused, not a record's fault.
         """
         partitions: defaultdict[int, list[int]] = defaultdict(list)
         for place, one in enumerate(reported):

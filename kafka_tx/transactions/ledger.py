@@ -74,10 +74,9 @@ class Ledger:
        process, or from both. The first one writes; the other finds the commit.
 
     Both processes write under one epoch. Every write expects the position that its
-    decision was made on; if the other process has moved the position, the decision is
-    made again. Decisions first use a cache of the last state read or written; the store
-    is read only if the cache does not suffice or is outdated. If the store is behind
-    the state that was left, or another one, the store is lost: nothing is decided on
+    decision was made on; if the other process has moved it, the decision is made again.
+    The store is read only if the state that was read or written last does not suffice.
+    If the store is behind that state, or another one, it is lost: nothing is decided on
     it. Blocks as long as its store does. Several threads may use one object.
     """
 
@@ -204,13 +203,10 @@ class Ledger:
 
         Its ends become the committed offsets (other partitions keep theirs), metadata
         of lower txids is deleted, ``currtx`` becomes the next txid. False, without a
-        write, if the txid was committed before: both processes may call this. True for
-        a retry after an unknown outcome that finds this object's own write.
-        ``reported`` comes from its tasks; it is stored with the plan's skipped offsets.
-        ``metadata`` gives the ranges of a txid that was not planned, or that differ
-        from the plan, in the same write (opaque); later txids that began at the planned
-        ends are dropped. Source: Storm, TransactionalSpoutCoordinator.ack (deviates:
-        one atomic write).
+        write, if the other process has committed the txid. ``reported`` comes from its
+        tasks. ``metadata`` has ranges that were not planned, or differ from the plan
+        (opaque); later txids that began at the planned ends are dropped.
+        Source: Storm, TransactionalSpoutCoordinator.ack (deviates: one atomic write).
 
         Raises:
             OutOfOrderError: An earlier txid is not committed, or no ranges are known.

@@ -126,8 +126,7 @@ class PlanningGate:
     def planned(self, now_ms: int, *, is_empty: bool) -> None:
         """The awaited plan has arrived; pauses grow with each empty plan in a row.
 
-        Each empty batch costs the same writes as any other: a spout that is always
-        ready must not cause useless ones without a pause.
+        An empty batch costs as many writes as any other.
         """
         if self.planning is not None:
             self._newest = max(self._newest, self.planning.txid)

@@ -27,8 +27,8 @@ _OURS = "~"
 class Layout:
     """Names of the children of nodes, so that a write need not ask for each node.
 
-    True for one version of ``~owner``: who changes anything below it changes that too.
-    If somebody else did, a write based on it fails as a whole and it is thrown away.
+    True for one version of ``~owner``, which every change also changes: if somebody
+    else made one, a write based on this fails as a whole.
     """
 
     def __init__(self, version: int) -> None:

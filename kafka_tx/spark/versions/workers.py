@@ -64,13 +64,11 @@ def show_to_streams(
 ) -> None:
     """Let the planning process of streams import files from ``--py-files``.
 
-    Spark puts shipped files into one directory. The planning process searches an empty
-    directory below it instead: ``No module named 'kafka_tx'``. This function links the
-    empty directory to the first one, if the package was shipped.
-
-    The worker that makes the data source for ``load()`` calls it, on the driver's
-    machine, before the planning process starts. Repeated calls do no harm. A failure
-    is logged; the stream then fails because it finds no module.
+    Spark puts shipped files into one directory, and the planning process searches an
+    empty one below it: ``No module named 'kafka_tx'``. So this links the empty one to
+    the first, if the package was shipped. Called, any number of times, by the worker
+    that makes the data source for ``load()``, on the driver's machine. A failure is
+    logged; the stream then finds no module.
 
     Args:
         package_file: A file of the package.
