@@ -16,8 +16,8 @@ from kafka_tx.errors import (
     AuthenticationError,
     BrokerUnavailableError,
     ComponentError,
+    DataLossError,
     DeliveryError,
-    OffsetOutOfRangeError,
     StateCorruptedError,
     StateUnavailableError,
 )
@@ -184,7 +184,7 @@ def test_an_offset_that_was_trimmed_may_end_the_topology(case):
     case.rules = {"out_of_range": OutOfRange.FAIL}
     case.store.store({P0: CommittedOffset(2)})
 
-    with pytest.raises(OffsetOutOfRangeError):
+    with pytest.raises(DataLossError):
         case.start()
 
 
