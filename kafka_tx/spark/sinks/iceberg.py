@@ -166,6 +166,7 @@ class _InJvm(IcebergSink):
         super().__init__(batch)
         self._at: Any = None
         self._seen: Any = None
+        self._has_committed = False
 
     def commit(self) -> Commit:
         """As of ``SinkTable``."""
@@ -177,7 +178,12 @@ class _InJvm(IcebergSink):
     # --- reading the table ----------------------------------------------------------
 
     def _look(self) -> Any:  # noqa: ANN401 - of Java
-        table = self._seen = self._loaded()
+        if self._has_committed:
+            self._has_committed = False
+            table = self._seen
+            table.refresh()
+        else:
+            table = self._seen = self._loaded()
         self._base = None if table is None else _number(table.currentSnapshot())
         return None if table is None else table.properties()
 
@@ -264,24 +270,32 @@ class IcebergAppend(_InJvm):
 
     def write(self, attempt: TransactionAttempt) -> bool:
         """As of ``SinkTable``: rows are computed once, however many tries it takes."""
-        if self._base is None and self._loaded() is None:
-            self._make()
-        table = self._loaded()
-        transaction = table.newTransaction()
+        table = self._seen if self._base is not None else self._made()
+        transaction = table.newTransaction()  # reads the table anew
         staged = transaction.table()
         before = staged.operations().current()
         if _number(staged.currentSnapshot()) != self._base:
             raise OvertakenError("the table has another version now")
         self._stage(transaction, attempt)
         head = staged.currentSnapshot()
-        self._files = list(head.addedDataFiles(staged.io()))
-        if not self._files:
+        is_staged = _number(head) != self._base
+        if not is_staged or head.summary().get("added-data-files") is None:
             return False
         raised = self._raised(attempt, head.snapshotId(), _order(head))
         transaction.updateProperties().set(self._property, raised).commit()
-        with _overtaken("org.apache.iceberg."):  # not tried again inside Iceberg
-            table.operations().commit(before, staged.operations().current())
+        try:
+            with _overtaken("org.apache.iceberg."):  # not tried again inside Iceberg
+                table.operations().commit(before, staged.operations().current())
+        except OvertakenError:
+            self._files = list(head.addedDataFiles(staged.io()))
+            raise
+        self._has_committed = True
         return True
+
+    def _made(self) -> Any:  # noqa: ANN401 - of Iceberg
+        if self._loaded() is None:
+            self._make()
+        return self._loaded()
 
     def _stage(self, transaction: Any, attempt: TransactionAttempt) -> None:  # noqa: ANN401
         """Add a snapshot with the rows to the transaction."""
