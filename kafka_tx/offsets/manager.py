@@ -17,7 +17,7 @@ from kafka_tx.model import (
     TopicPartition,
 )
 from kafka_tx.offsets.discovery import is_another
-from kafka_tx.offsets.loss import AT_LEAST_ONCE, LossReason, judge
+from kafka_tx.offsets.loss import AT_LEAST_ONCE, LossReason, OutOfRange, judge
 from kafka_tx.offsets.manager_answers import Counts, GiveUp, PartitionPlan
 from kafka_tx.offsets.runs import OffsetRuns
 from kafka_tx.offsets.standing import Finding, Standing, stand
@@ -109,23 +109,28 @@ class PartitionManager:
             fresh: False: retries only, for example if a store asks for a pause.
 
         Raises:
-            DataLossError: The log ends below ``reached``, or belongs to another
-                topic, and the policy is to fail. Nothing was changed.
+            DataLossError: The log ends below ``reached``, belongs to another topic, or
+                starts above a record to read, and the policy is to fail. Nothing was
+                changed.
         """
+        partition, policy = self.topic_partition, self._rules.out_of_range
         reached = replace(self.reached, leader_epoch=None)  # the end takes it in
         standing = stand(reached, bounds)
         if standing.finding in {Finding.ANEW, Finding.CUT}:
-            policy = self._rules.out_of_range
-            judge(self.topic_partition, standing, policy, AT_LEAST_ONCE)
+            judge(partition, standing, policy, AT_LEAST_ONCE)
         if standing.finding is Finding.ANEW:
             self._begin_anew(bounds)
         elif standing.finding is Finding.UNANSWERED or self._is_recreated:
             return PartitionPlan((), None, self.generation)
         elif standing.finding is Finding.CUT:
             self._cut(standing, now_ms)
+        if self._first_to_read < bounds.log_start:
+            trimmed = Standing(Finding.TRIMMED, self._first_to_read, bounds)
+            judge(partition, trimmed, policy, AT_LEAST_ONCE)
         self.topic_id = bounds.topic_id or ""
         self.leader_epoch = bounds.leader_epoch
-        self.trim(bounds.log_start)
+        if policy is not OutOfRange.FAIL:  # else records in flight are waited for
+            self.trim(bounds.log_start)
         due = OffsetRuns(*self._unfinished.retry.due(now_ms, max_offsets))
         return PartitionPlan(
             tuple(self._of_topic(*run) for run in due),
@@ -291,6 +296,12 @@ class PartitionManager:
     def reached(self) -> LogPosition:
         """The end of all offsets known as emitted; the log must reach this offset."""
         return replace(self.position, offset=self._unfinished.window.reached)
+
+    @property
+    def _first_to_read(self) -> int:
+        """The first offset that waits for a retry, or was never emitted."""
+        waiting = self._unfinished.retry.waiting.first
+        return self.emitted_to if waiting is None else min(waiting, self.emitted_to)
 
     def _begin_anew(self, bounds: LogBounds) -> None:
         self._next_generation()

@@ -26,7 +26,8 @@ class PartitionRules:
         max_offset_behind: An unfinished offset further than this below an acknowledged
             offset is given up. So is an offset that fails further than this below the
             last emitted one. None: never.
-        out_of_range: Policy if the log lost its end below emitted offsets.
+        out_of_range: Policy if the log has lost offsets to read, or its end below
+            emitted ones.
         topology_id: Stored with every offset.
         topology_name: Stored with every offset.
 

@@ -93,6 +93,36 @@ def test_a_log_that_was_cut_stops_when_the_policy_is_to_fail():
     assert (made.emitted_to, made.pending, made.generation) == (10, 10, 1)
 
 
+@pytest.mark.parametrize(("failed", "log_start", "wanted"), [([], 12, 10), ([4], 5, 4)])
+def test_a_trimmed_log_stops_when_the_policy_is_to_fail(failed, log_start, wanted):
+    """Nothing is stored beyond the records: the next start finds the loss, too."""
+    made = emitting(10, out_of_range=OutOfRange.FAIL)
+    made.ack(span(0, 4))
+    made.ack(span(5, 10))
+    made.ack(span(4, 5)) if not failed else made.fail(4, now_ms=0)
+
+    for _ in range(2):
+        with pytest.raises(DataLossError, match=f"out_of_range.* was {wanted} but"):
+            made.plan(LogBounds(log_start, 20), max_offsets=5, now_ms=0)
+
+    assert lost(made) == {}
+    stored = made.next_to_commit()
+    assert stored is not None
+    assert stored.offset == wanted
+
+
+def test_records_in_flight_may_complete_below_the_start_of_a_log_or_stop_it():
+    made = emitting(10, out_of_range=OutOfRange.FAIL)
+
+    emit(made, bounds=LogBounds(6, 10))
+    made.ack(span(0, 5))
+    emit(made, bounds=LogBounds(6, 10))
+    made.fail(5, now_ms=0)
+
+    with pytest.raises(DataLossError, match="was 5 but"):
+        emit(made, bounds=LogBounds(6, 10))
+
+
 @pytest.mark.parametrize("policy", ["earliest", "nearest"])
 def test_what_was_completed_of_a_cut_log_is_not_read_again(policy, caplog):
     made = emitting(10, out_of_range=OutOfRange.parse(policy))
