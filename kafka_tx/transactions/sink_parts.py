@@ -6,7 +6,7 @@ Each part of a batch is one Kafka transaction that also commits a marker.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from struct import Struct
 from typing import Protocol, TypeVar
 from zlib import crc32
@@ -112,9 +112,12 @@ class Marker:
 
     @property
     def metadata(self) -> str:
-        """The marker as metadata of an offset; the offset is the txid."""
+        """The marker as metadata of an offset; the offset is the txid.
+
+        Of the attempt's id it has the epoch, by which alone sinks compare.
+        """
         its = self.attempt
-        who = f"{self.run or _NONE} {its.attempt_id} {its.source or _NONE}"
+        who = f"{self.run or _NONE} {its.epoch} {its.source or _NONE}"
         what = f"{its.plan or _NONE} {its.numbering or _NONE}"
         return f"{self.parts} {self.digest} {who} {what}"
 
@@ -126,8 +129,9 @@ class Marker:
         words = ["" if word == _NONE else word for word in (metadata or "").split()]
         if len(words) != _WORDS:
             return cls(index, TransactionAttempt(txid, 0), life=life)
-        parts, rows, total, run, attempt_id, source, plan, numbering = words
-        attempt = TransactionAttempt(txid, int(attempt_id), source, plan, numbering)
+        parts, rows, total, run, epoch, source, plan, numbering = words
+        attempt = TransactionAttempt.of(txid, epoch=int(epoch), number=0)
+        attempt = replace(attempt, source=source, plan=plan, numbering=numbering)
         digest = Digest(int(rows), int(total, 16))
         return cls(index, attempt, int(parts), digest, run, life)
 

@@ -17,7 +17,7 @@ def test_all_markers_of_a_sink_are_remembered(
     monkeypatch.setattr(marker_topic, "_AT_ONCE", 3)
     log = MarkerLog(topic(), topic(), consumer_settings, {})
     wanted = [
-        Marker(index, TransactionAttempt.of(7, epoch=2, number=1), 10, Digest(), "run")
+        Marker(index, TransactionAttempt.of(7, epoch=2, number=0), 10, Digest(), "run")
         for index in range(10)
     ]
     producer = Producer({"bootstrap.servers": cluster.bootstrap_servers})

@@ -78,12 +78,25 @@ def test_a_digest_counts_rows():
 
 
 def test_a_marker_is_read_as_it_was_written():
-    wanted = TransactionAttempt(7, 2 * 10**12 + 1, "orders", "plan", "numbering")
+    wanted = attempt(7, epoch=2, source="orders", plan="plan", numbering="numbering")
     written = Marker(3, wanted, 4, digest(*ROWS), "run", "life")
 
     found = Marker.of_metadata(3, 7, written.metadata, "life")
     assert found == written
     assert asdict(found.attempt) == asdict(wanted)
+
+
+def test_a_marker_has_the_form_that_other_versions_read():
+    text = "4 2 1f run 2 orders plan numbering"
+    names = {"source": "orders", "plan": "plan", "numbering": "numbering"}
+
+    found = Marker.of_metadata(3, 7, text)
+
+    assert asdict(found.attempt) == asdict(attempt(7, epoch=2, **names))
+    later = replace(found.attempt, attempt_id=found.attempt.attempt_id + 9)
+    assert replace(found, attempt=later).metadata == text
+    with pytest.raises(FencedError, match="epochs 1 and 2"):
+        check_others(Part("sink", attempt(8, epoch=1, **names), 3, 4), [found])
 
 
 def test_a_marker_without_names_is_read_as_it_was_written():
