@@ -126,6 +126,18 @@ def test_a_first_batch_without_rows_is_no_snapshot(table):
     assert table.rows() == ["a", "d"]
 
 
+def test_a_table_that_another_program_makes_meanwhile_has_the_batch(lake, table):
+    """Without a version, as ``CREATE TABLE`` makes it."""
+
+    def made_by_another(self):
+        lake.sql(f"CREATE TABLE {table.name} (key string) USING iceberg")
+
+    with mock.patch.object(iceberg.IcebergAppend, "_make", made_by_another):
+        assert table.write(attempt(1), ["a"])
+    assert table.write(attempt(2), ["b"])
+    assert table.rows() == ["a", "b"]
+
+
 def test_other_writers_compaction_and_expiry_are_in_nobodys_way(table):
     table.write(attempt(1), ["a"])
     for epoch, change in enumerate((COMPACT, EXPIRE, COMPACT), start=2):

@@ -270,7 +270,9 @@ class IcebergAppend(_InJvm):
 
     def write(self, attempt: TransactionAttempt) -> bool:
         """As of ``SinkTable``: rows are computed once, however many tries it takes."""
-        table = self._seen if self._base is not None else self._made()
+        if self._base is None:
+            self._seen = self._made()
+        table = self._seen
         transaction = table.newTransaction()  # reads the table anew
         staged = transaction.table()
         before = staged.operations().current()
