@@ -89,8 +89,9 @@ class PollTimes:
         self._fruitless = 0 if is_news else self._fruitless + 1
 
     def failed(self, now_ms: int) -> None:
-        """The poll failed."""
+        """The poll failed: the next one comes after ``POLL_MS`` or more."""
         self._ended_ms = now_ms
+        self._took_ms = max(self._took_ms, POLL_MS // POLL_SHARE)
 
     def due_ms(self, partitions: int) -> int:
         """When to poll so many partitions again; 0: at once."""

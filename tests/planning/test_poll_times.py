@@ -43,11 +43,17 @@ def test_while_there_is_much_to_read_looks_are_rare_and_those_that_are_dear_rare
     assert looked(times, 20_000, 900, is_news=True) == 5_000
 
 
-def test_after_a_failure_the_next_look_is_as_soon_as_before():
+@pytest.mark.parametrize(("had_nothing", "pause_ms"), [(True, POLL_MS), (False, 1_000)])
+def test_looks_that_fail_at_once_do_not_follow_each_other_at_once(
+    had_nothing, pause_ms
+):
     times = PollTimes()
+    times.had_nothing = had_nothing
     looked(times, 1_000)
 
-    times.began(5_000)
-    times.failed(8_000)
+    for began_ms in (5_000, 6_000):
+        times.began(began_ms)
+        times.failed(began_ms + 1)
+        assert times.due_ms(1) == began_ms + 1 + pause_ms
 
-    assert times.due_ms(1) == 8_000 + SOON_MS
+    assert looked(times, 9_000, is_news=True) == (SOON_MS if had_nothing else 1_000)
