@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from contextlib import nullcontext
 from dataclasses import replace
+from typing import NamedTuple
 from unittest.mock import MagicMock
 
 import pytest
@@ -76,7 +77,13 @@ def test_few_rows_are_processed_by_one_task_without_an_exchange(job):
     assert jobs.widths == {1}
 
 
-@pytest.mark.parametrize("reads", [{"spout": [0] * 201}, {}])
+class Named(NamedTuple):
+    """A source of a user's: its length says nothing about rows."""
+
+    path: str
+
+
+@pytest.mark.parametrize("reads", [{"spout": [0] * 201}, {}, {"spout": Named("x")}])
 def test_more_rows_and_unknown_ones_have_all_their_tasks(job, reads):
     jobs = Jobs(job)
 

@@ -70,7 +70,11 @@ class TaskJob:
     @property
     def most_rows(self) -> int | None:
         """Most rows that the spouts read; None: unknown, or no spout reads."""
-        sized = [len(read) for read in self.reads.values() if isinstance(read, Sized)]
+        sized = [
+            len(read)
+            for read in self.reads.values()
+            if isinstance(read, Sized) and not isinstance(read, tuple)  # its fields
+        ]
         return sum(sized) if len(sized) == len(self.reads) > 0 else None
 
     def first(self) -> list[list[Message]]:
