@@ -51,9 +51,9 @@ class TransactionCoordinator(Generic[M]):
        → ``Initialize``; answered by ``initialized``. Transactional: → ``Write``;
        metadata is stored before anything is emitted. Opaque: metadata stays in memory.
     2. ``tick`` → ``StartBatch``, PROCESSING. ``processed``: PROCESSED, n waits.
-    3. n is current: ``tick`` → an empty ``Write``, which only the owner can make, and
-       only on a store that nobody else has changed. ``stored`` → ``StartCommit``,
-       COMMITTING. ``committed``: RECORDING.
+    3. n is current: ``processed`` or ``tick`` → an empty ``Write``, which only the
+       owner can make, and only on a store that nobody else has changed. ``stored`` →
+       ``StartCommit``, COMMITTING. ``committed``: RECORDING.
     4. → one ``Write``: currtx = n + 1, the held record of n, opaque metadata of n, no
        metadata below n. ``stored`` → ``TransactionCommitted``; current is n + 1, and
        commits at once if processed.
@@ -290,7 +290,7 @@ class TransactionCoordinator(Generic[M]):
             return self._stale()
         batch.phase = BatchPhase.PROCESSED
         self._gate.processed()
-        return []
+        return self._ask_who_owns()
 
     def committed(
         self, attempt: TransactionAttempt, held: Mapping[str, str] | None = None

@@ -85,14 +85,7 @@ class SimulatedTopology(RuleBasedStateMachine):
 
     @rule(which=whichs)
     def outlast_the_timeout(self, which):
-        """All that is under way takes too long, and then ends in an error."""
-        owner = self.owner(which)
-        if owner.commits:
-            owner.go_on_with_a_commit(Outcome.UNKNOWN)
-        self.world.now_ms += TIMEOUT_MS + 1
-        owner.tick(is_ready=True)
-        for work in range(len(owner.work)):
-            owner.go_on(work, Outcome.UNKNOWN)
+        outlast_the_timeout(self.world, self.owner(which))
 
     @rule(which=whichs, answer=whichs)
     def repeat_an_answer(self, which, answer):
@@ -310,6 +303,16 @@ def walk_until_found(
         walk(seed, coordinator, owner, goes_back=goes_back)
 
 
+def outlast_the_timeout(world: World, owner: Owner) -> None:
+    """All that is under way takes too long, and then ends in an error."""
+    if owner.commits:
+        owner.go_on_with_a_commit(Outcome.UNKNOWN)
+    world.now_ms += TIMEOUT_MS + 1
+    owner.tick(is_ready=True)
+    for work in range(len(owner.work)):
+        owner.go_on(work, Outcome.UNKNOWN)
+
+
 def walk(
     seed: int,
     coordinator: type[TransactionCoordinator[Any]],
@@ -342,5 +345,6 @@ def walk(
         if goes_back and chance.random() < 0.2:
             world.go_back(1 + which, is_beside=chance.random() < 0.5)
         world.now_ms += chance.choice([0, 0, 0, 1_500])
+    outlast_the_timeout(world, world.owners[-1])
     world.settle()
     return world

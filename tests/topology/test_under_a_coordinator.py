@@ -166,6 +166,9 @@ def test_every_row_counts_once_whatever_fails(kind, pending, seed):
         if chance.random() < 0.03:
             driver.restart()
         driver.run(spout.is_ready())
+    for _ in range(100):  # the commit phase of the last batch may have failed
+        if len(driver.committed) < state["txid"]:
+            driver.run(spout.is_ready())
 
     assert state["totals"] == Counter(WORDS)
     assert driver.committed == list(range(1, state["txid"] + 1))

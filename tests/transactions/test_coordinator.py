@@ -206,6 +206,19 @@ def test_a_batch_is_told_the_last_committed_txid(mode):
 
 
 @BOTH
+def test_the_store_is_asked_as_soon_as_the_lowest_batch_is_processed(mode):
+    drive = Drive(mode, max_pending=2)
+    first, second = drive.start(1, 2)
+
+    assert drive.machine.processed(second) == []
+    (question,) = drive.machine.processed(first)
+
+    assert driving.is_question(question)
+    assert drive.tick() == []  # it is asked once
+    assert drive.make(question) == [StartCommit(first)]
+
+
+@BOTH
 def test_the_lowest_commits_first_and_alone(mode):
     drive = Drive(mode, max_pending=3)
     first, second, third = drive.start(1, 2, 3)

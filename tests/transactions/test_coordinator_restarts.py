@@ -253,6 +253,7 @@ def test_stopping_at_once_cancels_a_batch_that_only_waits_to_commit(mode):
     assert drive.machine.stop(finish=False) == [
         Cancel((first,), "stopped", Outcome.CANCELLED)
     ]
+    assert drive.tick() == []  # the store has been asked, and answers first
     assert drive.tick() == [Stopped()]
 
 
