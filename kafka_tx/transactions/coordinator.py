@@ -289,7 +289,6 @@ class TransactionCoordinator(Generic[M]):
         if batch is None:
             return self._stale()
         batch.phase = BatchPhase.PROCESSED
-        self._gate.processed()
         return self._ask_who_owns()
 
     def committed(
@@ -358,6 +357,7 @@ class TransactionCoordinator(Generic[M]):
             )
             self._in_flight.land(txid)
             self._current = txid + 1
+            self._gate.committed()
         self._chain.apply(Change(done.put, done.delete))
         return [*committed, *self._commit_lowest(), *following]
 

@@ -119,8 +119,8 @@ class PlanningGate:
             self._ask_at_ms = now_ms + pause_ms
         return is_ready
 
-    def processed(self) -> None:
-        """A batch is processed: ask the spout at once, it may be ready now."""
+    def committed(self) -> None:
+        """A batch is committed: ask the spout at once, it may be ready now."""
         self._unready = self._ask_at_ms = 0
 
     def planned(self, now_ms: int, *, is_empty: bool) -> None:

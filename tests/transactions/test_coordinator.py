@@ -299,7 +299,7 @@ def test_a_spout_that_is_not_ready_is_not_asked_in_a_busy_loop():
     assert pauses == [5, 10, 20, 40, 80, 100, 100]
 
 
-def test_a_spout_that_was_not_ready_is_asked_when_a_batch_is_processed():
+def test_a_spout_that_was_not_ready_is_asked_when_a_batch_is_committed():
     drive = Drive(max_pending=2, **paced())
     drive.tick()
     drive.answer("one")
@@ -309,6 +309,7 @@ def test_a_spout_that_was_not_ready_is_asked_when_a_batch_is_processed():
     assert not drive.machine.asks_ready(drive.now_ms)
 
     drive.process(batch.attempt)
+    drive.commit(batch.attempt)
 
     assert drive.machine.asks_ready(drive.now_ms)
 

@@ -215,7 +215,6 @@ class KafkaBatchSpout(Spout):
         facts: Mapping[str, Json],
     ) -> None:
         """Hold the facts of the batch's records, and learn their size."""
-        self._progress.has_read(attempt.txid)
         self._seen.setdefault(attempt.txid, facts)
         records = sum(reported["records"] for reported in facts.values())
         self._size.observe(
@@ -227,7 +226,8 @@ class KafkaBatchSpout(Spout):
         txid: int,
         metadata: BatchMetadata,  # noqa: ARG002 - nothing of it is kept
     ) -> None:
-        """Drop the facts of the batch."""
+        """Drop the facts of the batch; the next one may begin."""
+        self._progress.committed(txid)
         self._seen = {t: facts for t, facts in self._seen.items() if t > txid}
 
     def close(self) -> None:

@@ -62,7 +62,7 @@ class KafkaBatches:
 logger = event_log(__name__)
 
 _BESIDE_MS = 500
-"""Time in which no batch is read beside another, unless the other one is full."""
+"""Time in which no batch begins beside another, unless the other one is full."""
 
 _REFRESH = 4
 """With many partitions, topics are polled this many times less often than log ends."""
@@ -97,9 +97,9 @@ class PlanProgress:
         self._poll_at_ms = self._refresh_at_ms = 0
         self._fruitless = 0
         self._last_batch_ms: int | None = None
-        self._reading: dict[int, int] = {}
-        """Offsets of the batches that are in their processing phases, by txid."""
-        self._reads_since_ms = 0
+        self._in_flight: dict[int, int] = {}
+        """Offsets of the batches that have begun and are not committed, by txid."""
+        self._began_ms = 0
         self._is_behind = False
         """Whether the last plan left records for the next one."""
 
@@ -179,13 +179,13 @@ class PlanProgress:
     def reads(self, txid: int, ranges: Iterable[OffsetRange]) -> None:
         """A batch begins to be processed, and all later ones are void."""
         offsets = sum(map(len, ranges))
-        self._reading = {t: n for t, n in self._reading.items() if t < txid}
-        self._reading[txid] = offsets
-        self._reads_since_ms = self._clock.monotonic_ms()
+        self._in_flight = {t: n for t, n in self._in_flight.items() if t < txid}
+        self._in_flight[txid] = offsets
+        self._began_ms = self._clock.monotonic_ms()
 
-    def has_read(self, txid: int) -> None:
-        """A batch is processed: a small one may follow at once."""
-        self._reading.pop(txid, None)
+    def committed(self, txid: int) -> None:
+        """A batch is committed: a small one may follow at once."""
+        self._in_flight.pop(txid, None)
         self._poll_at_ms = self._fruitless = 0
 
     # --- is there more ---
@@ -195,7 +195,7 @@ class PlanProgress:
         now_ms = self._clock.monotonic_ms()
         if self._has_a_full_batch(self._looks.kept_bounds()):
             return True
-        if now_ms < self._poll_at_ms or self._waits_for_reading(now_ms):
+        if now_ms < self._poll_at_ms or self._waits_for_others(now_ms):
             return False
         ready = self._polls_ready(now_ms)
         self._fruitless = 0 if ready else self._fruitless + 1
@@ -245,26 +245,27 @@ class PlanProgress:
     def _is_worth_it(self, seen: Bounds) -> bool:
         """Whether the next batch may begin now.
 
-        It may if no batch is being processed, or if the last plan left records for the
-        next one. Otherwise the next batch is small. Small batches are mostly fixed
-        costs, and make each other slower side by side. So the next batch waits until
-        no batch has begun for ``_BESIDE_MS`` and it has as many offsets as the largest
-        batch that is being processed.
+        It may if no batch is in flight, or if the last plan left records for the next
+        one. Otherwise the next batch is small. Small batches are mostly fixed costs,
+        and make each other slower side by side: so does a batch that is processed
+        beside the commit phase of another. So the next batch waits until no batch has
+        begun for ``_BESIDE_MS`` and it has as many offsets as the largest batch in
+        flight.
         """
-        if self._is_behind or not self._reading:
+        if self._is_behind or not self._in_flight:
             return True
-        waits = self._waits_for_reading(self._clock.monotonic_ms())
-        return not waits and self._left(seen) >= max(self._reading.values())
+        waits = self._waits_for_others(self._clock.monotonic_ms())
+        return not waits and self._left(seen) >= max(self._in_flight.values())
 
-    def _waits_for_reading(self, now_ms: int) -> bool:
-        """Whether a batch that is read now keeps the next one back, whatever polls say.
+    def _waits_for_others(self, now_ms: int) -> bool:
+        """Whether a batch in flight keeps the next one back, whatever polls say.
 
         Such polls would take processor time from the batch, and the topology's thread
         would wait for them.
         """
-        if self._is_behind or not self._reading:
+        if self._is_behind or not self._in_flight:
             return False
-        return now_ms - self._reads_since_ms < _BESIDE_MS
+        return now_ms - self._began_ms < _BESIDE_MS
 
     def _has_a_full_batch(self, seen: Bounds) -> bool:
         """Whether the next batch is full already, so that a poll cannot enlarge it."""
