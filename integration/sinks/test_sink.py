@@ -137,7 +137,7 @@ def test_the_topic_may_be_a_column(spark, kafka, topic, read):
         ),
         (
             "SELECT 'a' AS value",
-            {"topic": "t", "tx__txid": "1"},
+            {"topic": "t", "tx__attempt": "[1]"},
             "needs option 'tx.id'",
         ),
         (

@@ -75,8 +75,8 @@ class PausingReader(KafkaTxStreamReader):
         super().__init__(options)
         self._pause = pause
 
-    def __getstate__(self) -> dict[str, Any]:
-        return {**super().__getstate__(), "_pause": self._pause}
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self._options, self._pause)
 
     def _open(self) -> Any:
         batches: Any = super()._open()

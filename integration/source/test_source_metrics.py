@@ -83,7 +83,8 @@ def test_every_panel_and_rule_answers_for_a_running_job(
             assert counted("records", attached) == feed.records
             assert counted("bytes", attached) == 10 * feed.records
             assert counted("batches", attached, outcome="committed") >= 3
-            assert not caplog.records, "batches are no news"
+            ours = [one for one in caplog.records if one.name.startswith("kafka_tx")]
+            assert not ours, "batches are no news"
     finally:
         query.stop()
         attached.close()

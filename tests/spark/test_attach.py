@@ -1,6 +1,7 @@
 """Attaching to a session that has no JVM beside it."""
 
 import socket
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -129,3 +130,35 @@ def test_the_lag_of_a_query_that_moved_is_looked_up_in_its_new_cluster(monkeypat
     listener.close()
 
     assert asked == ["old:9092", "new:9092"]
+
+
+def test_a_query_started_again_before_its_end_was_told_is_shown_and_counted(
+    monkeypatch,
+):
+    """Spark tells of a start at once, and of an end on a thread of its own."""
+    options = {
+        "kafka.bootstrap.servers": "b:9092",
+        "subscribe": "t",
+        "tx.id": "job",
+        "tx.store": "memory:",
+    }
+    monkeypatch.setattr(jvm, "source_options", lambda *_: {"job": options})
+    spark: Any = Jvm("/")
+    registry = MetricsRegistry()
+    listener = CommitListener(spark, registry, {}, None)
+
+    def run(number: int, exception: str | None = None) -> Any:
+        return SimpleNamespace(id="query", runId=f"run {number}", exception=exception)
+
+    listener.onQueryStarted(run(1))
+    listener.onQueryStarted(run(2))
+    listener.onQueryTerminated(run(1))
+    (restarted,) = registry.activities().values()
+    is_over = bool(restarted.ended_ms)
+    listener.onQueryTerminated(run(2, "ValueError: no such customer"))
+    listener.close()
+
+    assert not is_over
+    (failed,) = registry.activities().values()
+    assert [each.reason for each in failed.errors] == ["user"]
+    assert not listener._ids | listener._newest

@@ -193,6 +193,8 @@ class CommitListener(StreamingQueryListener):
         self._ids: dict[str, set[str]] = {}
         self._runs: dict[str, str] = {}
         self._given: dict[str, dict[str, dict[str, str]]] = {}
+        self._newest: dict[str, str] = {}
+        """The run of each query that began last."""
         self._mirrors: dict[str, MirrorThread] = {}
         self._clock = assembly.SystemClock()
         self._in_use = RLock()
@@ -302,7 +304,12 @@ class CommitListener(StreamingQueryListener):
 
     def _learn(self, query_id: str, run_id: str) -> None:
         """Read the options of a run's sources while the run is active."""
-        found = self._given[run_id] = jvm.source_options(self._spark, query_id)
+        self._given[run_id] = jvm.source_options(self._spark, query_id)
+        self._newest[query_id] = run_id
+        self._began(query_id, run_id)
+
+    def _began(self, query_id: str, run_id: str) -> None:
+        found = self._given[run_id]
         self._ids.setdefault(query_id, set()).update(found)
         others = [ids for query, ids in self._ids.items() if query != query_id]
         for id_, options in found.items():
@@ -349,10 +356,11 @@ class CommitListener(StreamingQueryListener):
 
     def _terminated(self, event: QueryTerminatedEvent) -> None:
         self.feed.flush()
-        for id_, options in self._given.pop(str(event.runId), {}).items():
+        query_id, run_id = str(event.id), str(event.runId)
+        for id_, options in self._given.pop(run_id, {}).items():
             self._use(id_, options)
-        ids = self._ids.pop(str(event.id), set())
-        self._in_flight.ended(str(event.id), ids)
+        ids = self._ids.pop(query_id, set())
+        self._in_flight.ended(query_id, ids)
         for id_ in ids:
             if event.exception is None:
                 if not any(id_ in others for others in self._ids.values()):
@@ -362,6 +370,11 @@ class CommitListener(StreamingQueryListener):
                 logger.error("query %s ended: %s", event.id, error, id=id_)
                 with self._store(id_) as store:
                     note_stop(self._registry, store, id_, error, self._clock)
+        newest = self._newest.get(query_id, run_id)
+        if newest in self._given:  # Spark tells of starts at once, and of ends later
+            self._began(query_id, newest)
+        else:
+            self._newest.pop(query_id, None)
 
     @contextmanager
     def _store(self, id_: str) -> Iterator[Store | None]:
