@@ -264,6 +264,28 @@ def test_a_frozen_driver_is_refused_although_nothing_tells_of_the_append(iceberg
 
 
 @pytest.mark.all
+def test_a_driver_that_wakes_between_its_commits_takes_no_later_txid_back(iceberg):
+    iceberg.write(attempt(1), ["a"])
+    raise_floor = iceberg.appends._raise_floor
+
+    def frozen(sink, *given):
+        with mock.patch.object(iceberg.appends, "_raise_floor", raise_floor):
+            assert not iceberg.write(attempt(2, epoch=2), ["b"])
+            assert iceberg.write(attempt(3, epoch=2), ["c"])
+        raise_floor(sink, *given)
+
+    wakes = mock.patch.object(iceberg.appends, "_raise_floor", frozen)
+    with wakes, pytest.raises(FencedError):
+        iceberg.write(attempt(2), ["b"])
+    iceberg.others_write("x")
+    iceberg.call(EXPIRE)
+    forget()
+
+    assert not iceberg.write(attempt(3, epoch=3), ["c"])
+    assert iceberg.rows() == ["a", "b", "c", "x"]
+
+
+@pytest.mark.all
 def test_an_iceberg_batch_that_was_rolled_back_is_written_again(iceberg):
     for txid, row in enumerate(("a", "b"), start=1):
         iceberg.write(attempt(txid), [row])

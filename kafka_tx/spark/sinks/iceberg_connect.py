@@ -68,9 +68,10 @@ class IcebergConnectAppend(IcebergSink):
     def _raise_floor(self, attempt: TransactionAttempt, record: str) -> None:
         """Store the attempt where expiry does not reach it.
 
-        Nothing where its snapshot has expired at once, or came too long ago.
+        Nothing where its snapshot has expired at once, or came too long ago, and where
+        another driver has stored a later one: this one was frozen since its commit.
         """
-        self._loaded()
+        former = super()._floor(self._loaded() or {})
         numbers = self._metadata("metadata_log_entries").groupBy("latest_snapshot_id")
         number = numbers.agg(F.max("latest_sequence_number").alias("sequence"))
         mine = self._metadata("snapshots").where(F.col("summary")[KEY] == record)
@@ -80,6 +81,8 @@ class IcebergConnectAppend(IcebergSink):
         for row in found.collect():
             self._at = row.snapshot_id, row.summary
             order = row.sequence, row.at_ms
+            if former is not None and former.order > order:
+                continue
             floor = self._raised(attempt, row.snapshot_id, order)
             quoted = floor.replace("\\", "\\\\").replace("'", "\\'")
             self._spark.sql(
