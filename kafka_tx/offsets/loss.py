@@ -70,6 +70,8 @@ class OutOfRange(StrEnum):
 OF_SPOUTS = "To go on without it, give the spout the option failOnDataLoss=false."
 """The next step for transactional topologies; the source's is the error's default."""
 
+_ALLOWED = "The job goes on without them, as its options say."
+
 AT_LEAST_ONCE = (
     "To go on without it, set the spout's out_of_range to 'earliest' or 'nearest', or"
     " store another offset for this partition."
@@ -190,7 +192,7 @@ class Losses:
         """
         verdict = judge(partition, standing, self.policy, self.advice)
         if verdict.reason is not None:
-            logger.warning("%s", _lost(partition, standing, self.advice))
+            logger.warning("%s", _lost(partition, standing, self._advice))
         if verdict.reason is not None and verdict.lost:
             self._skipped[partition, verdict.reason] += verdict.lost
         return verdict.next_offset
@@ -212,7 +214,11 @@ class Losses:
         names = [str(partition) for partition in sorted(partitions)]
         if names:
             text = f"Partitions {', '.join(names)} have been deleted."
-            self._report(DataLossError("PARTITIONS_DELETED", text, partitions=names))
+            self._report(
+                DataLossError(
+                    "PARTITIONS_DELETED", text, self._advice, partitions=names
+                )
+            )
 
     def added_late(self, partition: TopicPartition, log_start: int) -> None:
         """A partition that appeared during the run does not begin at 0.
@@ -224,6 +230,7 @@ class Losses:
             DataLossError(
                 "ADDED_PARTITION_DOES_NOT_START_FROM_OFFSET_ZERO",
                 f"Added partition {partition} starts from {log_start} instead of 0.",
+                self._advice,
                 topic=partition.topic,
                 partition=partition.partition,
                 wanted=0,
@@ -231,6 +238,10 @@ class Losses:
             )
         )
         self._skipped[partition, LossReason.TRIMMED] += log_start
+
+    @property
+    def _advice(self) -> str:
+        return self.advice if self.policy is OutOfRange.FAIL else _ALLOWED
 
     def _report(self, loss: DataLossError) -> None:
         if self.policy is OutOfRange.FAIL:
