@@ -229,7 +229,7 @@ class ChunkAnswers:
             at = records.topic_partition
             self._pollers[started.spout].metrics.timed_out[at] += len(records)
             logger.warning("%s: %s", records, reason, attempt=started.attempt)
-        self._logged.add(_NUMBERS.sub("#", reason))
+        self._logged.add(_without_numbers(reason))
         self.fail(started, roots, reason)
 
     def wait_for(self, started: InFlightChunk) -> None:
@@ -283,9 +283,9 @@ class ChunkAnswers:
         self, records: OffsetRange, reason: str, attempt: TransactionAttempt
     ) -> None:
         """A warning for each of the first reasons; retries add no line."""
-        without_numbers = _NUMBERS.sub("#", reason)
-        if without_numbers not in self._logged and len(self._logged) < LOGGED_REASONS:
-            self._logged.add(without_numbers)
+        kind = _without_numbers(reason)
+        if kind not in self._logged and len(self._logged) < LOGGED_REASONS:
+            self._logged.add(kind)
             once = "%s failed: %s (logged once for this reason)"
             logger.warning(once, records, reason, attempt=attempt)
 
@@ -378,6 +378,10 @@ class ChunkAnswers:
         """When dead letters are due to be tried again (monotonic ms)."""
         for at_ms, *_ in self._again:
             yield at_ms
+
+
+def _without_numbers(reason: str) -> str:
+    return _NUMBERS.sub("#", reason)
 
 
 def _holes(facts: Mapping[str, object]) -> dict[str, OffsetRuns]:

@@ -226,6 +226,7 @@ class CommitListener(StreamingQueryListener):
     def _progressed(self, progress: StreamingQueryProgress) -> None:
         query_id, listener = str(progress.id), self._read_report_listener
         self._in_flight.batch_ended(query_id)
+        collect = listener.collect if listener else lambda *_: None
         for source in progress.sources:
             before, after = _json(source.startOffset), _json(source.endOffset)
             if after is None or MARK not in after:
@@ -233,7 +234,6 @@ class CommitListener(StreamingQueryListener):
             start = SourceOffset.from_json(before) if before else None
             end, id_ = SourceOffset.from_json(after), after[MARK]["id"]
             self._know(query_id, str(progress.runId), id_)
-            collect = listener.collect if listener else lambda *_: None
             self.feed.finished(
                 Finished(
                     start=start,

@@ -124,6 +124,10 @@ class IcebergSink(ABC):
             if self._loaded() is None:
                 raise  # no other driver was faster
 
+    def _of_another_format(self) -> ConfigError:
+        legal = "an Iceberg table, or a name without a table"
+        return ConfigError.illegal("table", self._table, legal)
+
     def _record(self, attempt: TransactionAttempt, **more: object) -> str:
         return json.dumps(record_of(self._name, attempt) | more)
 
@@ -199,8 +203,7 @@ class _InJvm(IcebergSink):
                     raise
                 return None
         if not found.getClass().getName().startswith("org.apache.iceberg."):
-            legal = "an Iceberg table, or a name without a table"
-            raise ConfigError.illegal("table", self._table, legal)
+            raise self._of_another_format()
         table = found.table()
         table.refresh()  # another thread may have loaded it before the last commit
         return table

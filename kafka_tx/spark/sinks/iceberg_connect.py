@@ -16,7 +16,6 @@ from typing import Any
 from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
-from kafka_tx.errors import ConfigError
 from kafka_tx.model import TransactionAttempt
 from kafka_tx.spark.sinks.formats import Batch
 from kafka_tx.spark.sinks.iceberg import (
@@ -102,8 +101,7 @@ class IcebergConnectAppend(IcebergSink):
             return None
         found = {row.key: row.value for row in rows}
         if not found.get("format", "").startswith("iceberg/"):
-            legal = "an Iceberg table, or a name without a table"
-            raise ConfigError.illegal("table", self._table, legal)
+            raise self._of_another_format()
         return found
 
     def _look(self) -> dict[str, str] | None:
