@@ -28,7 +28,7 @@ from prometheus_client.utils import floatToGoString
 
 from kafka_tx.metrics import catalogue
 from kafka_tx.metrics.metric import Metric, MetricKind
-from kafka_tx.metrics.registry import MERGES, MetricsRegistry
+from kafka_tx.metrics.registry import MetricsRegistry
 from kafka_tx.metrics.series import Changes, Key, Samples, family
 
 _END = b"# EOF\n"
@@ -144,11 +144,12 @@ def _merged(
     if len(found) == 1:
         return found[0]
     lines = _Lines(metric)
-    if metric in MERGES:
-        rows: Samples = {}
+    if metric is catalogue.LAST_STOP:  # a run that never failed hides none before it
+        newest: Changes = {}
         for registry in registries:
-            rows = MERGES[metric](rows, registry.samples_of(metric))
-        lines.apply({**rows})
+            for key, row in registry.samples_of(metric).items():
+                newest[key] = max(newest.get(key) or row, row)
+        lines.apply(newest)
     else:
         lines.lines = reduce(or_, (each.lines for each in found), {})
     return lines

@@ -102,15 +102,9 @@ class Rows:
         begins_at_zero: bool = True,
     ) -> Metric:
         """A number that only grows, until the process ends."""
-        return Metric(
-            name=f"{PREFIX}{name}_total",
-            kind=MetricKind.COUNTER,
-            labels=(*self.labels, *more),
-            help=text,
-            fed=self.fed,
-            storm=storm,
-            begins_at_zero=begins_at_zero,
-        )
+        full = f"{PREFIX}{name}_total"
+        labels, kind = (*self.labels, *more), MetricKind.COUNTER
+        return Metric(full, kind, labels, text, self.fed, storm, (), begins_at_zero)
 
     def gauge(
         self,
@@ -121,15 +115,9 @@ class Rows:
         begins_at_zero: bool = False,
     ) -> Metric:
         """A number that can rise and fall."""
-        return Metric(
-            name=PREFIX + name,
-            kind=MetricKind.GAUGE,
-            labels=(*self.labels, *more),
-            help=text,
-            fed=self.fed,
-            storm=storm,
-            begins_at_zero=begins_at_zero,
-        )
+        full, labels = PREFIX + name, (*self.labels, *more)
+        kind = MetricKind.GAUGE
+        return Metric(full, kind, labels, text, self.fed, storm, (), begins_at_zero)
 
     def histogram(
         self,
@@ -140,12 +128,7 @@ class Rows:
         storm: str = "",
     ) -> Metric:
         """How often a value fell below each of the bounds."""
+        full, labels = PREFIX + name, (*self.labels, *more)
         return Metric(
-            name=PREFIX + name,
-            kind=MetricKind.HISTOGRAM,
-            labels=(*self.labels, *more),
-            help=text,
-            fed=self.fed,
-            storm=storm,
-            buckets=buckets,
+            full, MetricKind.HISTOGRAM, labels, text, self.fed, storm, buckets
         )

@@ -9,10 +9,8 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import deepcopy
-from functools import reduce
 from importlib.metadata import PackageNotFoundError, version
 from itertools import product
-from operator import or_
 from threading import RLock
 
 from prometheus_client import CollectorRegistry
@@ -251,7 +249,10 @@ class MetricsRegistry:
         """
         with self._measuring("forget"):
             if partitions is None:
-                self._drop_gauges(tx_id)
+                for series in self._series.values():
+                    metric = series.metric
+                    if metric.kind is MetricKind.GAUGE and metric.labels[:1] == PER_ID:
+                        series.drop(lambda key: key[0] == tx_id)
                 self._drop(lambda key: key[0] == tx_id)
                 self._activities.pop(tx_id, None)
             else:
@@ -306,7 +307,9 @@ class MetricsRegistry:
 
     def collect(self) -> Iterator[Family]:
         """Called by prometheus_client at a scrape."""
-        return (family(metric, samples) for metric, samples in merged([self]))
+        found = self.samples()
+        shown = (metric for metric in catalogue.ALL if found[metric.name])
+        return (family(metric, found[metric.name]) for metric in shown)
 
     # --- inside the lock ------------------------------------------------------------
 
@@ -426,14 +429,6 @@ class MetricsRegistry:
             if len(key) < _PARTITION_WIDTH or not is_gone(key)
         }
 
-    def _drop_gauges(self, tx_id: str) -> None:
-        for series in self._series.values():
-            if (
-                series.metric.kind is MetricKind.GAUGE
-                and series.metric.labels[:1] == PER_ID
-            ):
-                series.drop(lambda key: key[0] == tx_id)
-
     def _of(self, metric: Metric) -> Series:
         return self._series[metric.name]
 
@@ -467,30 +462,6 @@ class MetricsRegistry:
             self._complained.add(what)
         if is_new:
             logger.warning("not measured: %s: %s (logged once)", what, error)
-
-
-def merged(
-    registries: Sequence[MetricsRegistry],
-) -> Iterator[tuple[Metric, Samples]]:
-    """The samples of all these registries, each metric once, in catalogue order.
-
-    Where two hold the same label set, the later registry's value is shown; of the times
-    at which something stopped, the newest.
-    """
-    taken = [registry.samples() for registry in registries]
-    for metric in catalogue.ALL:
-        found = [samples[metric.name] for samples in taken if samples[metric.name]]
-        if found:
-            yield metric, reduce(MERGES.get(metric, or_), found)
-
-
-def _newest(one: Samples, other: Samples) -> Samples:
-    """The greater value of each label set."""
-    return {k: max(one.get(k, (0.0,)), other.get(k, (0.0,))) for k in one | other}
-
-
-MERGES = {catalogue.LAST_STOP: _newest}
-"""Where a run that never failed must not hide the one before it, which did."""
 
 
 def _version() -> str:

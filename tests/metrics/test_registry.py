@@ -12,7 +12,7 @@ from kafka_tx.metrics import (
     catalogue,
 )
 from kafka_tx.metrics.events import OffsetsStored
-from kafka_tx.metrics.registry import merged
+from kafka_tx.metrics.exposition import exposition
 from kafka_tx.model import LogBounds
 from tests.metrics.facts import (
     MINUTE,
@@ -383,7 +383,7 @@ def test_a_run_that_never_failed_does_not_hide_that_the_one_before_it_did() -> N
     newer.record_start("job")
 
     for order in ([older, newer], [newer, older]):
-        shown = {metric.name: samples for metric, samples in merged(order)}
-        stops = shown["kafka_tx_last_stop_timestamp_seconds"]
-        found = [stops["job", reason] for reason in ("fenced", "state")]
-        assert found == [(5.0,), (0.0,)]
+        lines = exposition(order, "")[0].decode().splitlines()
+        name = "kafka_tx_last_stop_timestamp_seconds"
+        assert f'{name}{{id="job",reason="fenced"}} 5.0' in lines
+        assert f'{name}{{id="job",reason="state"}} 0.0' in lines
