@@ -6,9 +6,12 @@ import importlib
 import importlib.metadata
 import json
 import os
+import re
 import sys
+import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -18,7 +21,6 @@ import typer
 from rich.console import Console
 
 from kafka_tx import assembly, native
-from kafka_tx.cli import doctor_brokers as brokers
 from kafka_tx.cli import lake_tables
 from kafka_tx.cli.java import find_java
 from kafka_tx.cli.lag import (
@@ -33,8 +35,12 @@ from kafka_tx.cli.lag import (
 from kafka_tx.cli.lake_tables import Verdict
 from kafka_tx.cli.positions import known_doors
 from kafka_tx.cli.stores import JsonOption, text_or_file
+from kafka_tx.config import MARKER_TOPIC
 from kafka_tx.errors import KafkaTxError
-from kafka_tx.model import Topics
+from kafka_tx.kafka.client_settings import client_settings
+from kafka_tx.kafka.cluster_checks import ClusterChecks, finalized_features
+from kafka_tx.kafka.marker_topic import MarkerTopic
+from kafka_tx.model import TopicDescription, Topics
 from kafka_tx.running.worker_python import look_at
 from kafka_tx.sql.store import clock_ahead_s, forgets
 from kafka_tx.store_place import StoreKind, is_file, kind_of
@@ -42,6 +48,10 @@ from kafka_tx.transactions.held import last_writes
 
 SOCKETS = "spark.python.unix.domain.socket.enabled"
 _PROBE = "kafka-tx-doctor"
+MOST_APART_S = 2.0
+_SINK = "kafka_tx.doctor"
+_FEATURE = "transaction.version"
+_Check = Callable[[], tuple[Verdict, str]]
 _STYLES: dict[Verdict, tuple[str, str]] = {
     "good": ("✓", "green"),
     "unknown": ("?", "cyan"),
@@ -88,40 +98,44 @@ def doctor(
     With brokers and a store, also whether the logs still hold the unread records of its
     ids. The exit code is 1 if something is missing, and 0 if a check has no result.
     """
-    found = [
-        _checked("Python", _python),
-        _checked("Java", _java),
-        _checked("Spark", _spark),
-        _checked("source", _source),
-        _checked("workers", _workers),
-        _checked("reader", _reader),
-        _checked("sockets", _sockets),
-        _checked("tasks", _speculation),
+    checks: list[tuple[str, _Check]] = [
+        ("Python", _python),
+        ("Java", _java),
+        ("Spark", _spark),
+        ("source", _source),
+        ("workers", _workers),
+        ("reader", _reader),
+        ("sockets", _sockets),
+        ("tasks", _speculation),
     ]
     if bootstrap_servers is not None:
         options = kafka_options(bootstrap_servers, kafka, kafka_config)
-        found.append(_checked("brokers", lambda: _brokers(options)))
-        found.append(_checked("isolation", lambda: _isolation(options)))
+        checks += [
+            ("brokers", lambda: _brokers(options)),
+            ("isolation", lambda: _isolation(options)),
+        ]
         for name in topic or []:
-            found.append(_checked("topic", partial(_topic, options, name)))
-            found.append(
-                _checked("rights", partial(brokers.topic_rights, options, name))
-            )
-            found.append(_checked("clock", partial(brokers.clock, options, name)))
-        for name in group or []:
-            found.append(
-                _checked("group", partial(brokers.group_rights, options, name))
-            )
-        found.append(_checked("markers", lambda: brokers.markers(options)))
-        found.append(_checked("promises", lambda: brokers.transactions(options)))
-        found.append(_checked("versions", lambda: brokers.versions(options)))
+            checks += [
+                ("topic", partial(_topic, options, name)),
+                ("rights", partial(topic_rights, options, name)),
+                ("clock", partial(clock, options, name)),
+            ]
+        checks += [
+            *(("group", partial(group_rights, options, name)) for name in group or []),
+            ("markers", lambda: markers(options)),
+            ("promises", lambda: transactions(options)),
+            ("versions", lambda: versions(options)),
+        ]
     if store is not None:
-        found.append(_checked("store", lambda: _store(text_or_file(store))))
-        found.append(_checked("folder", lambda: _folder(store)))
-        found += _tables(text_or_file(store))
-        found.append(_checked("clocks", lambda: _clock(text_or_file(store))))
+        checks += [
+            ("store", lambda: _store(text_or_file(store))),
+            ("folder", lambda: _folder(store)),
+            *_tables(text_or_file(store)),
+            ("clocks", lambda: _clock(text_or_file(store))),
+        ]
     if store is not None and bootstrap_servers is not None:
-        found.append(_checked("retention", lambda: _retention(options, store)))
+        checks.append(("retention", lambda: _retention(options, store)))
+    found = [_checked(*each) for each in checks]
     if as_json:
         typer.echo(json.dumps([asdict(finding) for finding in found]))
     else:
@@ -130,7 +144,7 @@ def doctor(
         raise typer.Exit(1)
 
 
-def _checked(what: str, check: Callable[[], tuple[Verdict, str]]) -> CheckResult:
+def _checked(what: str, check: _Check) -> CheckResult:
     try:
         verdict, text = check()
     except (KafkaTxError, ImportError, OSError) as error:
@@ -190,10 +204,8 @@ def _reader() -> tuple[Verdict, str]:
 
 
 def _sockets() -> tuple[Verdict, str]:
-    for line in _spark_defaults():
-        name, _, value = line.partition(" ")
-        if name == SOCKETS and value.strip().lower() == "true":
-            return "good", f"{SOCKETS}=true in spark-defaults.conf"
+    if _spark_defaults().get(SOCKETS) == "true":
+        return "good", f"{SOCKETS}=true in spark-defaults.conf"
     return (
         "advice",
         f"set {SOCKETS}=true in the session or in spark-defaults.conf: small batches"
@@ -202,14 +214,12 @@ def _sockets() -> tuple[Verdict, str]:
 
 
 def _speculation() -> tuple[Verdict, str]:
-    for line in _spark_defaults():
-        name, _, value = line.partition(" ")
-        if name == "spark.speculation" and value.strip().lower() == "true":
-            return (
-                "advice",
-                "spark.speculation=true in spark-defaults.conf runs tasks twice: sinks"
-                " of kafka_tx refuse that. Set it to false for these jobs",
-            )
+    if _spark_defaults().get("spark.speculation") == "true":
+        return (
+            "advice",
+            "spark.speculation=true in spark-defaults.conf runs tasks twice: sinks"
+            " of kafka_tx refuse that. Set it to false for these jobs",
+        )
     return "good", "spark-defaults.conf does not run tasks twice (spark.speculation)"
 
 
@@ -225,12 +235,9 @@ def _isolation(kafka: dict[str, str]) -> tuple[Verdict, str]:
 
 
 def _topic(kafka: dict[str, str], name: str) -> tuple[Verdict, str]:
-    view = assembly.cluster_view(config_of(kafka))
-    try:
+    with closing(assembly.cluster_view(config_of(kafka))) as view:
         found = view.topics(Topics((name,))).get(name)
         bounds = view.bounds(found.partitions) if found else {}
-    finally:
-        view.close()
     if found is None:
         return "bad", f"{name} does not exist, or this user may not describe it"
     silent = [f"{p}: {b.reason}" for p, b in bounds.items() if not hasattr(b, "end")]
@@ -257,29 +264,24 @@ def _folder(given: str) -> tuple[Verdict, str]:
     )
 
 
-def _tables(url: str) -> Iterator[CheckResult]:
+def _tables(url: str) -> Iterator[tuple[str, _Check]]:
     """Tables of a lakehouse: whether they still know the batches of ids."""
     try:
         for stored in assembly.stored_states(url, []).values():
             for known in known_doors(stored.store, stored.at_least_once):
-                state = known.state
-                for write in last_writes(state.held):
-                    look = partial(
-                        lake_tables.look_at, write, state.numbering, state.txid
-                    )
-                    yield _checked("table", look)
+                at = known.state.numbering, known.state.txid
+                for write in last_writes(known.state.held):
+                    yield "table", partial(lake_tables.look_at, write, *at)
     except KafkaTxError as error:
-        yield CheckResult("table", "bad", str(error))
+        text = str(error)
+        yield "table", lambda: ("bad", text)
 
 
 def _retention(kafka: dict[str, str], url: str) -> tuple[Verdict, str]:
     """Whether retention has passed a position, or soon will."""
-    logs = Logs(kafka)
-    try:
+    with closing(Logs(kafka)) as logs:
         positions = positions_of(url, None, logs)
         bounds = logs.look(positions)
-    finally:
-        logs.close()
     outside, near = [], []
     for name, of_id in positions.items():
         for partition, at in of_id.items():
@@ -305,33 +307,26 @@ def is_near(row: Mapping[str, object]) -> bool:
     return int(str(row["log_start"])) > 0 and lag > 9 * headroom
 
 
-def _spark_defaults() -> Iterator[str]:
+def _spark_defaults() -> dict[str, str]:
+    """Settings with their values in small letters; the last line of a name counts."""
     home = os.environ.get("SPARK_HOME")
     folder = os.environ.get("SPARK_CONF_DIR") or (home and str(Path(home, "conf")))
     file = Path(folder, "spark-defaults.conf") if folder else None
-    if file is not None and file.is_file():
-        for line in file.read_text().splitlines():
-            yield line.strip().replace("=", " ", 1).replace("\t", " ")
+    lines = file.read_text().splitlines() if file and file.is_file() else []
+    pairs = (re.split(r"[\s=]+", line.strip(), maxsplit=1) for line in lines)
+    return {pair[0]: pair[-1].strip().lower() for pair in pairs}
 
 
 def _brokers(kafka: dict[str, str]) -> tuple[Verdict, str]:
-    view = assembly.cluster_view(config_of(kafka))
-    probe = f"{_PROBE}-{uuid.uuid4().hex[:8]}"
-    try:
-        view.topics(Topics((probe,)))
-    finally:
-        view.close()
+    _described(kafka, f"{_PROBE}-{uuid.uuid4().hex[:8]}")
     return "good", f"{kafka['bootstrap.servers']} answers"
 
 
 def _store(url: str) -> tuple[Verdict, str]:
-    store = assembly.open_store(url, _PROBE)
-    try:
+    with closing(assembly.open_store(url, _PROBE)) as store:
         epoch = store.acquire()
         store.write(epoch, {"probe": "written by kafka-tx doctor"})
         store.write(epoch, {}, ["probe"])
-    finally:
-        store.close()
     weakness = forgets(url) if kind_of(url) is StoreKind.SQL else ""
     if weakness:
         return "advice", f"{store.url} can be written, but {weakness}"
@@ -342,11 +337,8 @@ def _clock(url: str) -> tuple[Verdict, str]:
     ahead_s = clock_ahead_s(url) if kind_of(url) is StoreKind.SQL else None
     if ahead_s is None:
         return "good", "the store has no clock of its own, or nothing depends on it"
-    if abs(ahead_s) > brokers.MOST_APART_S:
-        return (
-            "advice",
-            f"the database's clock is {ahead_s:+.0f} s off this one",
-        )
+    if abs(ahead_s) > MOST_APART_S:
+        return "advice", f"the database's clock is {ahead_s:+.0f} s off this one"
     return "good", "the database's clock is this machine's"
 
 
@@ -356,3 +348,92 @@ def _print(found: list[CheckResult]) -> None:
         sign, style = _STYLES[finding.verdict]
         console.print(f"[{style}]{sign}[/] {finding.what:<9}", end="")
         console.print(finding.text, markup=False)
+
+
+def _described(kafka: dict[str, str], topic: str) -> TopicDescription | None:
+    with closing(assembly.cluster_view(config_of(kafka))) as view:
+        return view.topics(Topics((topic,))).get(topic)
+
+
+def topic_rights(kafka: dict[str, str], topic: str) -> tuple[Verdict, str]:
+    """READ is for sources, WRITE for sinks; exactly once needs both."""
+    rights = ClusterChecks(kafka).topic_rights(topic)
+    missing = [name for name in ("READ", "WRITE") if name not in rights]
+    if not rights:
+        return "unknown", f"the brokers do not tell what this user may do on {topic}"
+    if not missing:
+        return "good", f"this user may READ and WRITE {topic}"
+    if len(missing) == 2:
+        return "bad", f"this user may neither READ nor WRITE {topic}: grant one of them"
+    needs = {"READ": "a source and an exactly-once sink need", "WRITE": "a sink needs"}
+    return "advice", f"this user may not {missing[0]} {topic}: {needs[missing[0]]} it"
+
+
+def group_rights(kafka: dict[str, str], group: str) -> tuple[Verdict, str]:
+    """READ commits offsets of a group."""
+    rights = ClusterChecks(kafka).group_rights(group)
+    if rights is None:
+        return "unknown", f"group {group} does not exist yet, so no broker tells rights"
+    if "READ" in rights:
+        return "good", f"this user may commit offsets of group {group}"
+    return "bad", f"this user may not READ group {group}, which tx.commitGroupId needs"
+
+
+def clock(kafka: dict[str, str], topic: str) -> tuple[Verdict, str]:
+    """A record from the future: its producer's or broker's clock is ahead of ours."""
+    found = _described(kafka, topic)
+    newest_ms = ClusterChecks(kafka).newest_ms(found.partitions if found else ())
+    if newest_ms is None:
+        return "good", f"{topic} has no record whose time could be compared"
+    ahead_s = newest_ms / 1_000 - time.time()
+    if ahead_s > MOST_APART_S:
+        return (
+            "advice",
+            f"the newest record of {topic} is {ahead_s:.0f} s in the future: the clock"
+            " of this machine, of the broker or of the producer is wrong. Starts by"
+            " time and lag in seconds are off by as much",
+        )
+    return "good", f"no record of {topic} is in the future"
+
+
+def markers(kafka: dict[str, str]) -> tuple[Verdict, str]:
+    """The cleanup policy of the marker topic of exactly-once sinks."""
+    if _described(kafka, MARKER_TOPIC) is None:
+        return "good", f"{MARKER_TOPIC} is made by the first exactly-once sink"
+    settings = client_settings(kafka, purpose="consumer")
+    topic = MarkerTopic(MARKER_TOPIC, settings)
+    if topic.policy() is None:
+        return "unknown", f"the brokers do not tell cleanup.policy of {MARKER_TOPIC}"
+    topic.check_policy()
+    return "good", f"{MARKER_TOPIC} is compacted: markers stay"
+
+
+def transactions(kafka: dict[str, str]) -> tuple[Verdict, str]:
+    """Some cloud brokers refuse transactions; then no exactly-once sink works."""
+    ClusterChecks(kafka).begin_transactions(_SINK)
+    return (
+        "good",
+        f"the brokers took the transactional id '{_SINK}', and forget it in time",
+    )
+
+
+def versions(kafka: dict[str, str]) -> tuple[Verdict, str]:
+    """KIP-890: a broker that lacks it may keep a late write of an old transaction."""
+    if "SSL" in kafka.get("security.protocol", "").upper().split("_"):
+        return (
+            "unknown",
+            f"{_FEATURE} (KIP-890) cannot be asked over TLS: ask the brokers' operator",
+        )
+    host, _, port = kafka["bootstrap.servers"].split(",")[0].strip().rpartition(":")
+    try:
+        level = finalized_features(host.strip("[]"), int(port)).get(_FEATURE, 0)
+    except OSError as error:
+        return "unknown", f"{host}:{port} did not tell {_FEATURE} (KIP-890): {error}"
+    if level < 2:
+        return (
+            "advice",
+            f"{_FEATURE} is {level}: the brokers cannot always tell a late write from"
+            " one of the next transaction (KIP-890). Kafka 4.0 and later can, after"
+            f" kafka-features.sh upgrade --feature {_FEATURE}=2",
+        )
+    return "good", f"{_FEATURE} is {level}: late writes are refused (KIP-890)"

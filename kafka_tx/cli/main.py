@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib import import_module
 from importlib.metadata import version
+from importlib.resources import files
 from typing import Annotated, Any
 
 import typer
@@ -38,8 +39,8 @@ _COMMANDS = {
 _TOGETHER = {
     "options": "tables",
     "metrics": "tables",
-    "dashboard": "files",
-    "rules": "files",
+    "dashboard": "main",
+    "rules": "main",
 }
 
 
@@ -98,6 +99,21 @@ def _loaded(name: str) -> Any:  # noqa: ANN401 - typer hides click
     else:
         around.command(name)(found)
     return get_group(around).commands[name]
+
+
+def dashboard() -> None:
+    """Print the Grafana dashboard as JSON, for import."""
+    _print_file("dashboard.json")
+
+
+def rules() -> None:
+    """Print the Prometheus alert rules, for a file of `rule_files`."""
+    _print_file("alerts.yml")
+
+
+def _print_file(name: str) -> None:
+    file = files("kafka_tx").joinpath("metrics", name)
+    typer.echo(file.read_text(encoding="utf-8"), nl=False)
 
 
 def _show_version(is_asked: bool) -> None:

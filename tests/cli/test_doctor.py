@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from kafka_tx.cli import doctor, doctor_brokers
+from kafka_tx.cli import doctor
 from kafka_tx.kafka import cluster_checks
 from kafka_tx.model import TopicPartition
 from kafka_tx.running.worker_python import WorkerPython
@@ -94,7 +94,7 @@ def test_brokers_that_answer_are_good(run):
 def test_a_check_that_cannot_tell_is_neither_good_nor_trouble(run, monkeypatch):
     nobody = {"bootstrap.servers": "127.0.0.1:1"}
     over_tls = {**nobody, "security.protocol": "SASL_SSL"}
-    answers = [doctor_brokers.versions(given) for given in (nobody, over_tls)]
+    answers = [doctor.versions(given) for given in (nobody, over_tls)]
     monkeypatch.setattr(doctor, "_speculation", lambda: answers[1])
 
     result = run("doctor")
