@@ -41,6 +41,7 @@ _TOGETHER = {
     "metrics": "tables",
     "dashboard": "main",
     "rules": "main",
+    "top": "status",
 }
 
 

@@ -9,7 +9,7 @@ import pytest
 from rich.console import Console
 from rich.live import Live
 
-from kafka_tx.cli import top
+from kafka_tx.cli import status
 from kafka_tx.errors import StateUnavailableError
 from kafka_tx.model import BatchMetadata, OffsetRange, TopicPartition
 from kafka_tx.sql.store import SqlStore
@@ -82,7 +82,7 @@ def test_each_look_sees_what_has_moved(run, store, url, monkeypatch):
 
 def test_a_look_that_fails_on_a_terminal_is_followed_by_the_next(monkeypatch):
     console = Console(force_terminal=True, width=80, record=True)
-    monkeypatch.setattr(top, "Console", lambda: console)
+    monkeypatch.setattr(status, "Console", lambda: console)
     monkeypatch.setattr("time.sleep", lambda _: None)
     looks = iter(["", "it is back"])
     drawn = []
@@ -96,7 +96,7 @@ def test_a_look_that_fails_on_a_terminal_is_followed_by_the_next(monkeypatch):
     monkeypatch.setattr(
         Live, "update", lambda _, shown, refresh: drawn.append(str(shown))
     )
-    top.watch(draw, 0.1, 2)
+    status.watch_ids(draw, 0.1, 2)
 
     assert "the store is away" in drawn[0]
     assert drawn[1] == "it is back"
