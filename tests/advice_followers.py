@@ -245,7 +245,7 @@ FOLLOWED: dict[str, tuple[str, ...]] = {
         "tests/sql/test_maps.py"
         "::test_a_second_update_of_a_batch_is_no_replay_and_is_told",
     ),
-    "kafka_reading::_cannot_be_replayed": (
+    "kafka_batch_spout::_cannot_be_replayed": (
         "integration/topologies/test_topology.py"
         "::test_records_that_are_gone_stop_a_transactional_replay_and_say_which",
     ),
@@ -444,7 +444,7 @@ NOTHING_AT_RISK: dict[str, str] = {
     "store::_existing": _MEANT,
     "admission::check_newest": "its advice is in PUT_BACK",
     "task_failures::component_error": _TOLD,
-    "kafka_reading::KafkaBatch._gone": _AGAIN,
+    "kafka_batch_spout::KafkaBatch._gone": _AGAIN,
     "batch_starts::_reachable": _AGAIN,
     "memory_spouts::MemoryEmitter.read": _AGAIN,
     "ledger::Ledger._out_of_order": _CALLER,

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from integration.cluster.jars import cache_directory
 from kafka_tx.testing import quick_spark, spark_directory
-from kafka_tx.testing.spark_home import UNUSED_JARS
+from kafka_tx.testing.process_tree import UNUSED_JARS
 
 
 @contextmanager

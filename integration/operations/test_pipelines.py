@@ -16,7 +16,7 @@ from integration.cluster.java import java
 from integration.cluster.spark_home import left_out
 from integration.cluster.spark_local import quick_environment
 from integration.consuming import committed_records
-from kafka_tx.testing.spark_home import spark_directory
+from kafka_tx.testing.process_tree import spark_directory
 
 pytestmark = pytest.mark.all
 

@@ -28,8 +28,7 @@ from integration.cluster.versions import DELTA, DELTA_JARS, ICEBERG, ICEBERG_JAR
 from integration.sinks.iceberg_tables import COMPACT, EXPIRE
 from integration.sinks.table_suite import Table, forget
 from kafka_tx.errors import ConfigError, FencedError, StateGivenUpError, StateLostError
-from kafka_tx.spark.sinks.delta_connect import DeltaConnectAppend
-from kafka_tx.spark.sinks.iceberg_connect import IcebergConnectAppend
+from kafka_tx.spark.sinks.connect_tables import DeltaConnectAppend, IcebergConnectAppend
 from kafka_tx.transactions import table_writes
 from tests.conformance.sink_suite import SinkSuite, attempt
 

@@ -1,15 +1,21 @@
-"""From the options a user gives for Kafka to the settings of a librdkafka client."""
+"""From the options a user gives for Kafka to the settings of a librdkafka client.
+
+librdkafka reads PEM (files or text) and, for the client's own certificate, PKCS12.
+Other stores of Java are refused with the command that converts them. No file is opened
+here: the driver checks the options, and files are read where a client runs. Messages
+name a login module and its options, never a value: values are secrets.
+"""
 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Mapping
+import re
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from kafka_tx.errors import ConfigError
 from kafka_tx.kafka import translations
 from kafka_tx.kafka.librdkafka_names import COMMON, CONSUMER_ONLY, PRODUCER_ONLY
-from kafka_tx.kafka.security import jaas_settings, tls_settings
 from kafka_tx.kafka.tokens import PROVIDER
 from kafka_tx.kafka.translations import (
     Purpose,
@@ -194,4 +200,268 @@ def _unknown(name: str) -> ConfigError:
         f"option 'kafka.{name}' is known neither to Kafka's Java client nor to"
         f" librdkafka; {hint}",
         option=f"kafka.{name}",
+    )
+
+
+_PEM_ENDINGS = (".pem", ".crt", ".cer", ".cert", ".ca")
+_PKCS12_ENDINGS = (".p12", ".pfx", ".pkcs12")
+_CONVERT = (
+    "keytool -importkeystore -srckeystore {location} -destkeystore store.p12"
+    " -deststoretype PKCS12"
+)
+_EXTRACT = "openssl pkcs12 -in {location} -nokeys -out truststore.pem"
+
+
+def tls_settings(options: Mapping[str, str]) -> dict[str, str]:
+    """The settings that the stores among ``options`` become.
+
+    A store's type follows from its ending where it is not given; anything else counts
+    as JKS, Java's default.
+
+    Raises:
+        ConfigError: A store has a form librdkafka cannot read.
+    """
+    return {**_truststore(options), **_keystore(options)}
+
+
+def _truststore(options: Mapping[str, str]) -> dict[str, str]:
+    certificates = options.get("ssl.truststore.certificates")
+    if certificates:
+        return {"ssl.ca.pem": certificates}
+    location = options.get("ssl.truststore.location")
+    if not location:
+        return {}
+    kind = _kind(location, options.get("ssl.truststore.type"))
+    if kind == "PEM":
+        return {"ssl.ca.location": location}
+    first = "" if kind == "PKCS12" else _CONVERT.format(location=location) + " && "
+    source = location if kind == "PKCS12" else "store.p12"
+    command = first + _EXTRACT.format(location=source)
+    raise _refused("truststore", location, kind, "PEM", command, "truststore.pem")
+
+
+def _keystore(options: Mapping[str, str]) -> dict[str, str]:
+    pem = {
+        "ssl.certificate.pem": options.get("ssl.keystore.certificate.chain"),
+        "ssl.key.pem": options.get("ssl.keystore.key"),
+    }
+    settings = {name: text for name, text in pem.items() if text}
+    location = options.get("ssl.keystore.location")
+    if not location or settings:
+        return settings
+    kind = _kind(location, options.get("ssl.keystore.type"))
+    if kind == "PEM":
+        return {"ssl.certificate.location": location, "ssl.key.location": location}
+    if kind == "PKCS12":
+        names = ("ssl.keystore.location", "ssl.keystore.password")
+        return {name: options[name] for name in names if name in options}
+    command = _CONVERT.format(location=location)
+    raise _refused("keystore", location, kind, "PKCS12", command, "store.p12")
+
+
+def _kind(location: str, given: str | None) -> str:
+    if given:
+        return given.strip().upper()
+    name = location.lower()
+    if name.endswith(_PEM_ENDINGS):
+        return "PEM"
+    return "PKCS12" if name.endswith(_PKCS12_ENDINGS) else "JKS"
+
+
+def _refused(
+    store: str, location: str, kind: str, wanted: str, command: str, file: str
+) -> ConfigError:
+    option = f"kafka.ssl.{store}"
+    legal = "a PEM file" if wanted == "PEM" else f"a {wanted} or PEM file"
+    return ConfigError.illegal(
+        f"{option}.location",
+        f"{location} ({kind})",
+        legal,
+        f"Convert it: {command}; then set '{option}.location' to {file} and"
+        f" '{option}.type' to {wanted}.",
+    )
+
+
+OPTION = "kafka.sasl.jaas.config"
+
+_TOKEN = re.compile(
+    r"""\s*(?:
+        "(?P<double>(?:[^"\\]|\\.)*)"
+      | '(?P<single>(?:[^'\\]|\\.)*)'
+      | (?P<word>[^\s=;"']+)
+      | (?P<sign>[=;])
+    )""",
+    re.VERBOSE,
+)
+_ESCAPE = re.compile(r"\\(.)")
+_OIDC_HANDLER = "OAuthBearerLoginCallbackHandler"
+_LEGAL = (
+    "'<login module> required <option>=\"<value>\" …;' with PlainLoginModule,"
+    " ScramLoginModule, OAuthBearerLoginModule or Krb5LoginModule"
+)
+
+
+def parse_jaas(text: str) -> tuple[str, dict[str, str]]:
+    """The class name of the login module and its options; raises ConfigError."""
+    tokens = _tokens(text)
+    if len(tokens) < 3 or tokens[-1] != ("sign", ";"):
+        raise _malformed("it must have a module, a flag and end with ';'")
+    module, _flag, *rest = tokens[:-1]
+    if len(rest) % 3:
+        raise _malformed('every option must read name="value"')
+    options: dict[str, str] = {}
+    for (kind, name), equals, (value_kind, value) in zip(
+        rest[::3], rest[1::3], rest[2::3], strict=True
+    ):
+        if kind != "word" or equals != ("sign", "=") or value_kind == "sign":
+            raise _malformed('every option must read name="value"')
+        options[name] = value
+    return module[1], options
+
+
+def jaas_settings(options: Mapping[str, str]) -> dict[str, str]:
+    """The settings that JAAS and the login callback handler among ``options`` become.
+
+    The mechanism follows from the login module where ``sasl.mechanism`` is not given.
+
+    Raises:
+        ConfigError: The text is malformed, the module is unknown, one of its options
+            is missing, or it contradicts ``sasl.mechanism``.
+    """
+    handler = options.get("sasl.login.callback.handler.class", "")
+    if handler and not handler.endswith(_OIDC_HANDLER):
+        raise ConfigError.illegal(
+            "kafka.sasl.login.callback.handler.class",
+            handler,
+            f"Kafka's own {_OIDC_HANDLER}",
+            "A Java class cannot be loaded here; give 'kafka.sasl.mechanism'"
+            " OAUTHBEARER with 'kafka.sasl.oauthbearer.token.endpoint.url'.",
+        )
+    text = options.get("sasl.jaas.config")
+    if text is None:
+        return {"sasl.oauthbearer.method": "oidc"} if handler else {}
+    module, entries = parse_jaas(text)
+    translate = _MODULES.get(module.rsplit(".", 1)[-1])
+    if translate is None:
+        raise _malformed(f"the login module '{module}' is not known here")
+    return translate(entries, options)
+
+
+# --- login modules ------------------------------------------------------------------
+
+
+def _plain(entries: Mapping[str, str], options: Mapping[str, str]) -> dict[str, str]:
+    _mechanism(options, ("", "PLAIN"), "PlainLoginModule")
+    return {"sasl.mechanisms": "PLAIN", **_user(entries)}
+
+
+def _scram(entries: Mapping[str, str], options: Mapping[str, str]) -> dict[str, str]:
+    legal = ("SCRAM-SHA-256", "SCRAM-SHA-512")
+    mechanism = _mechanism(options, legal, "ScramLoginModule")
+    if entries.get("tokenauth", "").lower() == "true":
+        raise _malformed("delegation tokens (tokenauth) are not offered by librdkafka")
+    return {"sasl.mechanisms": mechanism, **_user(entries)}
+
+
+def _oauth(entries: Mapping[str, str], options: Mapping[str, str]) -> dict[str, str]:
+    _mechanism(options, ("", "OAUTHBEARER"), "OAuthBearerLoginModule")
+    settings = {"sasl.mechanisms": "OAUTHBEARER"}
+    principal = entries.get("unsecuredLoginStringClaim_sub")
+    if principal is not None:
+        return {
+            **settings,
+            "enable.sasl.oauthbearer.unsecure.jwt": "true",
+            "sasl.oauthbearer.config": f"principal={principal}",
+        }
+    settings |= {"sasl.oauthbearer.method": "oidc", **_renamed(entries, _OAUTH_NAMES)}
+    extensions = [
+        f"{name.removeprefix('extension_')}={value}"
+        for name, value in entries.items()
+        if name.startswith("extension_")
+    ]
+    if extensions:
+        settings["sasl.oauthbearer.extensions"] = ",".join(extensions)
+    if "sasl.oauthbearer.token.endpoint.url" not in options:
+        raise ConfigError(
+            "OAuthBearerLoginModule needs the option"
+            " 'kafka.sasl.oauthbearer.token.endpoint.url': where tokens come from",
+            option="kafka.sasl.oauthbearer.token.endpoint.url",
+        )
+    return settings
+
+
+def _kerberos(entries: Mapping[str, str], options: Mapping[str, str]) -> dict[str, str]:
+    _mechanism(options, ("", "GSSAPI"), "Krb5LoginModule")
+    settings = {"sasl.mechanisms": "GSSAPI", **_renamed(entries, _KERBEROS_NAMES)}
+    if entries.get("useTicketCache", "").lower() == "true":
+        settings["sasl.kerberos.min.time.before.relogin"] = "0"
+    elif "keyTab" not in entries or "principal" not in entries:
+        raise _malformed(
+            "Krb5LoginModule needs keyTab and principal, or useTicketCache=true"
+        )
+    return settings
+
+
+def _renamed(entries: Mapping[str, str], names: Mapping[str, str]) -> dict[str, str]:
+    return {name: entries[java] for java, name in names.items() if java in entries}
+
+
+_OAUTH_NAMES = {
+    "clientId": "sasl.oauthbearer.client.id",
+    "clientSecret": "sasl.oauthbearer.client.secret",
+    "scope": "sasl.oauthbearer.scope",
+}
+_KERBEROS_NAMES = {
+    "keyTab": "sasl.kerberos.keytab",
+    "principal": "sasl.kerberos.principal",
+    "serviceName": "sasl.kerberos.service.name",
+}
+_Translate = Callable[[Mapping[str, str], Mapping[str, str]], dict[str, str]]
+_MODULES: dict[str, _Translate] = {
+    "PlainLoginModule": _plain,
+    "ScramLoginModule": _scram,
+    "OAuthBearerLoginModule": _oauth,
+    "Krb5LoginModule": _kerberos,
+}
+
+
+def _user(entries: Mapping[str, str]) -> dict[str, str]:
+    for name in ("username", "password"):
+        if name not in entries:
+            raise _malformed(f"the option {name} is missing")
+    return {f"sasl.{name}": entries[name] for name in ("username", "password")}
+
+
+def _mechanism(options: Mapping[str, str], legal: tuple[str, ...], module: str) -> str:
+    """The mechanism as it was given, in capitals; checked against the module's."""
+    given = options.get("sasl.mechanism") or options.get("sasl.mechanisms") or ""
+    mechanism = given.strip().upper()
+    if mechanism not in legal:
+        raise ConfigError.illegal(
+            "kafka.sasl.mechanism",
+            mechanism,
+            f"{' or '.join(filter(None, legal))} with {module}",
+        )
+    return mechanism
+
+
+def _tokens(text: str) -> list[tuple[str, str]]:
+    tokens = []
+    at, end = 0, len(text.rstrip())
+    while at < end:
+        match = _TOKEN.match(text, at)
+        if match is None:
+            raise _malformed("a quote is not closed")
+        kind = str(match.lastgroup)
+        value = match[kind]
+        if kind in ("double", "single"):
+            kind, value = "text", _ESCAPE.sub(r"\1", value)
+        tokens.append((kind, value))
+        at = match.end()
+    return tokens
+
+
+def _malformed(what: str) -> ConfigError:
+    return ConfigError(
+        f"option '{OPTION}' cannot be used: {what}; legal: {_LEGAL}.", option=OPTION
     )

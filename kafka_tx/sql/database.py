@@ -21,8 +21,7 @@ from sqlalchemy.engine import URL, Connection, Engine, make_url
 from kafka_tx.clock import SystemClock
 from kafka_tx.errors import ConfigError, StateLostError, StateUnavailableError
 from kafka_tx.sql import postgresql
-from kafka_tx.sql.address import address
-from kafka_tx.sql.database_failures import translate
+from kafka_tx.sql.database_failures import address, translate
 from kafka_tx.transactions.refusals import AFTER_A_FILE, unpicklable
 from kafka_tx.transactions.retry_policy import DEFAULT_MS, RetryPolicy
 

@@ -11,7 +11,7 @@ import sqlalchemy as sa
 
 from kafka_tx.errors import StateLostError
 from kafka_tx.model import TransactionAttempt
-from kafka_tx.sql.address import address
+from kafka_tx.sql.database_failures import address
 from kafka_tx.sql.dialects import LONG_TEXT, exact_text
 from kafka_tx.transactions.records import MAX_PATH_LENGTH
 from kafka_tx.transactions.refusals import AFTER_A_LOSS, LEFT_BEHIND

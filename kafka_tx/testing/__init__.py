@@ -8,7 +8,7 @@ starts in half the time. ``feed`` fills a topic and counts what brokers confirm,
 ``process_tree`` kills a program with everything that it started.
 """
 
-from kafka_tx.testing.spark_home import (
+from kafka_tx.testing.process_tree import (
     QUICK_JAVA,
     quick_checkpoints,
     quick_spark,

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kafka_tx.errors import ConfigError
-from kafka_tx.kafka.client_settings import client_settings
-from kafka_tx.kafka.security import jaas_settings, parse_jaas
+from kafka_tx.kafka.client_settings import client_settings, jaas_settings, parse_jaas
 
 PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule"
 SCRAM = "org.apache.kafka.common.security.scram.ScramLoginModule"

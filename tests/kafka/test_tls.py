@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kafka_tx.errors import ConfigError
-from kafka_tx.kafka.client_settings import client_settings
-from kafka_tx.kafka.security import tls_settings
+from kafka_tx.kafka.client_settings import client_settings, tls_settings
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ import pytest
 from sqlalchemy.engine import make_url
 
 from kafka_tx.errors import StateError
-from kafka_tx.sql.address import address, without_secrets
+from kafka_tx.sql.database_failures import address, without_secrets
 from kafka_tx.sql.store import SqlStore
 
 SECRET = "s3cr3t"

@@ -12,9 +12,8 @@ from kafka_tx.config import LEGAL_ATTEMPT, check_id, check_kind
 from kafka_tx.errors import ConfigError
 from kafka_tx.model import TransactionAttempt
 from kafka_tx.spark.sinks import delta, formats, iceberg
-from kafka_tx.spark.sinks.delta_connect import DeltaConnectAppend
+from kafka_tx.spark.sinks.connect_tables import DeltaConnectAppend, IcebergConnectAppend
 from kafka_tx.spark.sinks.formats import Batch
-from kafka_tx.spark.sinks.iceberg_connect import IcebergConnectAppend
 from kafka_tx.spark.versions.names import is_classic
 from kafka_tx.sql.tables import append_rows
 from kafka_tx.transactions.admission import only_write
