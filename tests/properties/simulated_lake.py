@@ -6,6 +6,7 @@ of txids outlives a rollback, a clone, or the expiry of versions.
 
 from __future__ import annotations
 
+import itertools
 import random
 from collections import Counter
 from contextlib import contextmanager
@@ -35,6 +36,7 @@ class Version:
     parent: int | None
     rows: tuple[int, ...]
     attempt: TransactionAttempt | None = None
+    adds: bool = False
     is_expired: bool = False
 
 
@@ -49,13 +51,16 @@ class Lake:
     """Txids whose rows a rollback has removed."""
     is_forgetful: bool = False
     """Whether it keeps no former metadata: people roll back no such table."""
+    unsafe: set[int] = field(default_factory=set)
+    """Txids of which no version and no floor tells any more."""
 
     def rows(self) -> tuple[int, ...]:
         return () if self.head is None else self.versions[self.head].rows
 
     def add(self, *rows: int, given: TransactionAttempt | None = None) -> Version:
         self.last += 1
-        made = Version(self.last, self.head, (*self.rows(), *rows), given)
+        every = (*self.rows(), *rows)
+        made = Version(self.last, self.head, every, given, adds=bool(rows))
         self.versions[made.number] = made
         self.head = made.number
         return made
@@ -83,6 +88,17 @@ class Lake:
     ) -> TransactionAttempt:
         raise NotImplementedError
 
+    def has_another_since(self, base: int | None) -> bool:
+        """Whether a commit refuses to follow this version."""
+        return self.head != base
+
+    def committed(self, made: Version) -> None:
+        """A second commit of a batch, where the format needs one."""
+
+    def hides_rollback(self, txid: int) -> bool:
+        """Whether nothing shows any more that rows of this txid were removed."""
+        return False
+
     def check_kept(self, stored: TransactionAttempt) -> None:
         """Nothing, where a rollback takes the evidence, too."""
 
@@ -92,7 +108,10 @@ class Lake:
     def copy(self) -> Lake:
         """The rows without evidence, in another table."""
         made = type(self)(
-            last=self.last, removed=self.removed, is_forgetful=self.is_forgetful
+            last=self.last,
+            removed=self.removed,
+            is_forgetful=self.is_forgetful,
+            unsafe=self.unsafe,
         )
         made.add(*self.rows())
         return made
@@ -120,6 +139,52 @@ class Iceberg(Lake):
     def roll_back(self, version):
         self.lose(version.rows)
         self.head = version.number
+
+
+@dataclass
+class IcebergBySql(Iceberg):
+    """As in Spark Connect: a commit for the rows, and then another one for the floor.
+
+    Nothing is told of a version that has expired. A commit is refused by rows that
+    others have added, and not by a compaction.
+    """
+
+    def readable(self):
+        found = itertools.takewhile(lambda v: not v.is_expired, super().readable())
+        return list(found)
+
+    def expire(self):
+        for version in self.readable():
+            floor = self.floor.attempt.txid if self.floor else 0
+            if version.attempt and version.attempt.txid > floor:
+                self.unsafe.add(version.attempt.txid)
+        super().expire()
+
+    def hides_rollback(self, txid):
+        has_expired = any(version.is_expired for version in self.versions.values())
+        return txid in self.removed and has_expired
+
+    def roll_back(self, version):
+        super().roll_back(version)
+        if not any(readable.attempt for readable in self.readable()):
+            self.unsafe |= set(version.rows)
+
+    def has_another_since(self, base):
+        at = self.head
+        while at != base and at is not None:
+            version = self.versions[at]
+            if version.adds:
+                return True
+            at = version.parent
+        return at != base
+
+    def add(self, *rows, given=None):
+        return Lake.add(self, *rows, given=given)
+
+    def committed(self, made):
+        is_later = self.floor is None or self.floor.order <= (made.number,)
+        if is_later and not made.is_expired:
+            self.floor = Floor(made.attempt, made.number, (made.number,))
 
 
 @dataclass
@@ -173,10 +238,11 @@ class Sink:
         if self._is_empty:
             return False
         lake = self._world.lake
-        if lake is not self._lake or lake.head != self._base:
+        if lake is not self._lake or lake.has_another_since(self._base):
             raise OvertakenError("another version")
-        lake.add(given.txid, given=given)
+        made = lake.add(given.txid, given=given)
         self._world.may_happen(self._driver, "commit")
+        lake.committed(made)
         return True
 
 
@@ -255,7 +321,8 @@ class World:
         self.seen[f"wrote: {wrote}"] += 1
         if driver.epoch < self.epoch:
             return  # it is fenced by the source's store
-        if before == self._disturbed and wrote is not None:
+        is_known = before == self._disturbed and not self.lake.hides_rollback(txid)
+        if is_known and wrote is not None:
             assert self.lake.rows().count(txid) >= 1, f"txid {txid} is not there"
         self.committed = max(self.committed, txid)
 
@@ -340,7 +407,8 @@ class World:
     def _check(self) -> None:
         rows = Counter(self.lake.rows())
         for txid in range(1, self.committed + 1):
-            most = 2 if txid in self._twice else 1
+            is_unsafe = txid in self._twice or txid in self.lake.unsafe
+            most = 2 if is_unsafe else 1
             assert rows[txid] <= most, f"txid {txid} is there {rows[txid]} times"
             is_excused = txid in self._empty or txid in self.lake.removed
             assert rows[txid] or is_excused, f"txid {txid} is lost"

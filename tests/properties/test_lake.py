@@ -11,7 +11,7 @@ from kafka_tx.errors import KafkaTxError
 from kafka_tx.transactions import table_writes
 from kafka_tx.transactions.table_writes import NEVER
 from tests.properties.rounds import SIMULATED_STEPS, is_enough
-from tests.properties.simulated_lake import Delta, Iceberg, walk
+from tests.properties.simulated_lake import Delta, Iceberg, IcebergBySql, walk
 
 WHAT_MUST_HAPPEN = (
     *("Crash", "ConnectionError", "frozen", "foreign", "compacted", "expired"),
@@ -19,7 +19,7 @@ WHAT_MUST_HAPPEN = (
 )
 
 
-@pytest.mark.parametrize("kind", [Delta, Iceberg])
+@pytest.mark.parametrize("kind", [Delta, Iceberg, IcebergBySql])
 def test_every_batch_is_there_once_or_is_a_documented_loss(kind):
     """A failure names the walk."""
     seen: Counter[str] = Counter()
