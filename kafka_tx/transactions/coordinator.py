@@ -107,7 +107,7 @@ class TransactionCoordinator(Generic[M]):
         """Take the due steps: time-outs, the lowest commit, new batches in txid order.
 
         Call it after every event, and at ``wakes_at_ms`` without one. ``now_ms``
-        is monotonic. ``is_ready``: the spout's answer if ``asks_ready``, else any.
+        is monotonic. ``is_ready``: the spout's answer if ``asks_ready``, else False.
         """
         self._now_ms = now_ms
         if self._is_stopped:
@@ -178,7 +178,8 @@ class TransactionCoordinator(Generic[M]):
             if txid in self._in_flight:
                 continue
             if not self._chain.has(txid):
-                return actions + self._plan(txid, is_ready)
+                was_asked = is_ready or not actions or not self._gate.is_new(txid)
+                return actions + (self._plan(txid, is_ready) if was_asked else [])
             actions.append(self._start(txid))
         return actions
 
@@ -245,9 +246,13 @@ class TransactionCoordinator(Generic[M]):
         return self._in_flight.phases()
 
     def asks_ready(self, now_ms: int) -> bool:
-        """Whether ``tick(now_ms)`` plans a brand-new txid if the spout is ready."""
+        """Whether ``tick(now_ms)`` plans a brand-new txid if the spout is ready.
+
+        Not while a batch has yet to begin: it would wait for the answer, and the answer
+        would not know of it. After that tick another one is due at once.
+        """
         at_ms = self._plans_at_ms(only_new=True)
-        return at_ms is not None and at_ms <= now_ms
+        return at_ms is not None and at_ms <= now_ms and not self._has_to_start()
 
     def wakes_at_ms(self) -> int | None:
         """When ``tick`` is due without an event; None: never."""
@@ -431,6 +436,12 @@ class TransactionCoordinator(Generic[M]):
         if txid is None or (only_new and not self._gate.is_new(txid)):
             return None
         return self._gate.opens_at_ms(txid)
+
+    def _has_to_start(self) -> bool:
+        """Whether a batch has metadata and has not begun."""
+        return any(
+            self._chain.has(t) and t not in self._in_flight for t in self._window()
+        )
 
     def _window(self) -> range:
         return range(self._current, self._current + self._pacing.max_pending)

@@ -12,6 +12,7 @@ import uuid
 from asyncio import CancelledError
 from collections import Counter
 from functools import partial
+from itertools import pairwise
 
 import pytest
 
@@ -286,6 +287,25 @@ def test_what_a_batch_held_is_stored_and_shown_before_the_next_one(world, kind):
     shown = jobs.sample("kafka_tx_last_commit_timestamp_seconds")
     assert shown == held.committed_ms / 1000
     assert jobs.sample("kafka_tx_records_total") == 0
+
+
+@SPOUTS
+def test_a_batch_begins_before_the_spout_is_asked_for_the_next_one(world, kind):
+    jobs, calls = world(kind), []
+
+    def noted(name, call):
+        def method(*given):
+            calls.append(name)
+            return call(*given)
+
+        return method
+
+    for name in ("is_ready", "initialize_transaction", "batch"):
+        setattr(jobs.spout, name, noted(name, getattr(jobs.spout, name)))
+    jobs.start(pending=4).process_all_available(WITHIN_S)
+
+    after = [name for plan, name in pairwise(calls) if plan.startswith("init")]
+    assert after == ["batch"] * 4
 
 
 def test_rows_that_come_later_are_processed(world):

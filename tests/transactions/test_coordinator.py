@@ -90,15 +90,51 @@ def test_the_walk_ends_at_the_first_txid_that_is_not_ready():
     drive = Drive(max_pending=3, **paced())
     drive.tick()
     drive.answer("one")
-
-    assert drive.machine.asks_ready(drive.now_ms)
     (batch,) = drive.tick(is_ready=False)
     assert isinstance(batch, StartBatch)
+
+    assert drive.machine.asks_ready(drive.now_ms)
+    assert drive.tick(is_ready=False) == []
     assert not drive.machine.asks_ready(drive.now_ms + 4)
     assert drive.tick(4) == []
     (action,) = drive.tick(1)
     assert isinstance(action, Initialize)
     assert action.attempt.txid == 2
+
+
+@BOTH
+def test_a_planned_batch_begins_before_the_spout_is_asked_for_the_next_one(mode):
+    drive = Drive(mode, max_pending=3, **paced())
+    drive.tick()
+    drive.answer("one")
+
+    assert not drive.machine.asks_ready(drive.now_ms)
+    (batch,) = drive.tick(is_ready=False)
+
+    assert isinstance(batch, StartBatch)
+    assert drive.machine.wakes_at_ms() == drive.now_ms
+    assert drive.machine.asks_ready(drive.now_ms)
+
+
+@BOTH
+def test_replays_begin_before_the_spout_is_asked(mode):
+    drive = Drive(mode, max_pending=4, **paced())
+    first, _ = drive.start(1, 2)
+    drive.answer("batch 3")
+    drive.tick(is_ready=False)
+    drive.machine.failed(first, "lost")
+
+    begun = []
+    for _ in range(4):
+        assert not drive.machine.asks_ready(drive.now_ms)
+        actions = drive.tick(is_ready=False)
+        begun += [a.attempt.txid for a in actions if isinstance(a, StartBatch)]
+        if drive.asked is not None:
+            drive.answer("again")
+        if begun == [1, 2, 3]:
+            break
+
+    assert drive.machine.asks_ready(drive.now_ms)
 
 
 def test_a_plan_that_failed_is_asked_for_again_after_a_pause():
@@ -320,6 +356,7 @@ def test_a_spout_that_was_ready_is_asked_again_soon():
     drive.tick(5, is_ready=False)
     drive.tick(10)
     drive.answer("one")
+    drive.tick(is_ready=False)
 
     drive.tick(is_ready=False)
 
