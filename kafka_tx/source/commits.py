@@ -224,7 +224,7 @@ class CommitFeed:
             query.numbering, query.seen_txid = end.mark.numbering, 0
         if txid > query.seen_txid:
             self._tell(query, end.mark.epoch, txid, reported)
-            held = {each.txid: each for each in query.ledger.held()}
+            held = {each.txid: each for each in query.ledger.state.held}
             self._count_unreported(query, end.mark, txid, held)
             query.seen_txid = txid
             self._forget_gone(end, query)

@@ -16,9 +16,7 @@ from kafka_tx.protocols import Clock
 from kafka_tx.source import agreement
 from kafka_tx.source.agreement import Case, TopicIds
 from kafka_tx.transactions.ledger import Committed, Ledger
-from kafka_tx.transactions.ledger_records import first_kept
 from kafka_tx.transactions.refusals import at_work
-from kafka_tx.transactions.txid_layout import new_name
 
 logger = event_log(__name__)
 
@@ -42,12 +40,8 @@ class KeptBatches:
     Attributes:
         epoch: Epoch of this owner; 0 before ``open``.
         is_owner: Whether ``take`` has stored this owner.
-        committed: The store's committed position; None: nothing yet.
-        planned: Metadata of each txid, from the committed one on.
         own: Txids that this owner has planned, or has checked to be readable.
-        numbering: Numbering of the txids; empty: nothing is stored yet.
         sinks: Last txids of sinks in the store's database, as of the last poll.
-        query: Shape of the query that got the last batch; None: no query got one.
         held: A txid without records, while other sources of the query have records of
             this batch to replay; 0: none.
     """
@@ -74,18 +68,34 @@ class KeptBatches:
         self._is_logged = False
         self.epoch = 0
         self.is_owner = False
-        self.committed: Committed | None = None
-        self.planned: dict[int, BatchMetadata] = {}
         self.own: set[int] = set()
-        self.numbering = ""
         self.sinks: Mapping[str, int] = {}
-        self.query: QueryShape | None = None
         self.held = 0
+
+    @property
+    def committed(self) -> Committed | None:
+        """The store's committed position; None: nothing yet."""
+        return self._ledger.state.committed
+
+    @property
+    def planned(self) -> Mapping[int, BatchMetadata]:
+        """Metadata of each txid, from the committed one on."""
+        return self._ledger.state.planned
+
+    @property
+    def numbering(self) -> str:
+        """Numbering of the txids; empty: nothing is stored yet."""
+        return self._ledger.state.numbering
+
+    @property
+    def query(self) -> QueryShape | None:
+        """Shape of the query that got the last batch; None: no query got one."""
+        return self._ledger.state.query
 
     @property
     def txid(self) -> int:
         """The committed txid; 0: none."""
-        return self.committed.txid if self.committed else 0
+        return self._ledger.state.txid
 
     def newest(self, numbering: str) -> int:
         """The greatest txid that the store has of a numbering (empty: its own).
@@ -125,11 +135,7 @@ class KeptBatches:
         if self._spares_owners:
             self._listen()
         epoch = self._ledger.rehearse()
-        state = self._ledger.load()
-        self.committed = state.committed
-        self.planned = dict(state.planned)
-        self.numbering = state.numbering
-        self.query = state.query
+        self._ledger.load()
         self.epoch = epoch
         self._send_to_group()
 
@@ -152,7 +158,7 @@ class KeptBatches:
             self._ledger.url,
             self.epoch,
             self.txid,
-            sorted(txid for txid in self.planned if txid > self.txid),
+            [*self._ledger.state.unfinished],
         )
 
     def _listen(self) -> None:
@@ -268,20 +274,15 @@ class KeptBatches:
         if former is not None and (former.was_opaque or former.mode == "opaque"):
             batch = replace(batch, was_opaque=True)
         self._ledger.plan(self.epoch, batch, replace=former is not None)
-        self.planned[batch.txid] = batch
 
     def describe(self, query: QueryShape) -> None:
         """Store the query's shape."""
         self._ledger.describe(self.epoch, query)
-        self.query = query
 
     def commit(self, txid: int) -> None:
         """Commit the next batch."""
         now_ms = self._clock.now_ms()
         is_first = self._ledger.commit(self.epoch, txid, completed_ms=now_ms)
-        self.committed = self._ledger.last_committed()
-        kept = first_kept(self.planned, txid)
-        self.planned = {n: b for n, b in self.planned.items() if n >= kept}
         self.own = {n for n in self.own if n >= txid}
         self.held = 0
         if is_first:  # otherwise the listener sends
@@ -325,10 +326,7 @@ class KeptBatches:
             by_checkpoint=by_checkpoint,
             leader_epochs={**former.epochs_of(same.keys() - positions), **epochs},
         )
-        self.numbering = numbering or self.numbering or new_name()
-        self._ledger.adopt(self.epoch, taken, self.numbering)
-        self.committed = taken
-        self.planned = {}
+        self._ledger.adopt(self.epoch, taken, numbering)
         self.own = set()
         self.held = 0
         logger.warning(

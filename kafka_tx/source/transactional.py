@@ -186,10 +186,7 @@ class TransactionalMicroBatches(MicroBatches):
         batch = self._owning(lambda: self._batch_between(start, end))
         if batch is None:
             return []
-        ids = batch.topic_ids
-        return [
-            r.of_topic(ids.get(r.topic_partition.topic)) for r in batch.ranges if len(r)
-        ]
+        return [r for r in batch.ranges if len(r)]
 
     def number(self, question: Question) -> Answer:
         """The txid of a batch that the user's process is about to handle.
@@ -383,10 +380,9 @@ class TransactionalMicroBatches(MicroBatches):
             elif not is_same:
                 # The checkpoint that has logged all of it may have finished it.
                 left = kept.named(left)
-        kept.own.add(left.txid)
-        if not kept.fits(left, end):  # Spark logs it only after another call
-            kept.own.discard(left.txid)
-        kept.planned[left.txid] = left
+        kept.own.discard(left.txid)
+        if kept.planned.get(left.txid) == left and kept.fits(left, end):
+            kept.own.add(left.txid)
         return left
 
 

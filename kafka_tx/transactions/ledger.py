@@ -24,7 +24,6 @@ from kafka_tx.transactions.held import (
     HISTORY,
     Held,
     Reported,
-    held_in,
     held_record,
     kept_by,
     reported_record,
@@ -84,7 +83,9 @@ class Ledger:
         self._history = kept_by(store.url, history)
         self._store = RehearsedStore(store)
         self._reader = LedgerReader(store.url, store.id)
-        self._texts: Mapping[str, str] | None = None
+        self.state = LedgerState(0, None, {})
+        """The state that this object has read or written last."""
+        self._is_current = False
         self._is_owner = False
         self._left: list[LedgerState] = []
         """The state that was left under ``_left_epoch``; two while the outcome of a
@@ -113,7 +114,7 @@ class Ledger:
             StateError: The store refuses.
         """
         epoch = take_over(self._store, above)
-        self._is_owner, self._texts, self._left = True, None, []
+        self._is_owner, self._is_current, self._left = True, False, []
         return epoch
 
     def rehearse(self) -> int:
@@ -149,27 +150,6 @@ class Ledger:
         if self._is_owner:
             refuse_moved(self._store, seen.texts)
         return seen
-
-    def last_committed(self) -> Committed | None:
-        """The committed position that this object has read or written last.
-
-        For an owner that has just committed or planned: no other process plans.
-
-        Raises:
-            StateCorruptedError, StateUnavailableError: As of ``load``.
-        """
-        texts = self._texts
-        seen = self._look() if texts is None else self._reader.read(texts)
-        return seen.committed
-
-    def held(self) -> tuple[Held, ...]:
-        """Numbers about the last committed txids, as of ``last_committed``.
-
-        Raises:
-            StateCorruptedError, StateUnavailableError: As of ``load``.
-        """
-        texts = self._texts
-        return self._look().held if texts is None else held_in(texts)
 
     def plan(
         self, epoch: int, metadata: BatchMetadata, *, replace: bool = False
@@ -255,7 +235,7 @@ class Ledger:
                 "committed", committed, "txid and every offset at least 0"
             )
         put = position_records(committed)
-        if self._left:
+        if self.state.texts:
             self._until_unmoved(
                 lambda seen: self._write(
                     seen,
@@ -395,14 +375,14 @@ class Ledger:
         put = {**put, **_named({**seen.texts, **put})}
         kept = {p: t for p, t in seen.texts.items() if p not in gone}
         after = self._reader.read({**kept, **put})
-        self._texts = None  # if the outcome stays unknown
+        self._is_current = False  # if the outcome stays unknown
         self._left = [*self._left[:1], after]
         self._store.write(epoch, put, gone, expect=position(seen.texts))
-        self._texts, self._left, self._left_epoch = after.texts, [after], epoch
+        self._know(after, epoch)
 
     def _look(self) -> LedgerState:
         """Read everything, and compare it with the state that was left."""
-        self._texts = None
+        self._is_current = False
         epoch = self._store.epoch()  # first: an old epoch only gets us fenced
         seen = self._reader.read(self._store.read(), epoch)
         is_known = bool(self._left) and epoch <= self._left_epoch
@@ -414,8 +394,12 @@ class Ledger:
             epoch = self._store.epoch()
             if epoch <= self._left_epoch:
                 raise self._lost(epoch, seen)
-        self._texts, self._left, self._left_epoch = seen.texts, [seen], epoch
+        self._know(seen, epoch)
         return seen
+
+    def _know(self, state: LedgerState, epoch: int) -> None:
+        self.state, self._left, self._left_epoch = state, [state], epoch
+        self._is_current = True
 
     def _lost(self, epoch: int, seen: LedgerState) -> StateLostError:
         left = f"at txid {self._left[0].txid}"
@@ -427,10 +411,9 @@ class Ledger:
 
     def _until_unmoved(self, decide: Callable[[LedgerState], _T]) -> _T:
         """Decide on the cached state; without one, or after a conflict, read anew."""
-        texts = self._texts
-        if texts is not None:
+        if self._is_current:
             try:
-                return decide(self._reader.read(texts))
+                return decide(self.state)
             except (StateConflictError, OutOfOrderError):
                 pass
         for _ in range(_TRIES - 1):

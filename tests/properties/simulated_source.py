@@ -368,7 +368,7 @@ class World:
                 {(end.mark.epoch, end.mark.txid): Reported(records=len(batch.ranges))},
             )
             self.seen["told"] += any(
-                each.reported != Reported() for each in ledger.held()
+                each.reported != Reported() for each in ledger.state.held
             )
         except KafkaTxError as error:
             self.seen[f"listener: {type(error).__name__}"] += 1

@@ -7,6 +7,7 @@ import random
 import time
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 from hypothesis import strategies as st
@@ -14,12 +15,14 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
 from kafka_tx.config import Mode
 from kafka_tx.errors import KafkaTxError, ReplayDiffersError
-from kafka_tx.model import OffsetRange, TopicPartition
+from kafka_tx.model import TopicPartition
 from kafka_tx.offsets.standing import Finding, Standing
 from kafka_tx.planning.deleted_topics import DeletedTopics
 from kafka_tx.source import agreement
 from kafka_tx.source import questions as asking
 from kafka_tx.source.transactional import TransactionalMicroBatches
+from kafka_tx.transactions import ledger_reading
+from kafka_tx.transactions.ledger_records import read_batch
 from tests.properties.rounds import SIMULATED_STEPS, play_round
 from tests.properties.simulated_source import World, empty_batch, run
 
@@ -375,6 +378,12 @@ def known_by_the_query(question: asking.Question) -> str:
     return question.query_batch
 
 
+def without_topic_ids(payload):
+    batch = read_batch(payload)
+    ranges = tuple(each.of_topic(None) for each in batch.ranges)
+    return replace(batch, ranges=ranges)
+
+
 def some_walks():
     any(map(walk, range(300)))
 
@@ -413,7 +422,7 @@ def test_a_classic_session_goes_on_with_what_connect_began():
         ),
         (TransactionalMicroBatches, "_ids", lambda self: {}, some_walks),
         (TransactionalMicroBatches, "_held_by", lambda self: {}, some_walks),
-        (OffsetRange, "of_topic", lambda self, topic_id: self, some_walks),
+        (ledger_reading, "read_batch", without_topic_ids, some_walks),
     ],
 )
 def test_the_simulation_notices(monkeypatch, where, name, broken, what_happens):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kafka_tx.source import kept_batches
+from kafka_tx.transactions import ledger
 from tests.fake_cluster import FakeClock, FakeCluster
 
 NUMBERING = "0a1b2c3d4e5f"
@@ -13,7 +13,7 @@ NUMBERING = "0a1b2c3d4e5f"
 @pytest.fixture(autouse=True)
 def numbering(monkeypatch):
     """All that begins here is one numbering; who wants another one gives its name."""
-    monkeypatch.setattr(kept_batches, "new_name", lambda: NUMBERING)
+    monkeypatch.setattr(ledger, "new_name", lambda: NUMBERING)
     return NUMBERING
 
 

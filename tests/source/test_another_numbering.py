@@ -15,10 +15,10 @@ from kafka_tx.errors import CheckpointDisagreesError
 from kafka_tx.model import OffsetRange, TopicPartition
 from kafka_tx.options.source_options import parse_source
 from kafka_tx.planning.offset_json import SourceOffset
-from kafka_tx.source import kept_batches
 from kafka_tx.source.microbatches import MicroBatches
 from kafka_tx.source.questions import Question
 from kafka_tx.source.transactional import TransactionalMicroBatches
+from kafka_tx.transactions import ledger
 from kafka_tx.transactions.ledger import Ledger
 from kafka_tx.transactions.memory import MemoryStore
 
@@ -89,7 +89,7 @@ class Query:
 @pytest.fixture
 def query(cluster, clock, monkeypatch) -> Callable[[str], Query]:
     names = iter(["first", "second", "third"])
-    monkeypatch.setattr(kept_batches, "new_name", lambda: next(names))
+    monkeypatch.setattr(ledger, "new_name", lambda: next(names))
 
     def begun(mode: str) -> Query:
         made = Query(cluster, clock, mode)

@@ -18,9 +18,9 @@ from kafka_tx.errors import (
 )
 from kafka_tx.model import QueryShape, TopicPartition
 from kafka_tx.planning.offset_json import SourceOffset
-from kafka_tx.source import kept_batches
 from kafka_tx.source.questions import Answer, Question
 from kafka_tx.spark.queries import foreach
+from kafka_tx.transactions import ledger
 from tests.properties.people_advice import (
     Reported,
     _begin_anew,
@@ -201,7 +201,7 @@ def reset(two, id_):
 def names(monkeypatch):
     """Each numbering has a name of its own."""
     made = (f"{number:012x}" for number in itertools.count())
-    monkeypatch.setattr(kept_batches, "new_name", lambda: next(made))
+    monkeypatch.setattr(ledger, "new_name", lambda: next(made))
 
 
 def test_a_batch_that_is_gone_is_left_by_all_sources_at_once():

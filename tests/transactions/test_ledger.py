@@ -437,7 +437,7 @@ def test_two_processes_read_the_store_once_a_batch_each(store, monkeypatch):
     assert listener.commit(epoch, 1, NOW_MS)
     assert next(reads) == 1
     assert not planner.commit(epoch, 1, NOW_MS + 1)
-    committed = planner.last_committed()
+    committed = planner.state.committed
     assert committed is not None
     assert committed.txid == 1
     planner.plan(epoch, hundred(2))
@@ -453,7 +453,7 @@ def test_an_owner_alone_need_not_read(store, monkeypatch):
     for txid in range(1, 5):
         ledger.plan(epoch, hundred(txid))
         assert ledger.commit(epoch, txid, NOW_MS)
-        committed = ledger.last_committed()
+        committed = ledger.state.committed
         assert committed is not None
         assert committed.offsets == {P0: 100 * txid}
 
