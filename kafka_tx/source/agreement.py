@@ -16,7 +16,7 @@ from kafka_tx.model import BatchMetadata, QueryShape
 from kafka_tx.offsets.discovery import is_another
 from kafka_tx.planning.new_checkpoints import BEGIN_ANEW, lost_with_checkpoint
 from kafka_tx.planning.offset_json import SourceOffset, TransactionMark, nested
-from kafka_tx.transactions.ledger import Committed
+from kafka_tx.transactions.ledger import Committed, LedgerState
 
 TopicIds = Callable[[], Mapping[str, str]]
 """Asks the brokers for the ids of topics, by name; unknown ones are left out."""
@@ -236,24 +236,20 @@ def _planner(batch: BatchMetadata) -> int:
     return int(epoch) if epoch.isdecimal() else 0
 
 
-def agrees(
-    numbering: str,
-    start: SourceOffset,
-    state: Committed,
-    last: BatchMetadata | None,
-) -> bool:
+def agrees(store: LedgerState, start: SourceOffset) -> bool:
     """Whether checkpoint and store have the same next transaction.
 
     Args:
-        numbering: The store's numbering.
+        store: The store's transactions.
         start: The checkpoint's offset.
-        state: The store's committed position.
-        last: The last committed batch with records, if still stored.
     """
-    if last is not None and fits(numbering, last, start):
+    state, last = store.committed, store.last
+    if state is None:
+        return False
+    if last is not None and fits(store.numbering, last, start):
         return True
-    mark = start.mark
-    if mark is not None and (mark.numbering, mark.txid) != (numbering, state.carried):
+    mark, expected = start.mark, (store.numbering, state.carried)
+    if mark is not None and (mark.numbering, mark.txid) != expected:
         return False
     if mark is None and state.txid and start.positions.keys() != state.offsets.keys():
         return False
@@ -265,14 +261,9 @@ def agrees(
 
 def case_of(
     transactions: TransactionsConfig,
-    numbering: str,
+    store: LedgerState,
     offset: SourceOffset,
-    state: Committed | None,
     topics: TopicIds,
-    unread: BatchMetadata | None = None,
-    last: BatchMetadata | None = None,
-    *,
-    is_alone: bool = True,
 ) -> Case:
     """How checkpoint and store disagree; call this only if they do.
 
@@ -283,26 +274,22 @@ def case_of(
 
     Args:
         transactions: The query's options for transactions.
-        numbering: The store's numbering.
+        store: The store's transactions.
         offset: The checkpoint's offset.
-        state: The store's committed position.
         topics: Fetches the ids of the existing topics.
-        unread: The store's next planned batch.
-        last: As of ``agrees``.
-        is_alone: Whether the query has no other source.
     """
+    unread, state, mark = store.next, store.committed, offset.mark
     was_opaque = unread is not None and (unread.mode == "opaque" or unread.was_opaque)
     is_opaque = transactions.mode == "opaque" or was_opaque
-    is_anew = is_opaque and (is_alone or unread is not None)
-    mark = offset.mark
+    is_anew = is_opaque and (not store.has_several_sources or unread is not None)
     if mark is None:
-        return _unnumbered(offset, state or Committed(0, {}), topics)
+        return _unnumbered(offset, store.position, topics)
     if state is None:
         return Case.EMPTY if mark.id == transactions.id else Case.RENAMED
-    if mark.numbering != numbering:
+    if mark.numbering != store.numbering:
         return Case.ANOTHER if mark.id == transactions.id else Case.FOREIGN
     if mark.txid > state.txid + is_anew:
-        is_another = _is_from_another(offset, mark, unread, last)
+        is_another = _is_from_another(offset, mark, unread, store.last)
         return Case.APART if is_another else Case.AHEAD
     return Case.BEHIND if mark.txid < state.carried else Case.APART
 
@@ -387,11 +374,9 @@ def who_decides(
 
 def contradiction(
     transactions: TransactionsConfig,
-    numbering: str,
+    store: LedgerState,
     offset: SourceOffset,
-    state: Committed | None,
     case: Case,
-    query: QueryShape | None,
     sinks: Mapping[str, int],
     done: int,
 ) -> CheckpointDisagreesError:
@@ -399,19 +384,17 @@ def contradiction(
 
     Args:
         transactions: The query's options for transactions.
-        numbering: The store's numbering.
+        store: The store's transactions.
         offset: The checkpoint's offset.
-        state: The store's committed position.
         case: How they disagree.
-        query: The stored shape of the query.
         sinks: The last txids of sinks in the store's database.
         done: As of ``ahead``.
     """
-    tx_id = transactions.id
-    stored = "empty"
-    if state is not None:
-        at = nested(state.offsets)
-        stored = f"at txid {state.txid} (numbering {numbering}) {at}"
+    tx_id, numbering, query = transactions.id, store.numbering, store.query
+    txid, stored = store.txid, "empty"
+    if store.committed is not None:
+        at = nested(store.committed.offsets)
+        stored = f"at txid {txid} (numbering {numbering}) {at}"
     mark, logged = offset.mark, "no txid"
     if mark is not None:
         logged = f"txid {mark.txid} of '{mark.id}' (numbering {mark.numbering})"
@@ -420,7 +403,6 @@ def contradiction(
     if query is not None and query.has_several_sources and case in _SEVERAL:
         advice = _for_several(case, query, numbering_of(offset), numbering)
     else:
-        txid = state.txid if state else 0
         advice = _ADVICE[case].format(
             done=done,
             stored=f"Txid {txid}" + (f" or {txid + 1}" if txid + 1 < done else ""),

@@ -66,7 +66,7 @@ class JointBatches:
             StateUnavailableError, StateError: From the other sources' ledgers.
         """
         kept = self._kept
-        batch = kept.next()
+        batch = kept.state.next
         if batch is None or batch.joint is None or (self._is_settled and not kept.held):
             self._is_settled = True
             return
@@ -103,8 +103,8 @@ class JointBatches:
         Raises:
             CheckpointDisagreesError: The store is older than the checkpoint.
         """
-        kept, batch = self._kept, self._kept.next()
-        is_several = kept.query is not None and kept.query.has_several_sources
+        kept, batch = self._kept, self._kept.state.next
+        is_several = kept.state.has_several_sources
         if is_several and batch and not batch.joint and kept.fits(batch, start):
             raise _store_is_older(self._tx.id, batch.txid)
 
@@ -114,7 +114,7 @@ class JointBatches:
         Raises:
             CheckpointDisagreesError: The checkpoint is new, or not the batch's.
         """
-        batch = self._kept.next()
+        batch = self._kept.state.next
         if batch is None or batch.joint is None or not batch.joint.without_id:
             return
         if self._kept.is_initial(start) or batch.spark_batch:
@@ -129,11 +129,11 @@ class JointBatches:
         source's records alone. That is only decided for transactional batches: opaque
         ones may be planned anew.
         """
-        kept, query = self._kept, self._kept.query
+        kept, query = self._kept, self._kept.state.query
         is_alone = query is not None and not query.has_several_sources
         end = agreement.logged_as(question.end)
         is_here = batch.spark_batch or batch.logged_as == end
-        is_open = batch.txid > kept.txid and self._tx.mode == "transactional"
+        is_open = batch.txid > kept.state.txid and self._tx.mode == "transactional"
         is_seen = batch.joint is None and is_alone and is_open and not is_here
         return self._single(batch) if is_seen else batch.joint
 
@@ -153,15 +153,15 @@ class JointBatches:
         known = self.known(batch, question)
         if known is not None and not known.is_same(given or self._single(batch)):
             raise self._parted(batch, known)
-        if kept.query != shape:
+        if kept.state.query != shape:
             kept.describe(shape)
-        if batch.joint is None and given is not None and batch.txid > kept.txid:
+        if batch.joint is None and given is not None and batch.txid > kept.state.txid:
             batch = replace(batch, joint=given)
             kept.note(batch)
         return batch
 
     def _single(self, batch: BatchMetadata) -> JointBatch:
-        part = JointPart(batch.txid, "", self._kept.numbering)
+        part = JointPart(batch.txid, "", self._kept.state.numbering)
         return JointBatch(self._tx.id, {self._tx.id: part})
 
     def _check_numbers(self, given: JointBatch, shape: QueryShape) -> None:
@@ -171,9 +171,9 @@ class JointBatches:
         for this source alone. The checkpoint may lack batches that sinks hold: it may
         be older, and it never has txids of batches without records of its source.
         """
-        before = self._kept.committed
+        before = self._kept.state.committed
         if given.numbers == self._tx.id:
-            for name in shape.begun_anew(self._kept.query):
+            for name in shape.begun_anew(self._kept.state.query):
                 raise _begun_anew(name, given, shape)
         is_by_checkpoint = before is not None and before.by_checkpoint
         if is_by_checkpoint and self._is_doubtful(given):
@@ -198,7 +198,7 @@ class JointBatches:
         Raises:
             CheckpointDisagreesError: The txid is of a joint batch.
         """
-        batch = self._kept.next()
+        batch = self._kept.state.next
         if batch is not None and batch.joint is not None:
             raise self._parted(batch, batch.joint)
 
@@ -237,7 +237,7 @@ class JointBatches:
         self, batch: BatchMetadata, joint: JointBatch
     ) -> CheckpointDisagreesError:
         parts = {self._tx.id: batch, **self.others(replace(batch, joint=joint))}
-        return _parted(self._tx.id, parts, joint, self._kept.query)
+        return _parted(self._tx.id, parts, joint, self._kept.state.query)
 
     def _state_of(self, tx_id: str) -> LedgerState | None:
         if self._ledger_of is None:

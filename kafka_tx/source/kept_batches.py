@@ -15,7 +15,7 @@ from kafka_tx.planning.offset_json import SourceOffset, TransactionMark
 from kafka_tx.protocols import Clock
 from kafka_tx.source import agreement
 from kafka_tx.source.agreement import Case, TopicIds
-from kafka_tx.transactions.ledger import Committed, Ledger
+from kafka_tx.transactions.ledger import Committed, Ledger, LedgerState
 from kafka_tx.transactions.refusals import at_work
 
 logger = event_log(__name__)
@@ -73,54 +73,16 @@ class KeptBatches:
         self.held = 0
 
     @property
-    def committed(self) -> Committed | None:
-        """The store's committed position; None: nothing yet."""
-        return self._ledger.state.committed
-
-    @property
-    def planned(self) -> Mapping[int, BatchMetadata]:
-        """Metadata of each txid, from the committed one on."""
-        return self._ledger.state.planned
-
-    @property
-    def numbering(self) -> str:
-        """Numbering of the txids; empty: nothing is stored yet."""
-        return self._ledger.state.numbering
-
-    @property
-    def query(self) -> QueryShape | None:
-        """Shape of the query that got the last batch; None: no query got one."""
-        return self._ledger.state.query
-
-    @property
-    def txid(self) -> int:
-        """The committed txid; 0: none."""
-        return self._ledger.state.txid
+    def state(self) -> LedgerState:
+        """The store's transactions, with this owner's changes."""
+        return self._ledger.state
 
     def newest(self, numbering: str) -> int:
         """The greatest txid that the store has of a numbering (empty: its own).
 
         It has none of another numbering: a batch that sinks have seen keeps its txid.
         """
-        if numbering not in ("", self.numbering):
-            return 0
-        return max([self.txid, *self.planned])
-
-    def next(self) -> BatchMetadata | None:
-        """The batch after the committed one, if planned."""
-        return self.planned.get(self.txid + 1)
-
-    def ids(self) -> Mapping[str, str]:
-        """Topic ids of the committed positions."""
-        return self.committed.topic_ids if self.committed else {}
-
-    def leader_epochs(self) -> Mapping[TopicPartition, int]:
-        """Known leader epochs of the committed positions."""
-        return self.committed.leader_epochs if self.committed else {}
-
-    def position(self, partition: TopicPartition) -> int | None:
-        """The committed position of a partition."""
-        return self.committed.offsets.get(partition) if self.committed else None
+        return self.state.newest if numbering in ("", self.state.numbering) else 0
 
     # --- ownership ---
 
@@ -157,8 +119,8 @@ class KeptBatches:
             "opened in %s with epoch %d, committed txid %d, unfinished %s",
             self._ledger.url,
             self.epoch,
-            self.txid,
-            [*self._ledger.state.unfinished],
+            self.state.txid,
+            [*self.state.unfinished],
         )
 
     def _listen(self) -> None:
@@ -207,7 +169,7 @@ class KeptBatches:
         Raises:
             CheckpointDisagreesError: Opaque, and the batch was always transactional.
         """
-        batch = self.next()
+        batch = self.state.next
         if batch is None or batch.was_opaque:
             return
         if batch.mode != self._tx.mode == "opaque":
@@ -235,7 +197,7 @@ class KeptBatches:
         if self.epoch < seen or (self.epoch == seen and not is_own):
             self.epoch = self._ledger.acquire(above=seen)
         query = offset.mark.query if offset.mark else None
-        if self.query is None and query and self._tx.id in query.numbered:
+        if self.state.query is None and query and self._tx.id in query.numbered:
             self.describe(query)
 
     def close(self) -> None:
@@ -258,7 +220,7 @@ class KeptBatches:
 
     def in_this_mode(self, batch: BatchMetadata) -> BatchMetadata:
         """The batch in this owner's mode, before it is handed to a sink."""
-        if batch.mode != self._tx.mode and batch.txid > self.txid:
+        if batch.mode != self._tx.mode and batch.txid > self.state.txid:
             batch = replace(batch, mode=self._tx.mode)
             self.note(batch)
         return batch
@@ -270,7 +232,7 @@ class KeptBatches:
 
     def note(self, batch: BatchMetadata) -> None:
         """As ``store``, for a batch that may be unreadable."""
-        former = self.planned.get(batch.txid)
+        former = self.state.planned.get(batch.txid)
         if former is not None and (former.was_opaque or former.mode == "opaque"):
             batch = replace(batch, was_opaque=True)
         self._ledger.plan(self.epoch, batch, replace=former is not None)
@@ -290,7 +252,7 @@ class KeptBatches:
 
     def commit_if_next(self, end: SourceOffset) -> None:
         """Commit the transaction that ends here if it is the next stored one."""
-        batch = self.next()
+        batch = self.state.next
         if batch is not None and self.fits(batch, end):
             self.commit(batch.txid)
 
@@ -309,7 +271,7 @@ class KeptBatches:
         Its numbering: the given one, else the stored one, else a new one.
         ``by_checkpoint``: a checkpoint decides the position, against the store.
         """
-        former = self.committed or Committed(0, {})
+        former = self.state.position
         topics = {p.topic for p in positions}
         kept = {t: known for t, known in former.topic_ids.items() if t not in topics}
         given, epochs = ids or {}, leader_epochs or {}
@@ -331,7 +293,7 @@ class KeptBatches:
         self.held = 0
         logger.warning(
             "goes on after txid %d of numbering %s at %s",
-            *(txid, self.numbering),
+            *(txid, self.state.numbering),
             few(f"{partition}: {at}" for partition, at in sorted(positions.items())),
         )
 
@@ -343,32 +305,23 @@ class KeptBatches:
             self._send_to_group()
 
     def _send_to_group(self) -> None:
-        if self._mirror is None or self.committed is None:
+        committed = self.state.committed
+        if self._mirror is None or committed is None:
             return
         self._must_send = not self.is_owner
         if self.is_owner:
             self._mirrored_ms = self._clock.monotonic_ms()
-            self._mirror(self.committed.offsets)
+            self._mirror(committed.offsets)
 
     # --- Spark's offsets ---
 
     def fits(self, batch: BatchMetadata, end: SourceOffset) -> bool:
         """Whether a stored batch is the batch that ends at a logged offset."""
-        return agreement.fits(self.numbering, batch, end)
+        return agreement.fits(self.state.numbering, batch, end)
 
     def agrees(self, start: SourceOffset) -> bool:
         """Whether the next transaction of a checkpoint is the next one of the store."""
-        state = self.committed
-        return state is not None and agreement.agrees(
-            self.numbering,
-            start,
-            state,
-            self.last(),
-        )
-
-    def last(self) -> BatchMetadata | None:
-        """The last committed batch with records, if still stored."""
-        return self.planned.get(self.committed.carried) if self.committed else None
+        return agreement.agrees(self.state, start)
 
     def case_of(self, offset: SourceOffset, *, is_finished: bool = True) -> Case:
         """How a checkpoint disagrees with the store and the sinks beside it.
@@ -377,38 +330,21 @@ class KeptBatches:
             offset: Where the checkpoint is.
             is_finished: Whether Spark has finished the batch that ends there.
         """
-        is_alone = self.query is None or not self.query.has_several_sources
-        case = agreement.case_of(
-            self._tx,
-            self.numbering,
-            offset,
-            self.committed,
-            self._topics,
-            self.next(),
-            self.last(),
-            is_alone=is_alone,
-        )
+        case = agreement.case_of(self._tx, self.state, offset, self._topics)
         if case is not Case.AHEAD:
             return case
-        self.sinks = self._ledger.sinks(self.numbering)
-        return agreement.ahead(
-            self.sinks, self.txid, _done(offset, is_finished=is_finished)
-        )
+        self.sinks = self._ledger.sinks(self.state.numbering)
+        done = _done(offset, is_finished=is_finished)
+        return agreement.ahead(self.sinks, self.state.txid, done)
 
     def contradiction(
         self, offset: SourceOffset, *, is_finished: bool = True
     ) -> CheckpointDisagreesError:
         """The error for a checkpoint that disagrees with the store."""
         case = self.case_of(offset, is_finished=is_finished)
+        done = _done(offset, is_finished=is_finished)
         return agreement.contradiction(
-            self._tx,
-            self.numbering,
-            offset,
-            self.committed,
-            case,
-            self.query,
-            self.sinks,
-            _done(offset, is_finished=is_finished),
+            self._tx, self.state, offset, case, self.sinks, done
         )
 
     def is_initial(self, start: SourceOffset) -> bool:
@@ -418,8 +354,7 @@ class KeptBatches:
 
     def settled(self, start: SourceOffset) -> dict[TopicPartition, int]:
         """The positions of a checkpoint that agrees with the store."""
-        assert self.committed is not None
-        stored = self.committed.offsets
+        stored = self.state.position.offsets
         return {p: stored.get(p, at) for p, at in start.positions.items()}
 
     def offset(self, batch: BatchMetadata, start: SourceOffset) -> SourceOffset:
@@ -447,7 +382,7 @@ class KeptBatches:
         start: bool = False,
     ) -> TransactionMark:
         """The mark for Spark's log, with the positions of hidden topics."""
-        state = self.committed or Committed(0, {})
+        state = self.state.position
         unseen = {
             p: at
             for p, at in state.offsets.items()
@@ -464,9 +399,9 @@ class KeptBatches:
             start,
             known,
             unseen,
-            self.numbering,
+            self.state.numbering,
             {**state.epochs_of(unseen), **leader_epochs},
-            self.query if self.query and self.query.has_several_sources else None,
+            self.state.query if self.state.has_several_sources else None,
         )
 
 

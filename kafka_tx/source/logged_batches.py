@@ -200,16 +200,15 @@ class Disagreements:
             CheckpointDisagreesError: They disagree, and no option decides.
         """
         kept = self._kept
-        if end.mark is None and not kept.txid and not kept.planned:
+        if end.mark is None and not kept.state.txid and not kept.state.planned:
             return self._first_of_checkpoint(start, end)
         if self._is_next(start, end):
-            assert kept.committed is not None
-            known = {**kept.committed.offsets, **kept.settled(start)}
-            return self._take(kept.txid + 1, known, end)
+            known = {**kept.state.position.offsets, **kept.settled(start)}
+            return self._take(kept.state.txid + 1, known, end)
         case = kept.case_of(end, is_finished=False)
-        decides = agreement.who_decides(self._tx, case, kept.query)
-        if decides == "store" and kept.committed is not None:
-            unread = kept.next()
+        decides = agreement.who_decides(self._tx, case, kept.state.query)
+        if decides == "store" and kept.state.committed is not None:
+            unread = kept.state.next
             return unread if unread and not unread.spark_batch else None
         if decides == "checkpoint":
             logged = end.mark.txid if end.mark else 0
@@ -229,13 +228,13 @@ class Disagreements:
         other sources' records: sinks may have it.
         """
         mark, kept = end.mark, self._kept
-        expected = (kept.numbering, kept.txid + 1)
+        expected = (kept.state.numbering, kept.state.txid + 1)
         if mark is not None and (
             (mark.numbering, mark.txid) != expected
-            or agreement.follows_another(mark, kept.last())
+            or agreement.follows_another(mark, kept.state.last)
         ):
             return False
-        unread = kept.next()
+        unread = kept.state.next
         is_free = unread is None or (unread.mode == "opaque" and not unread.joint)
         return is_free and kept.agrees(start)
 
@@ -262,7 +261,7 @@ class Disagreements:
         The batch begins at its logged start, or at the start of topics created anew.
         Hidden topics keep their ranges: these are neither read nor lost.
         """
-        former, ids = self._kept.ids(), end.topic_ids
+        former, ids = self._kept.state.position.topic_ids, end.topic_ids
         begins: dict[TopicPartition, int] = {}
         skipped: dict[Skip, int] = {}
         for partition, position in positions.items():
@@ -294,7 +293,7 @@ class Disagreements:
         ends = {r.topic_partition: r.end for r in ranges}
         logged = {p: at for p, at in end.positions.items() if ends.get(p) != at}
         name = agreement.logged_as(end)
-        former = self._kept.planned.get(txid)
+        former = self._kept.state.planned.get(txid)
         joint = former.joint if former else None
         batch = BatchMetadata(
             *(txid, tuple(ranges), end.topic_ids, "", logged, name, joint),
@@ -304,7 +303,7 @@ class Disagreements:
         )
         self._kept.store(batch)
         self._kept.own.discard(txid)  # not yet checked to be readable
-        return self._kept.planned[txid]
+        return self._kept.state.planned[txid]
 
 
 _INSTEAD = "instead"
@@ -313,11 +312,11 @@ _INSTEAD = "instead"
 
 def stored_empty(kept: KeptBatches, question: Question) -> BatchMetadata | None:
     """The transaction of the batch, if an earlier try has stored it."""
-    if agreement.numbering_of(question.end) not in ("", kept.numbering):
+    if agreement.numbering_of(question.end) not in ("", kept.state.numbering):
         return None  # equal names of another numbering
     names = {question.spark_batch, question.query_batch}
-    known = (b for b in kept.planned.values() if b.spark_batch in names)
-    held = kept.planned.get(kept.held)
+    known = (b for b in kept.state.planned.values() if b.spark_batch in names)
+    held = kept.state.planned.get(kept.held)
     stored = next(known, held)
     if stored is not None and stored is held:  # a replay: this run has the batch now
         if stored.spark_batch not in names:
@@ -335,9 +334,8 @@ def new_empty(
     Raises:
         CheckpointDisagreesError: Transactional, and the txid has records already.
     """
-    before = kept.committed
-    assert before is not None
-    unread = kept.next()
+    before = kept.state.position
+    unread = kept.state.next
     if unread is not None and unread.mode == "transactional":
         raise kept.contradiction(question.end)
     epochs = before.leader_epochs

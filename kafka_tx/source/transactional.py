@@ -118,7 +118,7 @@ class TransactionalMicroBatches(MicroBatches):
             UnknownTopicError: Nothing is stored for the query's topics, and a named
                 topic or partition does not exist.
         """
-        if self._opened().committed is None:
+        if self._opened().state.committed is None:
             self._owning(self._adopt_start)
         begin = self._begin_of(self._opened())
         if not begin.positions:
@@ -127,8 +127,7 @@ class TransactionalMicroBatches(MicroBatches):
         return begin
 
     def _begin_of(self, kept: KeptBatches) -> SourceOffset:
-        state = kept.committed
-        assert state is not None
+        state = kept.state.position
         positions = self._settling.subscribed(state.offsets)
         log = state.topic_ids, state.epochs_of(positions)
         mark = kept.mark(state.carried, positions, *log, start=True)
@@ -152,7 +151,7 @@ class TransactionalMicroBatches(MicroBatches):
         # a former owner may have gone on after this run asked for its start
         start = self._begin_of(kept) if asked in self._begins else asked
         positions = self._settling.settle(start)
-        stored = kept.next()
+        stored = kept.state.next
         if stored is not None and stored.txid == kept.held:
             self._joint.wait_for_others(stored)
             return asked
@@ -165,7 +164,7 @@ class TransactionalMicroBatches(MicroBatches):
             kept.rest()
             return asked
         batch = BatchMetadata(
-            kept.txid + 1,
+            kept.state.txid + 1,
             plan.ranges,
             plan.topic_ids,
             mode=self._tx.mode,
@@ -247,10 +246,10 @@ class TransactionalMicroBatches(MicroBatches):
     # --- what is known of positions ---
 
     def _ids(self) -> Mapping[str, str]:
-        return self._kept.ids()
+        return self._kept.state.position.topic_ids
 
     def _held_by(self) -> LeaderEpochs:
-        return self._kept.leader_epochs()
+        return self._kept.state.position.leader_epochs
 
     def _deleted(
         self, ends: Positions, look: ClusterState, ids: Mapping[str, str]
@@ -260,7 +259,7 @@ class TransactionalMicroBatches(MicroBatches):
         A query that fails on data loss drops only topics that it reads, after it has
         reported their loss.
         """
-        stored = self._kept.committed.offsets if self._kept.committed else {}
+        stored = self._kept.state.position.offsets
         unseen = {p: at for p, at in stored.items() if p.topic not in look.found.topics}
         if self._config.fails_on_data_loss:
             unseen = self._settling.subscribed(unseen)
@@ -272,7 +271,7 @@ class TransactionalMicroBatches(MicroBatches):
         )
 
     def _remembered(self, partition: TopicPartition) -> int | None:
-        return self._kept.position(partition)
+        return self._kept.state.position.offsets.get(partition)
 
     def _topics_now(self) -> Mapping[str, str]:
         return self._discovery.look().topic_ids()
@@ -306,7 +305,7 @@ class TransactionalMicroBatches(MicroBatches):
 
     def _adopt_start(self) -> None:
         kept = self._opened()
-        if kept.committed is None:
+        if kept.state.committed is None:
             kept.adopt(0, self.start_positions(), self._topic_ids)
 
     # --- which transaction ---
@@ -322,7 +321,7 @@ class TransactionalMicroBatches(MicroBatches):
         plan = batch.fingerprint() if is_fixed else ""
         kept = self._kept
         mode = self._tx.mode
-        return Answer(batch.txid, kept.epoch, plan, kept.numbering, mode, joint)
+        return Answer(batch.txid, kept.epoch, plan, kept.state.numbering, mode, joint)
 
     def _empty_batch(self, question: Question) -> BatchMetadata:
         """The transaction of a batch without new records, stored before or now."""
@@ -345,7 +344,8 @@ class TransactionalMicroBatches(MicroBatches):
         self.losses.take()
         self.skipped = {}
         # also a batch that Spark logged before ``tx.id``
-        stored = next((b for b in kept.planned.values() if kept.fits(b, end)), None)
+        known = kept.state.planned.values()
+        stored = next((b for b in known if kept.fits(b, end)), None)
         batch = stored or self._disagreements.batch(start, end)
         if batch is None or batch.txid in kept.own:
             return batch
@@ -356,8 +356,8 @@ class TransactionalMicroBatches(MicroBatches):
                 batch,
                 look,
                 self.losses,
-                is_committed=batch.txid <= kept.txid,
-                query=kept.query,
+                is_committed=batch.txid <= kept.state.txid,
+                query=kept.state.query,
                 others=self._joint.others,
             )
         except ReplayImpossibleError:
@@ -365,7 +365,7 @@ class TransactionalMicroBatches(MicroBatches):
             if stored is None:
                 kept.take()  # and drops only stored batches: sinks may have the txid
             raise
-        if left.txid > kept.txid:
+        if left.txid > kept.state.txid:
             is_same = replace(left, mode=self._tx.mode) == batch
             counted = (batch.skipped, self.skipped, self.losses.take())
             self.skipped = sum(map(Counter, counted), Counter())
@@ -381,7 +381,7 @@ class TransactionalMicroBatches(MicroBatches):
                 # The checkpoint that has logged all of it may have finished it.
                 left = kept.named(left)
         kept.own.discard(left.txid)
-        if kept.planned.get(left.txid) == left and kept.fits(left, end):
+        if kept.state.planned.get(left.txid) == left and kept.fits(left, end):
             kept.own.add(left.txid)
         return left
 
@@ -420,7 +420,7 @@ class CheckpointSettling:
             CheckpointDisagreesError: And nothing says who decides.
         """
         kept = self._kept
-        if start.mark is None and kept.committed is None:
+        if start.mark is None and kept.state.committed is None:
             # A checkpoint from before tx.id was set: its offsets become transaction 0.
             kept.adopt(
                 0, start.positions, start.topic_ids, leader_epochs=start.leader_epochs
@@ -428,7 +428,7 @@ class CheckpointSettling:
         kept.own_newest(start)
         self._joint.check_done(start)
         kept.commit_if_next(start)
-        batch = kept.next()
+        batch = kept.state.next
         if batch is not None and is_spent(kept, batch, start):
             kept.commit(batch.txid)
         kept.check_mode()
@@ -441,8 +441,8 @@ class CheckpointSettling:
 
     def _disagree(self, start: SourceOffset) -> Positions:
         kept = self._kept
-        state = kept.committed
-        decides = agreement.who_decides(self._tx, kept.case_of(start), kept.query)
+        state = kept.state.committed
+        decides = agreement.who_decides(self._tx, kept.case_of(start), kept.state.query)
         if decides == "store" and state is not None:
             return self.subscribed(state.offsets)
         if decides == "checkpoint":

@@ -31,12 +31,12 @@ def moved(
     the last one that a sink holds; 0: unknown, and a txid that a checkpoint decided
     stays marked as such.
     """
-    former = state.committed or Committed(0, {})
+    former = state.position
     same = _same(former, topic_ids)
     topics = {partition.topic for partition in given}
     kept = {t: id_ for t, id_ in former.topic_ids.items() if t not in topics}
     return Committed(
-        txid=max([txid, state.txid, *state.planned]),
+        txid=max(txid, state.newest),
         offsets={**same, **given},
         topic_ids={**kept, **topic_ids},
         completed_ms=now_ms,
@@ -60,10 +60,10 @@ def _same(former: Committed, topic_ids: Mapping[str, str]) -> dict[TopicPartitio
 
 def forgotten(state: LedgerState, topic: str, now_ms: int) -> Committed:
     """The position as if the topic were never read. Unfinished txids are dropped."""
-    former = state.committed or Committed(0, {})
+    former = state.position
     offsets = {p: at for p, at in former.offsets.items() if p.topic != topic}
     return Committed(
-        txid=max([state.txid, *state.planned]),
+        txid=state.newest,
         offsets=offsets,
         topic_ids={t: id_ for t, id_ in former.topic_ids.items() if t != topic},
         completed_ms=now_ms,

@@ -316,8 +316,7 @@ class Ledger:
         txid = metadata.txid
         path, text = metadata_path(txid), batch_record(metadata)
         later = [n for n in seen.planned if n > txid]
-        last = max([seen.txid, *seen.planned])
-        if not seen.txid < txid <= last + 1:
+        if not seen.txid < txid <= seen.newest + 1:
             raise self._out_of_order(epoch, txid, seen, "be planned")
         if seen.texts.get(path) == text:
             later = []

@@ -76,6 +76,31 @@ class LedgerState:
         """Planned and not committed: contiguous from ``txid + 1``, ascending."""
         return {txid: m for txid, m in self.planned.items() if txid > self.txid}
 
+    @property
+    def position(self) -> Committed:
+        """The committed position; before the first one, txid 0 without offsets."""
+        return self.committed or Committed(0, {})
+
+    @property
+    def next(self) -> BatchMetadata | None:
+        """The batch after the committed one, if planned."""
+        return self.planned.get(self.txid + 1)
+
+    @property
+    def last(self) -> BatchMetadata | None:
+        """The last committed batch with records, if still stored."""
+        return self.planned.get(self.committed.carried) if self.committed else None
+
+    @property
+    def has_several_sources(self) -> bool:
+        """Whether the query is known to have several sources."""
+        return self.query is not None and self.query.has_several_sources
+
+    @property
+    def newest(self) -> int:
+        """The greatest txid that is committed or planned; 0: none."""
+        return max([self.txid, *self.planned])
+
     def batch_of(self, spark_batch: str) -> BatchMetadata | None:
         """The empty batch planned for this batch of Spark; None: none yet."""
         known = (m for m in self.planned.values() if m.spark_batch == spark_batch)

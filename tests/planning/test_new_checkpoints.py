@@ -7,7 +7,7 @@ from kafka_tx.model import QueryShape, TopicPartition
 from kafka_tx.planning.new_checkpoints import lost_with_checkpoint
 from kafka_tx.planning.offset_json import SourceOffset, TransactionMark
 from kafka_tx.source import agreement
-from kafka_tx.transactions.ledger import Committed
+from kafka_tx.transactions.ledger import Committed, LedgerState
 
 ORDERS = TopicPartition("orders", 0)
 STATE = QueryShape(("job",), (), ("StateStoreSave",))
@@ -31,13 +31,11 @@ def test_an_older_checkpoint_is_given_up_for_a_new_one_only_with_what_that_loses
 ):
     mark = TransactionMark("job", 3, 1, numbering="n")
     start = SourceOffset({ORDERS: 10}, mark)
-    stored = Committed(5, {ORDERS: 20})
+    stored = LedgerState(1, Committed(5, {ORDERS: 20}), {}, "n", query)
     config = TransactionsConfig(id="job", store="sqlite:////tmp/any.db")
 
-    case = agreement.case_of(config, "n", start, stored, dict)
-    reported = str(
-        agreement.contradiction(config, "n", start, stored, case, query, {}, 7)
-    )
+    case = agreement.case_of(config, stored, start, dict)
+    reported = str(agreement.contradiction(config, stored, start, case, {}, 7))
 
     assert "start with a new checkpointLocation" in reported
     assert lost in reported
@@ -48,9 +46,9 @@ def test_no_text_says_what_is_lost_where_a_new_checkpoint_is_forbidden():
     start = SourceOffset({ORDERS: 30}, mark)
     config = TransactionsConfig(id="job", store="sqlite:////tmp/any.db")
 
-    stored = Committed(5, {ORDERS: 20})
-    case = agreement.case_of(config, "n", start, stored, dict)
-    reported = agreement.contradiction(config, "n", start, stored, case, STATE, {}, 7)
+    stored = LedgerState(1, Committed(5, {ORDERS: 20}), {}, "n", STATE)
+    case = agreement.case_of(config, stored, start, dict)
+    reported = agreement.contradiction(config, stored, start, case, {}, 7)
 
     assert "Do not start with a new checkpointLocation" in str(reported)
     assert "StateStoreSave" not in str(reported)

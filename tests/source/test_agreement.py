@@ -8,7 +8,7 @@ from kafka_tx.config import TransactionsConfig
 from kafka_tx.model import BatchMetadata, OffsetRange, TopicPartition
 from kafka_tx.planning.offset_json import SourceOffset, TransactionMark
 from kafka_tx.source.agreement import Case, agrees, case_of
-from kafka_tx.transactions.ledger_records import Committed
+from kafka_tx.transactions.ledger import Committed, LedgerState
 
 P0, P1 = TopicPartition("orders", 0), TopicPartition("orders", 1)
 
@@ -19,9 +19,9 @@ P0, P1 = TopicPartition("orders", 0), TopicPartition("orders", 1)
     ids=["all the same", "one is missing", "one differs"],
 )
 def test_without_a_txid_all_that_is_stored_must_be_there(positions, expected):
-    stored = Committed(4, {P0: 5, P1: 3})
+    stored = LedgerState(1, Committed(4, {P0: 5, P1: 3}), {}, "n")
 
-    found = agrees("n", SourceOffset(positions), stored, None)
+    found = agrees(stored, SourceOffset(positions))
 
     assert found is expected
 
@@ -41,7 +41,9 @@ def planned(txid, end, name):
     ids=["the store went back", "and on", "and plans it again", "and plans another"],
 )
 def test_a_checkpoint_is_ahead_only_of_a_store_that_it_follows(unread, last, expected):
-    config, store = TransactionsConfig(id="job"), Committed(4, {P0: 40})
+    config = TransactionsConfig(id="job")
+    batches = {batch.txid: batch for batch in (last, unread) if batch}
+    store = LedgerState(1, Committed(4, {P0: 40}), batches, "n")
     offset = SourceOffset({P0: 50}, TransactionMark("job", 5, 3, numbering="n"))
 
-    assert case_of(config, "n", offset, store, dict, unread, last) is expected
+    assert case_of(config, store, offset, dict) is expected
