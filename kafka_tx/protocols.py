@@ -6,7 +6,7 @@ runs against all of them.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
@@ -315,16 +315,6 @@ class RangeReader(Protocol):
                 topic's id.
             AuthenticationError: Credentials, permission or TLS.
         """
-
-
-class PartitionCoordinator(Protocol):
-    """Knows which partitions exist and which of them are this task's."""
-
-    def my_managed_partitions(self) -> Sequence[TopicPartition]:
-        """This task's partitions, in assignment order."""
-
-    def refresh(self) -> None:
-        """Poll again. A failed or partial poll changes nothing."""
 
 
 class Meter(Protocol):

@@ -53,9 +53,9 @@ class ManagerSource(Protocol):
 
 
 class Managed:
-    """The managers of a coordinator's partitions; none without a source."""
+    """The managers of a coordinator's partitions."""
 
-    def __init__(self, source: ManagerSource | None) -> None:
+    def __init__(self, source: ManagerSource) -> None:
         self._source = source
         self._managers: dict[TopicPartition, PartitionManager] = {}
         self.new: set[TopicPartition] = set()  # not opened yet
@@ -63,7 +63,7 @@ class Managed:
     def prepare(self, partitions: Iterable[TopicPartition]) -> bool:
         """Prepare to open these; False: they cannot be opened yet."""
         missing = sorted(p for p in partitions if p not in self._managers)
-        if self._source is None or not missing:
+        if not missing:
             return True
         try:
             self._source.prepare(missing)
@@ -82,7 +82,7 @@ class Managed:
         """Close some in one step; partitions that are not open are ignored."""
         found = {p: self._managers.pop(p, None) for p in sorted(partitions)}
         managers = [manager for manager in found.values() if manager is not None]
-        if not managers or self._source is None:
+        if not managers:
             return
         try:
             self._source.close(managers)
@@ -93,7 +93,7 @@ class Managed:
 
     def open(self, partition: TopicPartition, leader: Broker | None) -> None:
         """Open a partition; after a retryable error, the next look tries again."""
-        if self._source is None or partition in self._managers:
+        if partition in self._managers:
             return
         try:
             manager = self._source.open(partition, leader, is_new=partition in self.new)
@@ -106,10 +106,8 @@ class Managed:
         self.new.discard(partition)
 
     def is_missing(self, partitions: Iterable[TopicPartition]) -> bool:
-        """Whether one of these has no manager, although there is a source."""
-        return self._source is not None and any(
-            partition not in self._managers for partition in partitions
-        )
+        """Whether one of these has no manager."""
+        return any(partition not in self._managers for partition in partitions)
 
     def close_all(self) -> None:
         """Close all managers."""
@@ -318,7 +316,7 @@ class RefreshingCoordinator:
         clock: Gives the monotonic time.
         deleted: Asks brokers by name which of these topics do not exist under these
             ids, as ``DeletedTopics.now``.
-        managers: Opens and closes managers; None: no managers, only discovery.
+        managers: Opens and closes managers.
         gone_after: See ``Ownership``.
 
     Raises:
@@ -334,7 +332,7 @@ class RefreshingCoordinator:
         refresh_interval_ms: int,
         clock: Clock,
         deleted: Callable[[Mapping[str, str | None]], set[str]],
-        managers: ManagerSource | None = None,
+        managers: ManagerSource,
         gone_after: int = 3,
     ) -> None:
         self._discovery = discovery

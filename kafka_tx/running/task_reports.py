@@ -109,17 +109,15 @@ class ReportListener:
         take: Callable[[dict[str, Any]], None],
         name: str,
     ) -> None:
-        from kafka_tx.running.task_reports import ReportServer
-
-        self._token = secrets.token_hex(16)
         self._take = take
-
-        def make(address: str, port: int) -> ReportServer:
-            return ReportServer((address, port), self._token, self._read, _TAKEN)
-
-        self._server = driver.listen(make, driver.host, _EVERY_ADDRESS)
+        token = secrets.token_hex(16)
+        self._server = driver.listen(
+            lambda *where: _ReportServer(where, token, self._read),
+            driver.host,
+            _EVERY_ADDRESS,
+        )
         port = self._server.server_address[1]
-        self.address = f"{driver.host}:{port}:{self._token}"
+        self.address = f"{driver.host}:{port}:{token}"
         """For ``send_report``."""
         threading.Thread(
             target=self._server.serve_forever, name=name, daemon=True
@@ -168,40 +166,28 @@ _LONGEST_TOKEN = 64
 _LONGEST_REPORT = 1 << 20
 
 
-class ReportServer(BoundedConnections, TCPServer):
-    """Listens as soon as it is made; ``serve_forever`` answers.
-
-    Args:
-        where: An address of this machine, and a port; 0: any free port.
-        token: Every sender sends it first.
-        read: Takes a report; returns False for a malformed one.
-        taken: The answer to a report that was taken.
+class _ReportServer(BoundedConnections, TCPServer):
+    """Passes the lines of senders that know the token to ``read``.
 
     Raises:
         OSError: It cannot listen on this address and port.
     """
 
-    request_queue_size = 1024  # all tasks of a stage may end at once
-
     def __init__(
-        self,
-        where: tuple[str, int],
-        token: str,
-        read: Callable[[bytes], bool],
-        taken: bytes,
+        self, where: tuple[str, int], token: str, read: Callable[[bytes], bool]
     ) -> None:
-        self.token, self.taken = token, taken
+        self.token = token.encode()
         self.read = read
         super().__init__(where, _Handler)
 
 
 class _Handler(StreamRequestHandler):
-    server: ReportServer
+    server: _ReportServer
     timeout = 5  # seconds for a client that connects and sends nothing
 
     def handle(self) -> None:
         said = self.rfile.readline(_LONGEST_TOKEN).strip()
-        if not secrets.compare_digest(said, self.server.token.encode()):
+        if not secrets.compare_digest(said, self.server.token):
             return
         if self.server.read(self.rfile.readline(_LONGEST_REPORT)):
-            self.wfile.write(self.server.taken)
+            self.wfile.write(_TAKEN)

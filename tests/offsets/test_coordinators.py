@@ -21,7 +21,6 @@ from kafka_tx.offsets.coordinators import RefreshingCoordinator
 from kafka_tx.offsets.discovery import Discovery, FixedPartitions
 from kafka_tx.offsets.manager import PartitionManager
 from kafka_tx.offsets.unfinished import PartitionRules
-from kafka_tx.protocols import PartitionCoordinator
 from kafka_tx.testing import ManualClock, MemoryLog
 
 OTHER = Broker("other", 9092, 2)
@@ -292,20 +291,6 @@ def test_what_was_lost_and_gained_is_logged(caplog):
     assert "lost none, gained orders-0, orders-1" in caplog.text
 
 
-def test_discovery_needs_no_managers():
-    log = MemoryLog({"orders": 1})
-    coordinator: PartitionCoordinator = RefreshingCoordinator(
-        Discovery(log.topics, Topics(("orders",))),
-        0,
-        1,
-        refresh_interval_ms=INTERVAL_MS,
-        clock=ManualClock(),
-        deleted=lambda ids: set(),
-    )
-
-    assert list(coordinator.my_managed_partitions()) == orders(0)
-
-
 def test_a_look_changes_nothing_before_its_answer_is_taken_in(cluster):
     cluster.log.add_partitions("orders", 3)
 
@@ -368,6 +353,7 @@ def test_topics_that_are_not_there_are_looked_for_sooner():
         refresh_interval_ms=60_000,
         clock=cluster.clock,
         deleted=cluster.denied,
+        managers=cluster.managers,
     )
     coordinator.refresh()
     assert not coordinator.is_due()

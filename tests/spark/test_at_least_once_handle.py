@@ -41,7 +41,7 @@ class Runner:
         totals = {"emitted": 10, "completed": 7, "skipped": 1}
         view = {"chunks": 2, "pending": 3, "waiting": 1}
         recent = [(view, {"emitted": 4}), (view, totals)]
-        self.counts = SimpleNamespace(view=view, totals=totals, recent=recent)
+        self.view, self.totals, self.recent = view, totals, recent
         self.calls: list[Any] = []
         self._hangs = hangs
 

@@ -1,8 +1,8 @@
-"""Metrics of an at-least-once topology, and the counts of its handle."""
+"""Metrics of an at-least-once spout, and the counts of the topology's handle."""
 
 from __future__ import annotations
 
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -18,7 +18,6 @@ from kafka_tx.protocols import Clock
 
 if TYPE_CHECKING:
     from kafka_tx.running.at_least_once.chunk_answers import InFlightChunk
-    from kafka_tx.running.at_least_once.poller import SpoutPoller
 
 
 class SpoutMetrics:
@@ -209,69 +208,3 @@ class SpoutMetrics:
         if reason:
             labels["reason"] = reason
         self._registry.add(metric.name, more, id=self._id, **labels)
-
-
-Counted = tuple[Mapping[str, int], Mapping[str, int]]
-"""The in-flight counts at one time, and the totals until that time."""
-
-
-class TopologyCounts:
-    """Counts on the topology's thread; any thread may read the results.
-
-    Args:
-        pollers: The pollers of the spouts.
-        every_ms: Pause between two measurements.
-        clock: The machine's.
-
-    Attributes:
-        view: The in-flight counts; replaced as a whole.
-        totals: The counts since the start; replaced as a whole.
-        recent: The last pairs of both that differ from the pair before.
-    """
-
-    def __init__(
-        self,
-        pollers: Mapping[str, SpoutPoller],
-        every_ms: int,
-        clock: Clock,
-    ) -> None:
-        self._pollers = pollers
-        self._every_ms = every_ms
-        self._clock = clock
-        self._measured_ms = clock.monotonic_ms()
-        self.view: Mapping[str, int] = {"chunks": 0, "pending": 0, "waiting": 0}
-        self.totals: Mapping[str, int] = {}
-        self.recent: deque[Counted] = deque(maxlen=100)
-
-    def chunk_ended(self, chunk: InFlightChunk, outcome: str) -> None:
-        """The job of a chunk has ended."""
-        self._pollers[chunk.spout].metrics.chunk_ended(chunk, self._clock, outcome)
-
-    def ended(self) -> None:
-        """The topology has ended: a restart emits its in-flight records again."""
-        for poller in self._pollers.values():
-            poller.metrics.ended()
-
-    def measure_if_due(self, chunks: Sequence[InFlightChunk], *, at_once: bool) -> None:
-        """Measure and update the metrics, if the next measurement is due."""
-        now_ms = self._clock.monotonic_ms()
-        if not at_once and now_ms - self._measured_ms < self._every_ms:
-            return
-        self._measured_ms = now_ms
-        totals: Counter[str] = Counter()
-        for name, poller in self._pollers.items():
-            metrics = poller.metrics
-            metrics.update(poller.managers, now_ms, poller.take_touched())
-            mine = [each for each in chunks if each.spout == name]
-            metrics.in_flight(mine, self._clock)
-            totals.update(metrics.totals())
-        managers = [m for poller in self._pollers.values() for m in poller.awake]
-        is_news = totals != self.totals
-        self.totals = totals
-        self.view = {
-            "chunks": len(chunks),
-            "pending": sum(manager.pending for manager in managers),
-            "waiting": sum(manager.waiting for manager in managers),
-        }
-        if is_news:
-            self.recent.append((self.view, totals))

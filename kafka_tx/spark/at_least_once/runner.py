@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter, deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from itertools import islice
@@ -17,7 +18,6 @@ from kafka_tx.offsets.retry import BackOff
 from kafka_tx.options.topology_options import RunnerLimits
 from kafka_tx.protocols import Clock, Store
 from kafka_tx.running.at_least_once.chunk_answers import ChunkAnswers, InFlightChunk
-from kafka_tx.running.at_least_once.counts import TopologyCounts
 from kafka_tx.running.at_least_once.hangs import HangListener, Hangs, Moves
 from kafka_tx.running.at_least_once.poller import Looks, PollerParts, SpoutPoller
 from kafka_tx.running.at_least_once.reading import KafkaRecords
@@ -138,7 +138,14 @@ class AtLeastOnceRunner(TopologyLoop[None]):
         self._rotated_ms = parts.clock.monotonic_ms()
         self._is_paused = False
         self._idle_since: dict[str, Looks] = {}
-        self.counts = TopologyCounts(self.pollers, limits.metrics_ms, parts.clock)
+        self._measured_ms = parts.clock.monotonic_ms()
+        self.view: Mapping[str, int] = {"chunks": 0, "pending": 0, "waiting": 0}
+        """The in-flight counts; replaced as a whole."""
+        self.totals: Mapping[str, int] = {}
+        """The counts since the start; replaced as a whole."""
+        self.recent: deque[tuple[Mapping[str, int], Mapping[str, int]]]
+        """The last pairs of both that differ from the pair before."""
+        self.recent = deque(maxlen=100)
         self._ends_s: float | None = None
         self._listener = self._listening(limits.timeout_ms)
 
@@ -338,7 +345,8 @@ class AtLeastOnceRunner(TopologyLoop[None]):
         if job is None:
             return  # given up before
         is_done = isinstance(result, Chunk) and result.failure is None
-        self.counts.chunk_ended(started, "completed" if is_done else "failed")
+        outcome, clock = "completed" if is_done else "failed", self._parts.clock
+        self.pollers[started.spout].metrics.chunk_ended(started, clock, outcome)
         if isinstance(result, Chunk):
             self._ended(started, result)
         elif job.given_up_ms is not None:
@@ -389,11 +397,30 @@ class AtLeastOnceRunner(TopologyLoop[None]):
     def _publish(self) -> None:
         idle = {n: d.ended_polls() for n, d in self.pollers.items() if d.is_idle}
         is_asked = self._waiters.are_there or self._is_stopping
-        chunks = [job.started for job in self._jobs.values()]
-        self.counts.measure_if_due(chunks, at_once=is_asked)
+        now_ms = self._parts.clock.monotonic_ms()
+        if is_asked or now_ms - self._measured_ms >= self._parts.limits.metrics_ms:
+            self._measure(now_ms)
         if idle and not self._jobs:
             with self._waiters.changing():
                 self._idle_since |= idle
+
+    def _measure(self, now_ms: int) -> None:
+        self._measured_ms = now_ms
+        totals: Counter[str] = Counter()
+        view = {"chunks": len(self._jobs), "pending": 0, "waiting": 0}
+        for name, poller in self.pollers.items():
+            metrics = poller.metrics
+            metrics.update(poller.managers, now_ms, poller.take_touched())
+            started = (job.started for job in self._jobs.values())
+            mine = [chunk for chunk in started if chunk.spout == name]
+            metrics.in_flight(mine, self._parts.clock)
+            totals.update(metrics.totals())
+            view["pending"] += sum(manager.pending for manager in poller.awake)
+            view["waiting"] += sum(manager.waiting for manager in poller.awake)
+        is_news = totals != self.totals
+        self.view, self.totals = view, totals
+        if is_news:
+            self.recent.append((view, totals))
 
     # --- the end ---
 
@@ -430,7 +457,8 @@ class AtLeastOnceRunner(TopologyLoop[None]):
             logger.warning(
                 "it has ended, but something of it still runs on the driver %s", hanging
             )
-        self.counts.ended()
+        for poller in self.pollers.values():
+            poller.metrics.ended()
         self._note_stop()
 
     def _note_stop(self) -> None:

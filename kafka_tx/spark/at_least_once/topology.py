@@ -103,7 +103,7 @@ class AtLeastOnceTopologyHandle(RunningTopology):
     def status(self) -> AtLeastOnceStatus:
         """The topology's state, at most two seconds old."""
         return replace(
-            self._status(self._runner.counts.view, self._runner.counts.totals),
+            self._status(self._runner.view, self._runner.totals),
             is_active=self.isActive,
             lag=self._lag(),
         )
@@ -117,7 +117,7 @@ class AtLeastOnceTopologyHandle(RunningTopology):
     @property
     def recentProgress(self) -> list[AtLeastOnceStatus]:
         """The last 100 counts that differ from the one before, oldest first; no lag."""
-        return [self._status(*counted) for counted in list(self._runner.counts.recent)]
+        return [self._status(*counted) for counted in list(self._runner.recent)]
 
     def _status(
         self, view: Mapping[str, int], totals: Mapping[str, int]

@@ -252,10 +252,10 @@ class PlanProgress:
         begun for ``_BESIDE_MS`` and it has as many offsets as the largest batch in
         flight.
         """
-        if self._is_behind or not self._in_flight:
-            return True
-        waits = self._waits_for_others(self._clock.monotonic_ms())
-        return not waits and self._left(seen) >= max(self._in_flight.values())
+        if self._waits_for_others(self._clock.monotonic_ms()):
+            return False
+        largest = 0 if self._is_behind else max(self._in_flight.values(), default=0)
+        return not largest or self._left(seen) >= largest
 
     def _waits_for_others(self, now_ms: int) -> bool:
         """Whether a batch in flight keeps the next one back, whatever polls say.
@@ -263,9 +263,8 @@ class PlanProgress:
         Such polls would take processor time from the batch, and the topology's thread
         would wait for them.
         """
-        if self._is_behind or not self._in_flight:
-            return False
-        return now_ms - self._began_ms < _BESIDE_MS
+        is_beside = bool(self._in_flight) and not self._is_behind
+        return is_beside and now_ms - self._began_ms < _BESIDE_MS
 
     def _has_a_full_batch(self, seen: Bounds) -> bool:
         """Whether the next batch is full already, so that a poll cannot enlarge it."""
