@@ -1,17 +1,14 @@
 import pickle
 
+import pyarrow as pa
 import pytest
 
 from kafka_tx.model import TransactionAttempt
-from kafka_tx.topology.rows.row import (
-    names_with_tx,
-    row_class,
-    rows_of_attempt,
-    rows_of_columns,
-)
+from kafka_tx.topology.rows.fields import Fields
+from kafka_tx.topology.rows.row import row_class, rows_for
 
 ATTEMPT = TransactionAttempt(3, 1)
-WORDS = row_class("split", "default", names_with_tx(("word", "count")))
+WORDS = row_class("split", "default", ("tx", "word", "count"))
 
 
 def test_a_field_is_reached_by_position_name_and_lookup():
@@ -59,8 +56,13 @@ def test_a_row_survives_pickling():
 
 
 def test_rows_of_tuples_and_of_columns_are_the_same():
-    from_tuples = rows_of_attempt(WORDS, ATTEMPT, [("a", 1), ("b", 2)])
-    from_columns = rows_of_columns(WORDS, ATTEMPT, [["a", "b"], [1, 2]])
+    fields = Fields(("word", "count"))
+    columns = pa.record_batch({"word": ["a", "b"], "count": [1, 2]})
+    blocks = ([("a", 1), ("b", 2)], columns)
 
-    assert list(from_tuples) == list(from_columns)
-    assert row_class("split", "default", ("tx", "word", "count")) is WORDS
+    one, other = (
+        list(rows_for("split", "default", fields, block, ATTEMPT)) for block in blocks
+    )
+
+    assert one == other == [(ATTEMPT, "a", 1), (ATTEMPT, "b", 2)]
+    assert {type(row) for row in one + other} == {WORDS}

@@ -209,9 +209,7 @@ class AtLeastOnceTask(StageTask):
             )
             self._turns.begin()
             yield Records(
-                records.block[start:end]
-                if isinstance(records.block, list)
-                else records.block.slice(start, end - start),
+                records.block[start:end],
                 roots[start:end],
                 records.read[begun:read],
             )

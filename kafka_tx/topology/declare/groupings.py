@@ -247,25 +247,17 @@ def router_for(
         case GroupingKind.ALL:
             return AllRouter(tasks)
         case GroupingKind.GLOBAL:
-            return OneRouter()
+            return AllRouter(1)
         case GroupingKind.FIELDS:
             indexes = fields.indexes(grouping.fields)
             kinds = fields.types and tuple(fields.types[index] for index in indexes)
-            return OneRouter() if tasks == 1 else FieldsRouter(indexes, tasks, kinds)
+            return AllRouter(1) if tasks == 1 else FieldsRouter(indexes, tasks, kinds)
         case GroupingKind.SHUFFLE | GroupingKind.LOCAL_OR_SHUFFLE:
-            return OneRouter() if tasks == 1 else ShuffleRouter(tasks, source_task)
-
-
-class OneRouter:
-    """Sends all rows to task 0, as Storm does to the lowest task."""
-
-    def route(self, block: Block) -> Iterator[tuple[int, Block]]:
-        """The block, whole."""
-        yield 0, block
+            return AllRouter(1) if tasks == 1 else ShuffleRouter(tasks, source_task)
 
 
 class AllRouter:
-    """Sends all rows to every task."""
+    """Sends all rows to each of the first tasks: to all, or to the lowest as Storm."""
 
     def __init__(self, tasks: int) -> None:
         self._tasks = tasks
@@ -293,7 +285,7 @@ class ShuffleRouter:
         start = 0
         for turn in range(min(rows, self._tasks)):
             end = start + share + (turn < more)
-            yield (self._next + turn) % self._tasks, _slice(block, start, end)
+            yield (self._next + turn) % self._tasks, block[start:end]
             start = end
         self._next = (self._next + more) % self._tasks
 
@@ -379,9 +371,3 @@ class _Targets(dict[Any, int]):
     def target(self, key: Any) -> int:  # noqa: ANN401 - a field holds anything
         """The task of a key: the value of one field, or a tuple of several."""
         return hash_values((key,) if self._is_single else key) % self._tasks
-
-
-def _slice(block: Block, start: int, end: int) -> Block:
-    if isinstance(block, pa.RecordBatch):
-        return block.slice(start, end - start)
-    return block[start:end]

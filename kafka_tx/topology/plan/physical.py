@@ -178,10 +178,6 @@ class PhysicalPlan:
             as_arrow=target.kind is ComponentKind.DATAFRAME,
         )
 
-    def phase_of(self, component: str) -> Phase:
-        """The phase in which a component finishes."""
-        return self.phases.of(component)
-
 
 _RUNS = {
     Placement.EXECUTORS: "on executors",
@@ -225,10 +221,10 @@ def _processing(plan: PhysicalPlan) -> Iterator[str]:
 def _work(stage: Stage, plan: PhysicalPlan) -> Iterator[str]:
     """The stage's components, with their part in the commit phase."""
     for name in stage.components:
-        if plan.phase_of(name) is Phase.PROCESSING:
+        if plan.phases.of(name) is Phase.PROCESSING:
             yield name
         elif any(
-            plan.phase_of(source) is Phase.PROCESSING
+            plan.phases.of(source) is Phase.PROCESSING
             for source in plan.graph.by_name[name].sources
         ):
             yield f"{name} (execute only)"

@@ -37,11 +37,7 @@ def pieces(block: Block, rows: int) -> Iterator[Block]:
         yield block
         return
     for start in range(0, total, rows):
-        yield (
-            block.slice(start, rows)
-            if isinstance(block, pa.RecordBatch)
-            else block[start : start + rows]
-        )
+        yield block[start : start + rows]
 
 
 MOST_BYTES = 8 << 20

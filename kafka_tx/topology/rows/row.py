@@ -8,8 +8,11 @@ from itertools import repeat
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, ClassVar
 
+import pyarrow as pa
+
 from kafka_tx.model import TransactionAttempt
-from kafka_tx.topology.rows.fields import TX
+from kafka_tx.topology.rows.blocks import Block, columns_of
+from kafka_tx.topology.rows.fields import TX, Fields
 
 
 class Row(tuple[Any, ...]):
@@ -74,23 +77,14 @@ def row_class(source: str, stream: str, names: tuple[str, ...]) -> type[Row]:
     return type("Row", (Row,), members | {"_source": source, "_stream": stream})
 
 
-def rows_of_attempt(
-    kind: type[Row], attempt: TransactionAttempt, values: Iterable[tuple[Any, ...]]
+def rows_for(
+    source: str, stream: str, fields: Fields, block: Block, attempt: TransactionAttempt
 ) -> Iterable[Row]:
-    """Rows with the attempt put before their values."""
-    return [kind((attempt, *row)) for row in values]
-
-
-def rows_of_columns(
-    kind: type[Row], attempt: TransactionAttempt, columns: list[list[Any]]
-) -> Iterable[Row]:
-    """Rows of whole columns with the attempt put before them; at least one column."""
-    return map(kind, zip(repeat(attempt), *columns))
-
-
-def names_with_tx(names: tuple[str, ...]) -> tuple[str, ...]:
-    """The names a bolt of a transactional topology sees."""
-    return (TX, *names)
+    """The rows of a block as bolts see them: named, the attempt first."""
+    kind = row_class(source, stream, (TX, *fields.names))
+    if isinstance(block, pa.RecordBatch):
+        return map(kind, zip(repeat(attempt), *columns_of(block)))
+    return [kind((attempt, *row)) for row in block]
 
 
 def _rebuild(

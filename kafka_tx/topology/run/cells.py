@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
@@ -16,7 +16,6 @@ from kafka_tx.topology.declare.graph import Component
 from kafka_tx.topology.rows.blocks import (
     Block,
     Rows,
-    columns_of,
     conform,
     size,
     to_batch,
@@ -24,13 +23,7 @@ from kafka_tx.topology.rows.blocks import (
 )
 from kafka_tx.topology.rows.declared_values import ValueCheck
 from kafka_tx.topology.rows.fields import DEFAULT_STREAM, DeclarationError, Fields
-from kafka_tx.topology.rows.row import (
-    Row,
-    names_with_tx,
-    row_class,
-    rows_of_attempt,
-    rows_of_columns,
-)
+from kafka_tx.topology.rows.row import Row, rows_for
 
 _Bolt = TypeVar("_Bolt", BasicBolt, BatchBolt)
 
@@ -212,13 +205,3 @@ class BatchCell(Cell[BatchBolt]):
     def finish(self) -> None:
         """Finish the batch."""
         self.bolt.finish_batch()
-
-
-def rows_for(
-    source: str, stream: str, fields: Fields, block: Block, attempt: TransactionAttempt
-) -> Iterable[Row]:
-    """The rows of a block as bolts see them: named, the attempt first."""
-    kind = row_class(source, stream, names_with_tx(fields.names))
-    if isinstance(block, pa.RecordBatch):
-        return rows_of_columns(kind, attempt, columns_of(block))
-    return rows_of_attempt(kind, attempt, block)

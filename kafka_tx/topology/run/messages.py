@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from kafka_tx.errors import KafkaTxError
 from kafka_tx.model import TransactionAttempt
-from kafka_tx.topology.declare.groupings import Router, router_for
+from kafka_tx.topology.declare.groupings import AllRouter, Router, router_for
 from kafka_tx.topology.plan.physical import Edge, TaskId
 from kafka_tx.topology.rows.blocks import (
     MOST_BYTES,
@@ -182,14 +182,6 @@ def _arrow_packet(
 _ROWS_PER_PACKET = 8192
 
 
-class OneTask:
-    """Router into a DataFrame: Spark spreads the rows, so they stay together here."""
-
-    def route(self, block: Block) -> Iterator[tuple[int, Block]]:
-        """The block, whole."""
-        yield 0, block
-
-
 class Outgoing:
     """The packets that one task of a source sends along one edge.
 
@@ -203,7 +195,7 @@ class Outgoing:
         self._waiting: dict[int, Rows] = {}
         self._bytes: dict[int, int] = {}
         self._router: Router = (
-            OneTask()
+            AllRouter(1)  # Spark spreads the rows
             if edge.as_arrow
             else router_for(edge.given.grouping, fields, edge.tasks, source_task)
         )

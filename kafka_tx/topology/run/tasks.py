@@ -221,7 +221,7 @@ class Task(StageTask):
 
     def _drain(self, name: str) -> None:
         """Pass on a component's emitted rows, if the component ends in this phase."""
-        if self._plan.phase_of(name) is not self._phase:
+        if self._plan.phases.of(name) is not self._phase:
             return
         for stream, block in self._outlets[name].take():
             for edge in self._plan.edges[name]:
@@ -245,7 +245,7 @@ class Task(StageTask):
     # --- beginning and end ---
 
     def _names(self, phase: Phase) -> list[str]:
-        phase_of = self._plan.phase_of
+        phase_of = self._plan.phases.of
         return [name for name in self._stage.components if phase_of(name) is phase]
 
     def _open(self, names: Iterable[str]) -> None:
