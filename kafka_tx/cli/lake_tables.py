@@ -17,11 +17,15 @@ from typing import Any, Literal
 from kafka_tx.model import TransactionAttempt
 from kafka_tx.transactions.held import TableWrite
 from kafka_tx.transactions.table_writes import (
+    KEY,
     NEVER,
     Floor,
     Snapshot,
     attempt_in,
+    floor_in,
     last_written,
+    record_in,
+    restored_since,
 )
 
 Verdict = Literal["good", "unknown", "advice", "bad"]
@@ -205,22 +209,14 @@ def _restored(
     versions = [v for v in sorted(found.infos) if _has(found, v, sink, numbering, txid)]
     if not versions:
         return None, 0, 0
-    written, has_rows, last = versions[-1], {versions[-1]: True}, (0, 0)
-    for version in range(written + 1, max(found.infos) + 1):
-        has_rows[version] = has_rows[version - 1]
-        info = found.infos.get(version, {})
-        if info.get("operation") == "RESTORE":
-            to = int(info.get("operationParameters", {}).get("version") or 0)
-            has_rows[version], last = has_rows.get(to, False), (version, to)
-    return (written, 0, 0) if has_rows[max(has_rows)] else (written, *last)
+    newest, log = max(found.infos), found.infos
+    restored = restored_since(versions[-1], newest, lambda v: log.get(v, {}))
+    return (versions[-1], *(restored or (0, 0)))
 
 
 def _has(found: _Delta, version: int, sink: str, numbering: str, txid: int) -> bool:
-    try:
-        record = json.loads(found.infos[version].get("userMetadata") or "{}")
-        attempt = attempt_in(record["kafka_tx"], sink)
-    except (ValueError, LookupError, TypeError):
-        return False
+    record = record_in(found.infos[version].get("userMetadata")).get(KEY)
+    attempt = attempt_in(record, sink)
     return attempt is not None and (attempt.numbering, attempt.txid) == (
         numbering,
         txid,
@@ -253,26 +249,20 @@ def _snapshots(metadata: Mapping[str, Any], sink: str) -> Iterator[Snapshot]:
     known = {each["snapshot-id"]: each for each in metadata.get("snapshots", ())}
     at = known.get(metadata.get("current-snapshot-id"))
     while at is not None:
-        record = json.loads(at.get("summary", {}).get("kafka_tx", "null"))
+        record = record_in(at.get("summary", {}).get(KEY))
         parent = at.get("parent-snapshot-id")
         order = at.get("sequence-number", 0), at["timestamp-ms"]
         yield Snapshot(at["snapshot-id"], parent, order, attempt_in(record, sink))
         at = known.get(parent)
 
 
-def _floor(metadata: Mapping[str, Any], sink: str) -> Floor | None:
-    text = metadata.get("properties", {}).get(f"kafka_tx.{sink}")
-    record = json.loads(text or "null")
-    attempt = attempt_in(record, sink)
-    if attempt is None:
-        return None
-    return Floor(attempt, int(record["snapshot"]), tuple(record["order"]))
-
-
 def _of_iceberg(
     metadata: Mapping[str, Any], write: TableWrite, numbering: str
 ) -> tuple[Verdict, str]:
-    named, floor = _named(write), _floor(metadata, write.sink)
+    named = _named(write)
+    floor = floor_in(
+        metadata.get("properties", {}).get(f"{KEY}.{write.sink}"), write.sink
+    )
     last = last_written(_snapshots(metadata, write.sink), floor)
     if last.numbering not in ("", numbering):
         return "bad", (

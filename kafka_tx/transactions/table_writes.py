@@ -7,8 +7,9 @@ one came first.
 
 from __future__ import annotations
 
+import json
 from collections import deque
-from collections.abc import Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -24,6 +25,8 @@ MANY_COMMITS, WITHIN_MS = 60, 60_000
 """More commits in a minute cause a warning: each adds a version and small files."""
 
 NEVER = TransactionAttempt(0, 0)
+KEY = "kafka_tx"
+"""The name of our record in the metadata of a commit."""
 
 TRIES = 10
 """Tries to write a batch while other writers commit first."""
@@ -287,6 +290,15 @@ def record_of(name: str, attempt: TransactionAttempt) -> dict[str, str]:
     }
 
 
+def record_in(text: str | None) -> dict[str, Any]:
+    """A record in the metadata of a table; empty: the text is no JSON object."""
+    try:
+        found = json.loads(text or "null")
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
 def attempt_in(record: Any, name: str) -> TransactionAttempt | None:  # noqa: ANN401
     """The sink's attempt in a commit; None: the commit is not of this sink."""
     try:
@@ -331,6 +343,15 @@ class Floor:
     order: tuple[int, ...]
 
 
+def floor_in(text: str | None, name: str) -> Floor | None:
+    """The sink's floor in a property of a table, if it is there."""
+    record = record_in(text)
+    attempt = attempt_in(record, name)
+    if attempt is None:
+        return None
+    return Floor(attempt, int(record["snapshot"]), tuple(record["order"]))
+
+
 def last_written(
     snapshots: Iterable[Snapshot], floor: Floor | None
 ) -> TransactionAttempt:
@@ -353,3 +374,26 @@ def last_written(
         return NEVER
     has_expired = oldest.parent == floor.snapshot or floor.order < oldest.order
     return floor.attempt if has_expired else NEVER
+
+
+def restored_since(
+    written: int, newest: int, info: Callable[[int], Mapping[str, Any]]
+) -> tuple[int, int] | None:
+    """The last version of a Delta table that restored another one, and this other one.
+
+    Args:
+        written: The version with the rows.
+        newest: The newest version.
+        info: The commit info of a version; empty: it is gone.
+
+    Returns:
+        None if the rows are in the newest version, as far as the log says.
+    """
+    has_rows, last = {written: True}, (0, 0)
+    for version in range(written + 1, newest + 1):
+        has_rows[version] = has_rows[version - 1]
+        commit = info(version)
+        if commit.get("operation") == "RESTORE":
+            to = int(commit.get("operationParameters", {}).get("version") or 0)
+            has_rows[version], last = has_rows.get(to, False), (version, to)
+    return None if has_rows[newest] else last

@@ -21,23 +21,22 @@ from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import Row
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
-from kafka_tx.errors import ConfigError
 from kafka_tx.model import TransactionAttempt
 from kafka_tx.spark.sinks.delta import FARTHEST, RETENTION, DeltaSink, Found
 from kafka_tx.spark.sinks.formats import Batch, is_path
 from kafka_tx.spark.sinks.iceberg import (
     COULD_NOT,
-    KEY,
     IcebergSink,
     commit_of,
-    parsed,
 )
 from kafka_tx.transactions.table_writes import (
+    KEY,
     Commit,
     Floor,
     OvertakenError,
     Snapshot,
     attempt_in,
+    record_in,
 )
 
 _NAMES = ("operation", "operationParameters", "operationMetrics", "userMetadata")
@@ -62,16 +61,6 @@ class DeltaConnectAppend(DeltaSink):
             self._append(self._df.limit(0), "ignore", {})  # such a commit has no names
         self._append(self._df, "append", self._identity(attempt))
         return True
-
-    def _append(self, df: Any, mode: str, identity: Mapping[str, str]) -> None:  # noqa: ANN401
-        writer = df.write.format("delta").mode(mode).options(**self._batch.options)
-        writer = writer.options(**identity)
-        if self._batch.partition_by:
-            writer = writer.partitionBy(*self._batch.partition_by)
-        if is_path(self._table):
-            writer.save(self._table)
-        else:
-            writer.saveAsTable(self._table)
 
     # --- reading the table's log ----------------------------------------------------
 
@@ -105,8 +94,7 @@ class DeltaConnectAppend(DeltaSink):
                 return {}
             if condition != "DELTA_ONLY_OPERATION":
                 raise
-            legal = "a Delta table, or a name or path without a table"
-            raise ConfigError.illegal("table", self._table, legal) from None
+            raise self._of_another_format() from None
         for row in properties:
             if row.key == RETENTION:
                 raise self._forgets(row.value)
@@ -232,7 +220,7 @@ class IcebergConnectAppend(IcebergSink):
         known = {row.snapshot_id: row for row in rows.collect()}
         found = known.get(self._base)
         while found is not None:
-            attempt = attempt_in(parsed(found.summary.get(KEY)), self._name)
+            attempt = attempt_in(record_in(found.summary.get(KEY)), self._name)
             self._at = found.snapshot_id, found.summary
             order = (found.at_ms,)
             yield Snapshot(found.snapshot_id, found.parent_id, order, attempt)

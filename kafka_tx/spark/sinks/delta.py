@@ -13,7 +13,7 @@ import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -25,16 +25,18 @@ from kafka_tx.model import TransactionAttempt
 from kafka_tx.spark.sinks import delta_append
 from kafka_tx.spark.sinks.formats import Batch, is_path
 from kafka_tx.transactions.table_writes import (
+    KEY,
     NEVER,
     Commit,
     attempt_in,
+    record_in,
     record_of,
+    restored_since,
     warn_of_rollback,
 )
 
 OWN_OPTIONS = ("txnappid", "txnversion", "usermetadata")
 RETENTION = "delta.setTransactionRetentionDuration"
-KEY = "kafka_tx"
 _SESSION = {
     "txnAppId": "spark.databricks.delta.write.txnAppId",
     "txnVersion": "spark.databricks.delta.write.txnVersion",
@@ -140,16 +142,8 @@ class DeltaSink(ABC):
         """The version that removed a commit's rows; None: the rows are there."""
         if found.version is None:
             return None
-        has_rows, restored = {found.version: True}, 0
-        newest, info = self._history()
-        for version in range(found.version + 1, newest + 1):
-            has_rows[version] = has_rows[version - 1]
-            commit = info(version)
-            if commit.get("operation") == "RESTORE":
-                to = commit.get("operationParameters", {}).get("version")
-                has_rows[version] = has_rows.get(int(to or 0), False)
-                restored = version
-        return None if has_rows[newest] else restored
+        restored = restored_since(found.version, *self._history())
+        return None if restored is None else restored[0]
 
     @abstractmethod
     def _last(self, given: TransactionAttempt) -> Found | None:
@@ -184,15 +178,25 @@ class DeltaSink(ABC):
 
     def _commit(self, info: Mapping[str, Any], version: int) -> Found | None:
         """A commit of this sink; None: it is another one, or its log is gone."""
-        try:
-            record = json.loads(info.get("userMetadata") or "{}")[KEY]
-        except (ValueError, LookupError, TypeError):  # somebody else's
-            return None
+        record = record_in(info.get("userMetadata")).get(KEY)
         attempt = attempt_in(record, self._name)
         if attempt is None:
             return None
         metrics = info.get("operationMetrics") or {}
         return Found(attempt, version, int(info.get("timestamp", 0)), metrics)
+
+    def _append(self, df: Any, mode: str, identity: Mapping[str, str]) -> None:  # noqa: ANN401
+        """With Delta's own look for the txid: a job over all of the table's log."""
+        writer = (
+            df.write.format("delta").mode(mode).partitionBy(*self._batch.partition_by)
+        )
+        writer = writer.options(**self._batch.options).options(**identity)
+        save = writer.save if is_path(self._table) else writer.saveAsTable
+        save(self._table)
+
+    def _of_another_format(self) -> ConfigError:
+        legal = "a Delta table, or a name or path without a table"
+        return ConfigError.illegal("table", self._table, legal)
 
     def _forgets(self, after: str) -> ConfigError:
         return ConfigError(
@@ -293,8 +297,7 @@ class _InJvm(DeltaSink):
         except AnalysisException:
             if not self._spark.catalog.tableExists(self._table):
                 return None
-            legal = "a Delta table, or a name or path without a table"
-            raise ConfigError.illegal("table", self._table, legal) from None
+            raise self._of_another_format() from None
 
     def _in_catalog(self, state: Any) -> Any:  # noqa: ANN401 - of Spark
         """Its entry in the session's own catalog, without the analysis of a query."""
@@ -378,13 +381,11 @@ class DeltaAppend(_InJvm):
         name has no metadata of ours.
         """
         if self._log() is None:
-            empty = self._df.limit(0).write.format("delta").mode("ignore")
-            partitioned = empty.partitionBy(*self._batch.partition_by)
-            partitioned.options(**self._batch.options).saveAsTable(self._table)
+            self._append(self._df.limit(0), "ignore", {})
             self._log()  # refuses what another format's catalog has made of it
         log, snapshot = self._looked
         if log is None or not delta_append.is_known(self._jvm):
-            self._append_slowly(attempt)
+            self._append(self._df, "append", self._identity(attempt))
             return True
         options = {**self._batch.options, **self._identity(attempt)}
         table, by = self._catalog_table, self._batch.partition_by
@@ -392,17 +393,6 @@ class DeltaAppend(_InJvm):
             self._df, log, snapshot, table, options, by
         )
         return self._has_committed
-
-    def _append_slowly(self, attempt: TransactionAttempt) -> None:
-        """With Delta's own look for the txid: a job over all of the table's log."""
-        writer = self._df.write.format("delta").mode("append")
-        writer = writer.options(**self._batch.options).options(
-            **self._identity(attempt)
-        )
-        if is_path(self._table):
-            writer.partitionBy(*self._batch.partition_by).save(self._table)
-        else:
-            writer.saveAsTable(self._table)
 
 
 class DeltaStatement(_InJvm):
@@ -431,7 +421,7 @@ class DeltaStatement(_InJvm):
         if self.stored(attempt).txid < attempt.txid:
             self._check_session(before.version())
             none = self._spark.read.table(self._target).limit(0)
-            DeltaAppend(replace(self._batch, df=none))._append_slowly(attempt)
+            self._append(none, "append", identity)
         return True
 
     def _check_session(self, before: int) -> None:

@@ -23,12 +23,15 @@ from kafka_tx.errors import ConfigError
 from kafka_tx.model import TransactionAttempt
 from kafka_tx.spark.sinks.formats import Batch, full_name, quoted
 from kafka_tx.transactions.table_writes import (
+    KEY,
     Commit,
     Floor,
     OvertakenError,
     Snapshot,
     attempt_in,
+    floor_in,
     last_written,
+    record_in,
     record_of,
     warn_of_rollback,
 )
@@ -39,7 +42,6 @@ OWN_OPTIONS = (
     "validate-from-snapshot-id",
     "branch",
 )
-KEY = "kafka_tx"
 _MAIN = "main"
 COULD_NOT = (
     "org.apache.iceberg.exceptions.ValidationException",
@@ -132,11 +134,7 @@ class IcebergSink(ABC):
         return json.dumps(record_of(self._name, attempt) | more)
 
     def _floor(self, properties: Any) -> Floor | None:  # noqa: ANN401 - as of _look
-        record = parsed(properties.get(self._property))
-        attempt = attempt_in(record, self._name)
-        if record is None or attempt is None:
-            return None
-        return Floor(attempt, int(record["snapshot"]), tuple(record["order"]))
+        return floor_in(properties.get(self._property), self._name)
 
     def _raised(self, attempt: TransactionAttempt, number: int, order: Any) -> str:  # noqa: ANN401
         return self._record(attempt, snapshot=number, order=order)
@@ -232,7 +230,7 @@ class _InJvm(IcebergSink):
         former = self._former(table.io(), metadata.previousFiles())
         while found is not None:
             parent = found.parentId()
-            attempt = attempt_in(parsed(found.summary().get(KEY)), self._name)
+            attempt = attempt_in(record_in(found.summary().get(KEY)), self._name)
             self._at = found
             yield Snapshot(found.snapshotId(), parent, _order(found), attempt)
             found = None if parent is None else metadata.snapshot(parent)
@@ -438,15 +436,6 @@ def _number(snapshot: Any) -> int | None:  # noqa: ANN401 - of Iceberg
 def _order(snapshot: Any) -> tuple[int, int]:  # noqa: ANN401 - of Iceberg
     """Tables of format 1 number no versions."""
     return snapshot.sequenceNumber(), snapshot.timestampMillis()
-
-
-def parsed(text: str | None) -> dict[str, Any] | None:
-    """A record of ours; None: it is no such one."""
-    try:
-        found = json.loads(text or "null")
-    except ValueError:
-        return None
-    return found if isinstance(found, dict) else None
 
 
 @contextmanager
