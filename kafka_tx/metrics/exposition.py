@@ -29,7 +29,7 @@ from prometheus_client.utils import floatToGoString
 from kafka_tx.metrics import catalogue
 from kafka_tx.metrics.metric import Metric, MetricKind
 from kafka_tx.metrics.registry import MetricsRegistry
-from kafka_tx.metrics.series import Changes, Key, Samples, family
+from kafka_tx.metrics.series import Changes, Key, Samples
 
 _END = b"# EOF\n"
 _ESCAPES = str.maketrans({"\\": r"\\", "\n": r"\n", '"': r"\""})
@@ -175,7 +175,9 @@ def _deflated(text: bytes) -> bytes:
 
 @cache
 def _head(encode: _Encode, metric: Metric) -> bytes:
-    return encode(_Families((family(metric, {}),))).removesuffix(_END)
+    name = metric.name.removesuffix("_total").removesuffix("_info")
+    bare = Family(name, metric.help, metric.kind.value, metric.unit)
+    return encode(_Families((bare,))).removesuffix(_END)
 
 
 def _numbers(metric: Metric, rows: Samples) -> dict[Key, str]:

@@ -13,9 +13,6 @@ from importlib.metadata import PackageNotFoundError, version
 from itertools import product
 from threading import RLock
 
-from prometheus_client import CollectorRegistry
-from prometheus_client.metrics_core import Metric as Family
-
 from kafka_tx.logs import event_log
 from kafka_tx.metrics import catalogue
 from kafka_tx.metrics.activity import Activity, BatchEnded, Failure
@@ -28,7 +25,7 @@ from kafka_tx.metrics.events import (
 )
 from kafka_tx.metrics.lag_standing import LagStanding, partition_key
 from kafka_tx.metrics.metric import PER_ID, Fed, Metric, MetricKind
-from kafka_tx.metrics.series import Changes, Key, Samples, Series, family
+from kafka_tx.metrics.series import Changes, Key, Samples, Series
 from kafka_tx.model import LogBounds, LogPosition, TopicPartition, Unavailable
 
 logger = event_log(__name__)
@@ -47,10 +44,6 @@ class MetricsRegistry:
 
     Source: Storm, kafkaOffset metric (deviates: reports the partitions whose bounds are
     known instead of all or nothing, and keeps the last bounds instead of showing 0).
-
-    Attributes:
-        prometheus: The prometheus_client registry these measurements are in, for users
-            who already have an endpoint of their own.
     """
 
     def __init__(
@@ -71,8 +64,6 @@ class MetricsRegistry:
         self._of(catalogue.METRIC_FAILURES).add((), 0)
         build = (_version(), platform.python_version(), spark_version)
         self._of(catalogue.BUILD_INFO).show(build)
-        self.prometheus = CollectorRegistry()
-        self.prometheus.register(self)
 
     # --- Meter ----------------------------------------------------------------------
 
@@ -304,12 +295,6 @@ class MetricsRegistry:
         """A copy of the recent activity of each id."""
         with self._lock:
             return deepcopy(dict(self._activities))
-
-    def collect(self) -> Iterator[Family]:
-        """Called by prometheus_client at a scrape."""
-        found = self.samples()
-        shown = (metric for metric in catalogue.ALL if found[metric.name])
-        return (family(metric, found[metric.name]) for metric in shown)
 
     # --- inside the lock ------------------------------------------------------------
 

@@ -11,16 +11,6 @@ from __future__ import annotations
 import math
 from bisect import bisect_left
 from collections.abc import Callable, Mapping
-from itertools import accumulate
-
-from prometheus_client.core import (
-    CounterMetricFamily,
-    GaugeMetricFamily,
-    HistogramMetricFamily,
-    InfoMetricFamily,
-)
-from prometheus_client.metrics_core import Metric as Family
-from prometheus_client.utils import floatToGoString
 
 from kafka_tx.metrics.metric import Metric, MetricKind
 
@@ -152,44 +142,3 @@ class Series:
     def _must_be(self, kind: MetricKind) -> None:
         if self.metric.kind is not kind:
             raise ValueError(f"its kind is {self.metric.kind.value}, not {kind.value}")
-
-
-def family(metric: Metric, samples: Samples) -> Family:
-    """The metric with its samples, for prometheus_client to write as text."""
-    return _FAMILIES[metric.kind](metric, samples)
-
-
-def _single(metric: Metric, samples: Samples) -> Family:
-    is_counter = metric.kind is MetricKind.COUNTER
-    kind = CounterMetricFamily if is_counter else GaugeMetricFamily
-    made = kind(metric.name, metric.help, labels=metric.label_names, unit=metric.unit)
-    for key, (value,) in samples.items():
-        made.add_metric(key, value)
-    return made
-
-
-def _histogram(metric: Metric, samples: Samples) -> Family:
-    made = HistogramMetricFamily(
-        metric.name, metric.help, labels=metric.label_names, unit=metric.unit
-    )
-    bounds = [*map(floatToGoString, metric.buckets), "+Inf"]
-    for key, (*counts, total) in samples.items():
-        buckets = list(zip(bounds, accumulate(counts), strict=True))
-        made.add_metric(key, buckets, sum_value=total)
-    return made
-
-
-def _info(metric: Metric, samples: Samples) -> Family:
-    name = metric.name.removesuffix("_info")
-    made = InfoMetricFamily(name, metric.help, labels=metric.label_names)
-    for key in samples:
-        made.add_metric(key, {})
-    return made
-
-
-_FAMILIES: dict[MetricKind, Callable[[Metric, Samples], Family]] = {
-    MetricKind.COUNTER: _single,
-    MetricKind.GAUGE: _single,
-    MetricKind.HISTOGRAM: _histogram,
-    MetricKind.INFO: _info,
-}

@@ -4,6 +4,7 @@ from typing import Any
 
 from kafka_tx.metrics import BatchCommitted, MetricsRegistry
 from kafka_tx.model import LogBounds, TopicPartition
+from tests.metrics.families import prometheus
 
 ORDERS_0 = TopicPartition("orders", 0)
 ORDERS_1 = TopicPartition("orders", 1)
@@ -35,7 +36,7 @@ def batch(**changes: Any) -> BatchCommitted:
 
 
 def value(registry: MetricsRegistry, sample: str, **labels: str) -> float | None:
-    return registry.prometheus.get_sample_value(f"kafka_tx_{sample}", labels)
+    return prometheus(registry).get_sample_value(f"kafka_tx_{sample}", labels)
 
 
 def orders(registry: MetricsRegistry, sample: str, partition: int = 0) -> float | None:

@@ -24,6 +24,7 @@ from tests.metrics.facts import (
     orders,
     value,
 )
+from tests.metrics.families import prometheus
 
 
 def test_a_commit_moves_everything_at_once(registry: MetricsRegistry) -> None:
@@ -69,11 +70,11 @@ def test_counters_add_up_over_commits_and_ids_are_apart(
 
 def test_time_alone_moves_nothing(registry: MetricsRegistry, clock: ManualTime) -> None:
     registry.record_commit(batch())
-    before = generate_latest(registry.prometheus)
+    before = generate_latest(prometheus(registry))
 
     clock.now_ms = 60 * MINUTE
 
-    assert generate_latest(registry.prometheus) == before
+    assert generate_latest(prometheus(registry)) == before
 
 
 def test_skipped_offsets_are_counted_by_reason(registry: MetricsRegistry) -> None:

@@ -6,7 +6,8 @@ import re
 import pytest
 
 from kafka_tx.metrics import catalogue
-from kafka_tx.metrics.series import Series, family
+from kafka_tx.metrics.series import Series
+from tests.metrics.families import family
 
 ORDERS_0 = ("job", "orders", "0")
 
