@@ -136,7 +136,7 @@ def set_(
             change.tell(f"numbering: {before.numbering or 'none'} -> {sink.numbering}")
         if not change.is_agreed():
             return
-        # else the sink takes the next owner for an old one
+        # otherwise the sink takes the next owner for an older one
         epoch = ledger.acquire(above=sink.epoch)
         ledger.adopt(epoch, _moved(ledger.load(), target, sink), sink.numbering)
         if sink.numbering and before.query is not None:
@@ -301,7 +301,7 @@ def _other_sources(state: Store) -> str:
 
 
 def _sink_at(numbering: str, attempt: str) -> TransactionAttempt:
-    """What a sink holds that shall be gone on with; txid 0: none."""
+    """The last attempt that a sink holds, to continue after it; txid 0: none."""
     if not numbering and not attempt:
         return TransactionAttempt(0, 0)
     if not re.fullmatch("[0-9a-f]{12}", numbering):

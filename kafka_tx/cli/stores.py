@@ -110,7 +110,7 @@ def unknown_id(
 
 @contextmanager
 def opened_unasked(url: str, id: str) -> Iterator[Store]:  # noqa: A002 - as above
-    """The same for an id that ``known_ids`` has just named."""
+    """The store of an id, which need not exist yet; closed at the end."""
     store = assembly.open_store(text_or_file(url), id)
     try:
         yield store

@@ -119,10 +119,10 @@ class AdminConnection:
     ) -> list[NativeAnswer] | None:
         """Ask for many offsets in native code; None where Python has to ask.
 
-        -1 asks for the end, -2 for the start, others for a time in ms. Python asks
-        where the extension was not built, where only Python can use the settings, and
-        the first question of a connection: a second client pays off for later ones
-        only. After a failure Python asks once, since a new client looks for leaders.
+        -1 asks for the end, -2 for the start, other numbers for a time in ms. Python
+        asks if the extension was not built, or if only Python can use the settings. It
+        also asks the first question of a connection, because a second client pays off
+        only for later ones, and the first question after a failure.
 
         Raises:
             AuthenticationError: A broker refused the client.
@@ -158,13 +158,13 @@ class AdminConnection:
     def _find_brokers(
         self, questions: list[dict[TopicPartition, int]], deadline: Deadline
     ) -> None:
-        """Without it, one new client in ten looks for leaders only after 1 to 3 s."""
+        """Let a new client learn the leaders now: one in ten waits 1 to 3 s for it."""
         if self._native is not None:
             topic = next(tp.topic for asked in questions for tp in asked)
             self._native.leaders(topic, int(min(1.0, deadline.rest_s()) * 1000))
 
     def renewed(self, ask: Callable[[], _Answer]) -> _Answer:
-        """Ask; once more on a new client where this one was let in before.
+        """Ask, and ask again on a new client if brokers accepted this one before.
 
         A client reads certificates, keys and trusted authorities when it is made. Where
         their files are replaced under it, brokers refuse its next connection.

@@ -171,7 +171,7 @@ def _translate(
     native: dict[str, str],
 ) -> None:
     """Put one option into ``chosen`` (translated) or ``native`` (passed through)."""
-    if name in translations.IN_TLS or name in translations.IN_JAAS:
+    if name in translations.ELSEWHERE:
         return
     if name in translations.NO_EFFECT:
         _say_once(name)

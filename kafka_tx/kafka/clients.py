@@ -59,7 +59,7 @@ def _made(
     settings = dict(settings)
     provider = settings.pop(PROVIDER, None)
     if provider:
-        token_of(provider)  # what is wrong with it is told here, not in a callback
+        token_of(provider)  # an error is raised here, not in a callback
         settings["oauth_cb"] = lambda _: token_of(provider)
     try:
         return make({**settings, "error_cb": watch})
@@ -72,7 +72,7 @@ def _made(
 def refused_settings(
     text: str, settings: Mapping[str, Any], watch: ErrorWatch
 ) -> ConfigError:
-    """The error of a client that librdkafka does not make, for the reason it gives."""
+    """The error if librdkafka refuses to make a client; ``text`` is its reason."""
     secrets = {k: v for k, v in settings.items() if is_secret(k)}
     return ConfigError(
         f"the Kafka client cannot be made: {without_secrets(text, secrets)}."

@@ -324,9 +324,9 @@ class KafkaClusterView:
         return self._ask(questions, deadline)
 
     def _ask(self, questions: Sequence[Question], deadline: Deadline) -> list[Listed]:
-        """Ask leaders as they were known before; where one is silent, look for it.
+        """Ask the known leaders; ask for a new leader if one does not answer.
 
-        A partition that lost its leader since then holds back the answers for all.
+        A partition that has lost its leader holds back the answers for all.
         """
         try:
             answers = self._ask_leaders(questions, deadline.within(_QUICK_MS))
@@ -361,7 +361,7 @@ class KafkaClusterView:
     def _without_leader(
         self, partitions: set[TopicPartition], deadline: Deadline
     ) -> dict[TopicPartition, ClientError]:
-        """The partitions that have no leader, going by a fresh look if any seems so.
+        """The partitions without a leader, after describing those that seem so again.
 
         One of them in a request would hold back the answers for all others: the client
         asks for its leader again, every three seconds.

@@ -1,6 +1,6 @@
-"""What a user may do at the brokers, and whether these keep what sinks rely on.
+"""Checks of a user's rights and of brokers' features, for ``kafka-tx doctor``.
 
-For people who set a job up: a job itself learns of it when brokers refuse.
+A job does not ask in advance: brokers refuse what it may not do.
 """
 
 from __future__ import annotations

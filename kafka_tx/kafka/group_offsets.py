@@ -189,8 +189,8 @@ class KafkaGroupOffsetStore(StateOfId):
 
     Every tool that shows groups shows the offsets. Runs beyond the offset and the
     deployment travel in the commit's metadata, as far as there is room (``fitting``).
-    Brokers forget an offset that was not written for a while (``renew_ms``). The broker
-    is not kept. For one thread at a time.
+    Brokers expire an offset that is not written for a while (``renew_ms``). The broker
+    of an offset is not stored. For one thread at a time.
 
     There is no fencing: clients that are no members of a group may commit. Of two live
     spouts with the same group, one finds the other's offsets in place of its own.
@@ -221,10 +221,10 @@ class KafkaGroupOffsetStore(StateOfId):
         return fitting(committed, self._limit)
 
     def renew_ms(self) -> int:
-        """As ``OffsetStore.renew_ms``, or the brokers forget the offsets.
+        """As ``OffsetStore.renew_ms``: brokers expire offsets that are not renewed.
 
-        A quarter of ``offsets.retention.minutes``, and once an hour at least: also
-        where the brokers do not tell it.
+        A quarter of ``offsets.retention.minutes``, but one hour at most, and one hour
+        if brokers do not report it.
         """
         kept_ms = self._mirror.retention_ms()
         return _RENEW_MS if kept_ms is None else min(_RENEW_MS, kept_ms // 4)

@@ -238,7 +238,7 @@ def _is_of(log: LogBounds, since: Memory) -> bool:
 
 
 def _is_siblings(entry: Entry, own: str, run: str | None) -> bool:
-    """Whether a task need not know: it is the plan, or of a task of its own run."""
+    """Whether a task ignores the entry: the plan, or of a task of its own run."""
     if run is None or entry.name == own:
         return False
     return not isinstance(entry.kept, Marker) or entry.kept.run == run

@@ -30,7 +30,7 @@ _SOON = {
     ClientError.COORDINATOR_NOT_AVAILABLE,
     ClientError.NOT_COORDINATOR,
 }
-"""A group's first use makes Kafka's own topic for it, and a failover reads it again."""
+"""Brokers are creating Kafka's own topic of offsets, or loading it after a failover."""
 _OCCUPIED = {
     ClientError.UNKNOWN_MEMBER_ID,
     ClientError.ILLEGAL_GENERATION,

@@ -187,9 +187,9 @@ def epoch_ends(
 ) -> dict[TopicPartition, int]:
     """See ``ClusterView.epoch_ends``; partitions without an answer in time are absent.
 
-    The client has no such question. But where it is to read on after a leader epoch it
-    asks by itself whether the log still goes so far, and tells in its error how far:
-    so it is let begin beyond every log.
+    The client has no such request. A consumer that is assigned an offset with a leader
+    epoch checks by itself whether the log reaches it, and names the end in its error.
+    So the consumer is assigned an offset beyond every log.
 
     Raises:
         AuthenticationError: A broker refused the client.
@@ -223,15 +223,15 @@ def epoch_ends(
 
 
 def reported_end(partition: TopicPartition, text: str) -> int:
-    """What the error says; of a leader that keeps no epochs (-1): beyond every log.
+    """The end that the error names; ``BEYOND`` if the leader keeps no epochs (-1).
 
     Logs in message formats before Kafka 0.11 have none, and their leaders count epochs.
     """
     reported = _END.search(text)
     if reported is None or int(reported[1]) < 0:
         _log.warning(
-            "%s: nobody tells where a leader epoch ended, so records that a new leader"
-            " has in place of others are only known where its log is shorter: %s",
+            "%s: brokers do not report where a leader epoch ended. If a new leader has"
+            " other records at the same offsets, only a shorter log shows it: %s",
             *(partition, text),
         )
         return BEYOND

@@ -190,9 +190,9 @@ class RangeFetch:
             raise self._fetch_error(f"no progress for {self._timeout_s:g} s")
 
     def _ask_why(self) -> None:
-        """Ask a broker: is there such a partition, may it be read, does it hold that?
+        """Ask a broker whether the partition exists, may be read and holds the range.
 
-        The client itself keeps silent about it.
+        The client does not report this by itself.
         """
         topic, partition = self._wanted.topic_partition
         what = self._needing()

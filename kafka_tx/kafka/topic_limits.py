@@ -120,7 +120,7 @@ def _limit(settings: Mapping[str, str], topic: str) -> int | None:
             return None
         answer = admin.settings_of(resource, deadline)
     except (KafkaTxError, KafkaException) as error:
-        # who writes meets it, too, and is told
+        # the writer meets the same error and raises it
         logger.debug("the limits of topic '%s' cannot be asked: %s", topic, error)
         return None
     if isinstance(answer, ClientError):

@@ -1,8 +1,8 @@
 """The names and values of Kafka's Java client and what they become for librdkafka.
 
-One table; ``markdown()`` prints it for the documentation. Stores of certificates
-(``ssl.keystore.*``, ``ssl.truststore.*``) and ``sasl.jaas.config`` need more than a
-change of name and are handled in ``security``; the table names them, too.
+Stores of certificates (``ssl.keystore.*``, ``ssl.truststore.*``) and
+``sasl.jaas.config`` need more than a change of name: ``client_settings`` translates
+them.
 """
 
 from __future__ import annotations
@@ -130,7 +130,6 @@ class Translation:
     Attributes:
         java: The name users write after ``kafka.``.
         librdkafka: The names it sets.
-        note: What differs.
         convert: From Java's value to librdkafka's.
         purposes: The kinds of client it is translated for; the others follow the name
             as librdkafka knows it.
@@ -138,7 +137,6 @@ class Translation:
 
     java: str
     librdkafka: tuple[str, ...]
-    note: str = ""
     convert: Callable[[str], str] | None = None
     purposes: frozenset[Purpose] = frozenset({"consumer", "admin", "producer"})
 
@@ -215,14 +213,13 @@ TABLE: tuple[Translation, ...] = (
     Translation("fetch.max.wait.ms", ("fetch.wait.max.ms",)),
     Translation("max.partition.fetch.bytes", ("fetch.message.max.bytes",)),
     Translation(
-        "receive.buffer.bytes", ("socket.receive.buffer.bytes",), "", _buffer_bytes
+        "receive.buffer.bytes", ("socket.receive.buffer.bytes",), _buffer_bytes
     ),
-    Translation("send.buffer.bytes", ("socket.send.buffer.bytes",), "", _buffer_bytes),
+    Translation("send.buffer.bytes", ("socket.send.buffer.bytes",), _buffer_bytes),
     Translation(
         "request.timeout.ms",
         ("socket.timeout.ms",),
-        "librdkafka uses the name `request.timeout.ms` for something else",
-        purposes=_READERS,
+        purposes=_READERS,  # to librdkafka, ``request.timeout.ms`` is something else
     ),
     Translation(
         "request.timeout.ms",
@@ -233,34 +230,26 @@ TABLE: tuple[Translation, ...] = (
     Translation(
         "ssl.endpoint.identification.algorithm",
         ("ssl.endpoint.identification.algorithm",),
-        "an empty value becomes `none`",
         lambda value: value.strip().lower() or "none",
     ),
-    Translation(
-        "ssl.cipher.suites", ("ssl.cipher.suites",), "OpenSSL's names", _cipher_suites
-    ),
+    Translation("ssl.cipher.suites", ("ssl.cipher.suites",), _cipher_suites),
     Translation("sasl.mechanism", ("sasl.mechanisms",)),
     Translation(
         "sasl.kerberos.kinit.cmd",
         ("sasl.kerberos.kinit.cmd",),
-        "a bare path becomes the command that logs in with the keytab",
         _kinit,
     ),
     Translation(
         "sasl.oauthbearer.assertion.template.file",
         ("sasl.oauthbearer.assertion.jwt.template.file",),
     ),
-    Translation(
-        "buffer.memory", ("queue.buffering.max.kbytes",), "in KiB", _bytes_to_kbytes
-    ),
+    Translation("buffer.memory", ("queue.buffering.max.kbytes",), _bytes_to_kbytes),
     Translation("max.request.size", ("message.max.bytes",), purposes=_PRODUCERS),
     Translation("compression.gzip.level", ("compression.level",)),
     Translation("compression.lz4.level", ("compression.level",)),
     Translation("compression.zstd.level", ("compression.level",)),
-    Translation("partitioner.class", ("partitioner",), "Kafka's own", _partitioner),
-    Translation(
-        "partitioner.ignore.keys", ("partitioner",), "", _partitioner_ignores_keys
-    ),
+    Translation("partitioner.class", ("partitioner",), _partitioner),
+    Translation("partitioner.ignore.keys", ("partitioner",), _partitioner_ignores_keys),
 )
 
 NO_EFFECT = words(
@@ -292,26 +281,15 @@ NO_EFFECT = words(
 )
 """Without effect: librdkafka, the broker or Spark decides, or they concern a JVM."""
 
-IN_TLS = {
-    "ssl.truststore.location": "`ssl.ca.location` (PEM)",
-    "ssl.truststore.certificates": "`ssl.ca.pem`",
-    "ssl.truststore.type": "PEM; others are refused with the command that converts",
-    "ssl.truststore.password": "no effect, PEM has none",
-    "ssl.keystore.location": "`ssl.keystore.location` (PKCS12) or"
-    " `ssl.certificate.location` and `ssl.key.location` (PEM)",
-    "ssl.keystore.type": "PEM or PKCS12; JKS is refused with the command that converts",
-    "ssl.keystore.key": "`ssl.key.pem`",
-    "ssl.keystore.certificate.chain": "`ssl.certificate.pem`",
-}
-"""Names handled in ``security``: what they become."""
-
-IN_JAAS = {
-    "sasl.jaas.config": "`sasl.username`, `sasl.password`, `sasl.oauthbearer.*` or"
-    " `sasl.kerberos.*`",
-    "sasl.login.callback.handler.class": "`sasl.oauthbearer.method=oidc` for Kafka's"
-    " own OAuthBearerLoginCallbackHandler; others are refused",
-}
-"""Names handled in ``security``: what they become."""
+ELSEWHERE = words(
+    """
+    sasl.jaas.config sasl.login.callback.handler.class ssl.keystore.certificate.chain
+    ssl.keystore.key ssl.keystore.location ssl.keystore.type
+    ssl.truststore.certificates ssl.truststore.location ssl.truststore.password
+    ssl.truststore.type
+    """
+)
+"""Names that ``client_settings`` translates by itself."""
 
 
 # --- looking up --------------------------------------------------------------------
@@ -329,29 +307,8 @@ _BY_NAME = {
 
 def known_names() -> set[str]:
     """Every Java name in this module."""
-    return (
-        {row.java for row in TABLE}
-        | NO_EFFECT
-        | set(IN_TLS)
-        | set(IN_JAAS)
-        | set(REFUSED)
-        | REFUSED_SOMEWHERE
-    )
-
-
-def markdown() -> str:
-    """The table as the documentation shows it, sorted by name."""
-    rows = {**dict.fromkeys(NO_EFFECT, "no effect"), **IN_TLS, **IN_JAAS}
-    for row in TABLE:
-        target = ", ".join(f"`{name}`" for name in row.librdkafka)
-        note = f"; {row.note}" if row.note else ""
-        only = f" ({'/'.join(sorted(row.purposes))})" if len(row.purposes) < 3 else ""
-        text = f"{target}{only}{note}"
-        rows[row.java] = f"{rows[row.java]} · {text}" if row.java in rows else text
-    for name in {*REFUSED, *REFUSED_SOMEWHERE}:
-        rows[name] = "refused"
-    lines = [f"| `kafka.{name}` | {text} |" for name, text in sorted(rows.items())]
-    return "\n".join(["| Java client | here |", "| --- | --- |", *lines])
+    java = {row.java for row in TABLE}
+    return java | NO_EFFECT | ELSEWHERE | set(REFUSED) | REFUSED_SOMEWHERE
 
 
 Purpose = Literal["consumer", "admin", "producer"]

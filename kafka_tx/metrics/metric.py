@@ -9,7 +9,7 @@ PREFIX = "kafka_tx_"
 
 
 class MetricKind(Enum):
-    """What Prometheus may do with the samples."""
+    """The kinds of metrics of Prometheus."""
 
     COUNTER = "counter"
     GAUGE = "gauge"

@@ -41,7 +41,7 @@ class Waits:
 
     @classmethod
     def taken_from(cls, url: URL, option: str) -> tuple[URL, Waits]:
-        """The URL without our parameters, and what they say; raises ConfigError."""
+        """The URL without our parameters, and their values; raises ConfigError."""
         names = [field.name for field in fields(cls)]
         given = {
             name: _number(name, url.query[name], option)
@@ -187,7 +187,7 @@ class SqliteFile:
 
 
 def _keep_a_log(connection: Any) -> None:  # noqa: ANN401 - DB-API
-    """Switch a new file to its log; SQLite itself does not wait for others here."""
+    """Switch a new file to WAL mode; SQLite itself does not wait for others here."""
     gives_up_at = time.monotonic() + BUSY_TIMEOUT_S
     while connection.execute("PRAGMA journal_mode").fetchone()[0] != "wal":
         try:
@@ -198,7 +198,7 @@ def _keep_a_log(connection: Any) -> None:  # noqa: ANN401 - DB-API
                 raise
             time.sleep(0.01)
         else:
-            return  # perhaps without one: some file systems cannot keep it
+            return  # some file systems cannot have a WAL, and SQLite raises nothing
 
 
 _T = TypeVar("_T")

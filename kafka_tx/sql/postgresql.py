@@ -178,7 +178,7 @@ class _Lookout:
         return connection
 
     def _is_over(self, session: _Session, new: Callable[[], Any]) -> bool:
-        """Ask the server, over another connection, whether a silent one is no use."""
+        """Ask the server, over another connection, whether a silent one is dead."""
         from psycopg import Error
 
         try:

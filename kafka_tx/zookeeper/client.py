@@ -343,7 +343,7 @@ class ZooKeeperClient:
 
 
 def _rights(settings: ZooKeeperSettings) -> list[ACL]:
-    """Of new nodes. A client's certificate would make it another creator, too."""
+    """The ACL of new nodes: of the digest user, not of a client certificate, too."""
     if settings.acl == "open":
         return list(OPEN_ACL_UNSAFE)
     return [make_digest_acl(*settings.auth.split(":", 1), all=True)]

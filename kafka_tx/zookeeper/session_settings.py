@@ -180,7 +180,7 @@ class ZooKeeperSettings:
         retry_times: How often an answer lost with its connection is asked for again.
         retry_interval_ms: Pause before the first repetition; doubles each time.
         retry_interval_ceiling_ms: The longest pause.
-        retry_for_ms: How long a whole call that failed is made again; 0 makes it once.
+        retry_for_ms: How long a failed call is retried as a whole; 0: no retry.
 
     Source: Storm, ``storm.zookeeper.*`` (names and defaults).
     """

@@ -141,7 +141,7 @@ _BEGUN_ANEW_AT = 2_000_000_000
 on below zero, where -1 would mean "whatever version"."""
 
 _TRIES = 100
-"""Each further try means that another writer got one step done meanwhile."""
+"""Most tries: before each further try, another writer has made one step."""
 
 
 _Found = tuple[dict[str, str], dict[str, list[str]]]
@@ -149,7 +149,7 @@ _Found = tuple[dict[str, str], dict[str, list[str]]]
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """What ``~owner`` says: who owns the id, and the name of the last write.
+    """The record of ``~owner``: the epoch, and the name of the last write.
 
     ``version`` is -1 when the node does not exist.
     """

@@ -27,8 +27,8 @@ _OURS = "~"
 class Layout:
     """Names of the children of nodes, so that a write need not ask for each node.
 
-    True for one version of ``~owner``, which every change also changes: if somebody
-    else made one, a write based on this fails as a whole.
+    Valid for one version of ``~owner``. Every write changes that version, so a write
+    that is based on an older layout fails as a whole.
     """
 
     def __init__(self, version: int) -> None:

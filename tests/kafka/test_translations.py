@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kafka_tx.kafka.librdkafka_names import COMMON, CONSUMER_ONLY, PRODUCER_ONLY
-from kafka_tx.kafka.translations import TABLE, Translation, find, markdown
+from kafka_tx.kafka.translations import TABLE, Translation, find
 
 NATIVE = COMMON | CONSUMER_ONLY | PRODUCER_ONLY
 
@@ -33,14 +33,3 @@ def test_the_kinit_command_of_java_becomes_a_whole_command() -> None:
     (command,) = row.apply("/usr/bin/kinit").values()
     assert command.startswith('/usr/bin/kinit -R -t "%{sasl.kerberos.keytab}"')
     assert list(row.apply("kinit -k me").values()) == ["kinit -k me"]
-
-
-def test_the_table_prints_one_row_for_each_name() -> None:
-    lines = markdown().splitlines()
-
-    assert lines[0] == "| Java client | here |"
-    names = [line.split("|")[1].strip() for line in lines[2:]]
-    assert len(names) == len(set(names))
-    assert names == sorted(names)
-    assert "`kafka.auto.offset.reset`" in names
-    assert "| `kafka.fetch.max.wait.ms` | `fetch.wait.max.ms` |" in lines

@@ -265,7 +265,7 @@ class _InJvm(DeltaSink):
         return log, snapshot
 
     def _newest(self, log: Any) -> Any:  # noqa: ANN401 - of Delta
-        """After a commit of this batch Delta has listed the log already."""
+        """The newest snapshot; after this batch's commit, the one that Delta holds."""
         if self._has_committed:
             self._has_committed = False
             return log.unsafeVolatileSnapshot()

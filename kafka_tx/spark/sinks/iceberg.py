@@ -101,7 +101,7 @@ class IcebergSink(ABC):
 
     @abstractmethod
     def _look(self) -> Any:  # noqa: ANN401 - a map, of Java's or Python's
-        """The table's properties, and ``_base`` of the same moment; None: no table."""
+        """Read the table: set ``_base``, return the properties; None: there is none."""
 
     @abstractmethod
     def _loaded(self) -> Any:  # noqa: ANN401 - of Iceberg, or its properties

@@ -2,9 +2,9 @@
 
 Whatever a bolt raises in ``execute``, ``SystemExit`` included, fails the row it was
 given, and that row's records are replayed; so does a value that does not fit, or that
-Python cannot hold. A ``DeclarationError`` (a stream that is not declared, say) stops
-the topology where the bolt is to blame: every row of a task raised one, and there were
-many. In ``execute_arrow`` it always does: it says how the bolt treats batches.
+Python cannot hold. A ``DeclarationError`` (such as an undeclared stream) stops the
+topology if the bolt is to blame: if all rows of a task so far raised one, and at least
+20 did. In ``execute_arrow`` it always stops the topology.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ from kafka_tx.topology.rows.fields import DeclarationError, Fields
 from kafka_tx.topology.rows.row import Row, row_class
 
 _SURE = 20
-"""So many rows that all contradict the declaration of their bolt: it is the bolt."""
+"""If so many rows, and all, contradict the declaration, the bolt is to blame."""
 
 STOPS = (DeclarationError, KeyboardInterrupt, GeneratorExit)
-"""What is no failure of the record at hand."""
+"""Errors that are no failure of the current record."""
 
 _ENDS = (KeyboardInterrupt, GeneratorExit)
 
