@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, field
-from typing import Protocol
 
 from rich.console import Console, Group
 from rich.live import Live
@@ -77,20 +76,6 @@ class Scene:
         return (more - less) / max(now - then, 0.1)
 
 
-class Screen(Protocol):
-    """Where the demo is watched."""
-
-    def __enter__(self) -> Screen: ...
-
-    def __exit__(self, *error: object) -> None: ...
-
-    def show(self, scene: Scene) -> None:
-        """Draw the current state."""
-
-    def say(self, text: str) -> None:
-        """Report an event, so that it can be read later, too."""
-
-
 class LiveScreen:
     """A picture that is redrawn in place, on a terminal."""
 
@@ -143,6 +128,10 @@ class PlainScreen:
         seconds = time.monotonic() - self._began_at
         line = f"{seconds:5.1f} s  {text}"
         self._console.print(line, markup=False, highlight=False, soft_wrap=True)
+
+
+Screen = LiveScreen | PlainScreen
+"""Where the demo is watched."""
 
 
 def screen_for(console: Console) -> Screen:

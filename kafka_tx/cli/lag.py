@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from contextlib import closing
 from itertools import groupby
 from pathlib import Path
 from typing import Annotated, TypeAlias
@@ -147,11 +148,8 @@ class Logs:
         """
         topics = self._view.topics(TopicPattern(".*"))
         partitions = [each for topic in topics.values() for each in topic.partitions]
-        offsets = assembly.offset_store("kafka:", name, self._config)
-        try:
+        with closing(assembly.offset_store("kafka:", name, self._config)) as offsets:
             found = offsets.load(partitions)
-        finally:
-            offsets.close()
         return {
             p: LogPosition(at.offset, at.topic_id or None, at.leader_epoch)
             for p, at in sorted(found.items())
@@ -236,12 +234,9 @@ def lag(
 
         export(store, id_, options, serve, address)
         return
-    logs = Logs(options)
-    try:
+    with closing(Logs(options)) as logs:
         positions = positions_of(store, id_, logs)
         bounds = logs.look(positions)
-    finally:
-        logs.close()
     rows = [
         {"id": name} | row_of(p, at, bounds[name].get(p))
         for name, of_id in positions.items()

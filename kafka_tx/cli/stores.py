@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Collection, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Annotated
 
@@ -111,8 +111,5 @@ def unknown_id(
 @contextmanager
 def opened_unasked(url: str, id: str) -> Iterator[Store]:  # noqa: A002 - as above
     """The store of an id, which need not exist yet; closed at the end."""
-    store = assembly.open_store(text_or_file(url), id)
-    try:
+    with closing(assembly.open_store(text_or_file(url), id)) as store:
         yield store
-    finally:
-        store.close()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from contextlib import closing
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
@@ -82,8 +83,7 @@ def confirmed(target: Target, before: LedgerState, kafka: Mapping[str, str]) -> 
         ConfigError: A log does not exist, or does not go as far.
         KafkaError: Brokers do not answer.
     """
-    logs = Logs(kafka)
-    try:
+    with closing(Logs(kafka)) as logs:
         if target.to is not None:
             target = replace(target, offsets=_resolved(target, before, logs))
         ids, epochs = target.topic_ids, target.leader_epochs
@@ -92,8 +92,6 @@ def confirmed(target: Target, before: LedgerState, kafka: Mapping[str, str]) -> 
             for p, at in sorted(target.offsets.items())
         }
         found = logs.look({"": positions})[""]
-    finally:
-        logs.close()
     _check(positions, found)
     reported, now = _logs_now(found, ids, epochs)
     return replace(target, topic_ids=reported, leader_epochs=now)

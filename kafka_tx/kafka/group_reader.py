@@ -8,6 +8,7 @@ after a broker went down (librdkafka 2.16 and before, its issue 5040).
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import closing
 
 from confluent_kafka import Consumer, KafkaException
 from confluent_kafka import KafkaError as ClientError
@@ -52,11 +53,8 @@ def read_group(
     """
     watch = ErrorWatch(addresses(settings))
     named = {**settings, "group.id": group, "enable.auto.commit": "false"}
-    consumer = new_consumer(named, watch)
-    try:
+    with closing(new_consumer(named, watch)) as consumer:
         found = _committed(consumer, watch, group, partitions, Deadline(timeout_ms))
-    finally:
-        consumer.close()
     for position in found:
         if position.error is not None and not is_absent(position.error):
             where = f"group '{group}', {position.topic}-{position.partition}"

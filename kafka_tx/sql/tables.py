@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+from contextlib import closing
 from typing import Any
 
 import pyarrow as pa
@@ -80,10 +81,8 @@ def append_rows(
             _insert(connection, to, rows)
             return True
 
-    try:
+    with closing(database):
         is_new = database.retry_policy(whole)
-    finally:
-        database.close()
     progress.left(attempt)
     return is_new
 
