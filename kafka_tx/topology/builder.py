@@ -50,7 +50,6 @@ class Draft:
     name: str
     given: object
     parallelism: int | None
-    is_spout: bool = False
     as_committer: bool = False
     inputs: list[Input] = field(default_factory=list)
     placement: Placement | None = None

@@ -183,9 +183,8 @@ def _check_delta(spark: SparkSession, table: str) -> None:
 def _check_iceberg(spark: SparkSession, table: str) -> None:
     """Refuse a session that has no jar of Iceberg's, or one for another Spark."""
     jar = _jar_of(spark, "org.apache.iceberg.IcebergBuild")
-    if jar is None:
-        raise _no_jar(table, "this session has no jar of Iceberg's")
-    if is_wrong := _is_for_another(jar):
+    none = "this session has no jar of Iceberg's"
+    if is_wrong := none if jar is None else _is_for_another(jar):
         raise _no_jar(table, is_wrong)
 
 

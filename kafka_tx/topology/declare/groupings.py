@@ -136,10 +136,6 @@ def _hash_decimal(value: Decimal) -> int:
     return _mix(crc32(str(value.normalize()).encode()))
 
 
-def _hash_bytes(value: bytes) -> int:
-    return crc32(value)
-
-
 def _hash_datetime(value: datetime) -> int:
     if value.tzinfo is not None:
         value = value.replace(tzinfo=None) - (value.utcoffset() or timedelta())
@@ -159,7 +155,7 @@ _BY_TYPE: dict[type | tuple[type, ...], Callable[[Any], int]] = {
     str: lambda value: crc32(value.encode("utf-8", "surrogatepass")),
     int: _hash_int,
     type(None): lambda _: _NONE,
-    (bytes, bytearray, memoryview): _hash_bytes,
+    (bytes, bytearray, memoryview): crc32,
     float: _hash_float,
     Decimal: _hash_decimal,
     datetime: _hash_datetime,

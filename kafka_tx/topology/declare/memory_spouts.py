@@ -51,6 +51,7 @@ class MemoryTransactionalSpout(PartitionedTransactionalSpout):
         self._take = take_per_partition
         self._rows: dict[str, list[tuple[Any, ...]]] = {}
         self._planned_to: dict[str, int] = {}
+        self._lost: set[str] = set()
         by_partition = data if isinstance(data, Mapping) else dict(enumerate(data))
         for partition, rows in by_partition.items():
             self.append(partition, rows)
@@ -88,8 +89,12 @@ class MemoryTransactionalSpout(PartitionedTransactionalSpout):
         self._planned_to.clear()
 
     def is_ready(self) -> bool:
-        """Whether there are rows that no batch holds yet."""
-        return not self.is_exhausted
+        """Whether partitions that are not lost have rows that no batch holds yet."""
+        return any(
+            self._planned_to.get(partition, 0) < len(rows)
+            for partition, rows in self._rows.items()
+            if partition not in self._lost
+        )
 
     def partitions(self) -> Sequence[str]:
         """The partitions, in the order in which they were added."""
@@ -115,13 +120,12 @@ class MemoryTransactionalSpout(PartitionedTransactionalSpout):
         attempt: TransactionAttempt,  # noqa: ARG002 - the same for all attempts
         metadata: Mapping[str, Json],
     ) -> PartitionEmitter:
-        """The rows of this batch."""
-        return MemoryEmitter(
-            {
-                partition: self._rows.get(partition, [])[index : index + amount]
-                for partition, (index, amount) in metadata.items()
-            }
-        )
+        """The rows of this batch; reading a lost partition fails it."""
+        rows = {
+            partition: self._rows.get(partition, [])[index : index + amount]
+            for partition, (index, amount) in metadata.items()
+        }
+        return MemoryEmitter(rows, frozenset(self._lost))
 
 
 class OpaqueMemoryTransactionalSpout(
@@ -136,40 +140,15 @@ class OpaqueMemoryTransactionalSpout(
 
     mode: Mode = "opaque"
 
-    def __init__(
-        self,
-        data: Mapping[Any, Iterable[Sequence[Any]]] | Sequence[Iterable[Sequence[Any]]],
-        fields: FieldsLike,
-        take_per_partition: int,
-    ) -> None:
-        self._lost: set[str] = set()
-        super().__init__(data, fields, take_per_partition)
-
     def set_lost(self, partition: object, *, lost: bool = True) -> None:
         """Lose a partition, or find it again."""
         (self._lost.add if lost else self._lost.discard)(str(partition))
-
-    def is_ready(self) -> bool:
-        """Whether partitions that are not lost have rows that no batch holds yet."""
-        return any(
-            self._planned_to.get(partition, 0) < len(rows)
-            for partition, rows in self._rows.items()
-            if partition not in self._lost
-        )
 
     def plan(self, partition: str, last: Json | None) -> Json | Unavailable:
         """The next rows; a lost partition cannot be reached."""
         if partition in self._lost:
             return Unavailable("lost")
         return super().plan(partition, last)
-
-    def emitter(
-        self, attempt: TransactionAttempt, metadata: Mapping[str, Json]
-    ) -> PartitionEmitter:
-        """The rows of this batch; reading a lost partition fails it."""
-        whole = super().emitter(attempt, metadata)
-        assert isinstance(whole, MemoryEmitter)
-        return MemoryEmitter(whole.rows, frozenset(self._lost))
 
 
 @dataclass(frozen=True, slots=True)

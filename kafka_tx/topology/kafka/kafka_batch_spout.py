@@ -218,6 +218,7 @@ class KafkaBatchSpout(Spout):
     """
 
     mode: Mode = "transactional"
+    _usual_policy = OutOfRange.FAIL
 
     def __init__(
         self,
@@ -232,13 +233,10 @@ class KafkaBatchSpout(Spout):
         self._looks = CachedCluster(cluster, batches.subscription, clock)
         self._reader = reader
         self._clock = clock
-        policy = batches.out_of_range or self._usual_policy()
+        policy = batches.out_of_range or self._usual_policy
         self._losses = Losses(policy, OF_SPOUTS)
         self._size = RecordSize()
         self.open()
-
-    def _usual_policy(self) -> OutOfRange:
-        return OutOfRange.FAIL
 
     def open(self) -> None:
         """Drop plans and results of reads; keep learned sizes and counts."""
@@ -411,9 +409,7 @@ class OpaqueKafkaBatchSpout(KafkaBatchSpout):
     """
 
     mode: Mode = "opaque"
-
-    def _usual_policy(self) -> OutOfRange:
-        return OutOfRange.EARLIEST
+    _usual_policy = OutOfRange.EARLIEST
 
     def batch(self, attempt: TransactionAttempt, metadata: BatchMetadata) -> KafkaBatch:
         """The batch for tasks: the reader and the scheme."""
