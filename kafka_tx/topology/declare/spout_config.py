@@ -25,24 +25,32 @@ from kafka_tx.topology.rows.schemes import RawScheme, Scheme
 
 
 class About(NamedTuple):
-    """A setting's unit, Storm's name for it, its meaning and its least value."""
+    """A setting's unit, its meaning, its least value, and Storm's name for it.
+
+    Attributes:
+        storm: Empty: Storm has none; None: the setting's name in Java's form.
+    """
 
     unit: str
-    storm: str
     meaning: str
     least: int | None = None
+    storm: str | None = None
 
 
 def _about(
-    unit: str, storm: str, meaning: str, least: int | None = None
+    unit: str, meaning: str, least: int | None = None, storm: str | None = None
 ) -> dict[str, About]:
-    return {"about": About(unit, storm, meaning, least)}
+    return {"about": About(unit, meaning, least, storm)}
 
 
 def _setting(
-    default: _Value, unit: str, storm: str, meaning: str, least: int | None = None
+    default: _Value,
+    unit: str,
+    meaning: str,
+    least: int | None = None,
+    storm: str | None = None,
 ) -> _Value:
-    return field(default=default, metadata=_about(unit, storm, meaning, least))
+    return field(default=default, metadata=_about(unit, meaning, least, storm))
 
 
 _Value = TypeVar("_Value")
@@ -65,74 +73,59 @@ class SpoutConfig:
 
     hosts: Hosts = field(
         metadata=_about(
-            "",
-            "hosts",
-            "BrokerHosts, ZkHosts or StaticHosts: the source of the partitions.",
+            "", "BrokerHosts, ZkHosts or StaticHosts: the source of the partitions."
         )
     )
-    topic: str = field(metadata=_about("name", "topic", "Topic to read."))
+    topic: str = field(metadata=_about("name", "Topic to read."))
     id: str = _setting(
-        "", "", "id", "Name under which offsets are stored. Empty: the topology's id."
+        "", "", "Name under which offsets are stored. Empty: the topology's id."
     )
     is_pattern: bool = _setting(
         False,
         "",
-        "kafka.topic.wildcard.match",
         "True: topic is a regular expression that matches whole names.",
+        storm="kafka.topic.wildcard.match",
     )
-    client_id: str = _setting(
-        "", "", "clientId", "Name of the client in the brokers' logs."
-    )
+    client_id: str = _setting("", "", "Name of the client in the brokers' logs.")
     fetch_size_bytes: int = _setting(
-        1048576,
-        "bytes",
-        "fetchSizeBytes",
-        "Most bytes of one partition in one fetch.",
-        least=1,
+        1048576, "bytes", "Most bytes of one partition in one fetch.", least=1
     )
     socket_timeout_ms: int = _setting(
-        10000, "ms", "socketTimeoutMs", "Longest silence of a broker.", least=1
+        10000, "ms", "Longest silence of a broker.", least=1
     )
     fetch_max_wait_ms: int | None = _setting(
         None,
         "ms",
-        "fetchMaxWait",
         "Longest wait of a broker for min_fetch_bytes. None: 1.",
         least=0,
+        storm="fetchMaxWait",
     )
     min_fetch_bytes: int | None = _setting(
         None,
         "bytes",
-        "minFetchByte",
         "Bytes for which a broker waits. None: the client's default.",
         least=1,
+        storm="minFetchByte",
     )
     buffer_size_bytes: int = _setting(
-        1048576,
-        "bytes",
-        "bufferSizeBytes",
-        "Size of a socket's receive buffer.",
-        least=1,
+        1048576, "bytes", "Size of a socket's receive buffer.", least=1
     )
     scheme: Scheme = field(
         default_factory=RawScheme,
         metadata=_about(
-            "",
-            "scheme",
-            "Makes rows of records. A record without a row counts as completed.",
+            "", "Makes rows of records. A record without a row counts as completed."
         ),
     )
     ignore_stored_offsets: bool = _setting(
         False,
         "",
-        "ignoreZkOffsets",
         "True: begin at start_offset_time if another deployment stored the offset.",
+        storm="ignoreZkOffsets",
     )
     start_offset_time: Earliest | Latest | AtTime = field(
         default_factory=Earliest,
         metadata=_about(
             "",
-            "startOffsetTime",
             "Start without a stored offset: Earliest(), Latest(), AtTime(ms), -2,"
             " -1, ms.",
         ),
@@ -140,101 +133,76 @@ class SpoutConfig:
     max_offset_behind: int | None = _setting(
         None,
         "offsets",
-        "maxOffsetBehind",
         "Records further behind the log end are skipped. None: no limit.",
     )
     use_start_offset_time_if_offset_out_of_range: bool = _setting(
-        True,
-        "",
-        "useStartOffsetTimeIfOffsetOutOfRange",
-        "False: stop if the log was trimmed or cut; overrides out_of_range.",
+        True, "", "False: stop if the log was trimmed or cut; overrides out_of_range."
     )
     out_of_range: OutOfRange = _setting(
         OutOfRange.EARLIEST,
-        "",
         "",
         "If the next offset is not in the log: earliest and nearest continue at"
         " the log start if the offset is below it, at the log end if it is"
         " above it; fail stops. Committed records are not read again, unless"
         " the topic is recreated.",
+        storm="",
     )
     metrics_time_bucket_size_in_secs: int = _setting(
-        60,
-        "s",
-        "metricsTimeBucketSizeInSecs",
-        "Longest time between two updates of a partition's metrics.",
-        least=1,
+        60, "s", "Longest time between two updates of a partition's metrics.", least=1
     )
     store: str | None = _setting(
         None,
         "URL",
-        "",
         "URL of the offset store. kafka: stores in a group. None: tx.store.",
+        storm="",
     )
     zk_servers: tuple[str, ...] | None = _setting(
-        None,
-        "",
-        "zkServers",
-        "Hosts of a ZooKeeper that stores the offsets, as with storm-kafka.",
+        None, "", "Hosts of a ZooKeeper that stores the offsets, as with storm-kafka."
     )
     zk_port: int = _setting(
-        2181,
-        "port",
-        "zkPort",
-        "Port of zk_servers that are given without a port.",
-        least=1,
+        2181, "port", "Port of zk_servers that are given without a port.", least=1
     )
-    zk_root: str = _setting(
-        "/kafka_tx", "", "zkRoot", "Root path of the offsets in ZooKeeper."
-    )
-    output_stream_id: str = _setting(
-        "default", "", "outputStreamId", "Only default is legal."
-    )
+    zk_root: str = _setting("/kafka_tx", "", "Root path of the offsets in ZooKeeper.")
+    output_stream_id: str = _setting("default", "", "Only default is legal.")
     state_update_interval_ms: int = _setting(
-        2000,
-        "ms",
-        "stateUpdateIntervalMs",
-        "Time between two writes of offsets.",
-        least=1,
+        2000, "ms", "Time between two writes of offsets.", least=1
     )
-    retry_initial_delay_ms: int = _setting(
-        0, "ms", "retryInitialDelayMs", "Pause before the first retry."
-    )
+    retry_initial_delay_ms: int = _setting(0, "ms", "Pause before the first retry.")
     retry_delay_multiplier: float = _setting(
-        1.0, "factor", "retryDelayMultiplier", "Factor from one pause to the next."
+        1.0, "factor", "Factor from one pause to the next."
     )
-    retry_delay_max_ms: int = _setting(
-        60000, "ms", "retryDelayMaxMs", "Longest pause before a retry."
-    )
+    retry_delay_max_ms: int = _setting(60000, "ms", "Longest pause before a retry.")
     retry_limit: int | None = _setting(
-        None,
-        "retries",
-        "retryLimit",
-        "Most retries of a record. None or -1: no limit. 0: no retry.",
+        None, "retries", "Most retries of a record. None or -1: no limit. 0: no retry."
     )
     max_uncommitted_offsets: int | None = _setting(
         10000000,
         "offsets",
-        "maxUncommittedOffsets",
         "Most uncommitted offsets of a partition; retries always run. None: no limit.",
     )
     dead_letter_topic: str | None = _setting(
         None,
         "",
-        "",
         "Topic for records without retries left. None: they are skipped and counted.",
+        storm="",
     )
     kafka: Mapping[str, str] = field(
         default_factory=dict,
         metadata=_about(
-            "", "", "Settings of all Kafka clients, with names of Java or librdkafka."
+            "",
+            "Settings of all Kafka clients, with names of Java or librdkafka.",
+            storm="",
         ),
     )
     task_index: int = _setting(
-        0, "", "", "Index of this job, if several jobs share the partitions.", least=0
+        0,
+        "",
+        "Index of this job, if several jobs share the partitions.",
+        least=0,
+        storm="",
     )
     total_tasks: int = _setting(
-        1, "", "", "Number of jobs that share the partitions.", least=1
+        1, "", "Number of jobs that share the partitions.", least=1, storm=""
     )
 
     def __post_init__(self) -> None:
@@ -358,9 +326,10 @@ class SpoutConfig:
         ]
         for setting in fields(cls):
             about = ABOUT[setting.name]
+            storm = _in_java(setting.name) if about.storm is None else about.storm
             lines.append(
                 f"| `{setting.name}` | {_default(setting)} | {about.unit} |"
-                f" {about.meaning} | {about.storm} |"
+                f" {about.meaning} | {storm} |"
             )
         return "\n".join(lines) + "\n"
 
@@ -387,6 +356,11 @@ ABOUT: dict[str, About] = {
     each.name: each.metadata["about"] for each in fields(SpoutConfig)
 }
 """Each setting's row."""
+
+
+def _in_java(name: str) -> str:
+    first, *others = name.split("_")
+    return first + "".join(map(str.capitalize, others))
 
 
 def _start(given: object) -> Earliest | Latest | AtTime:
