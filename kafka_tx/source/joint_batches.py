@@ -13,7 +13,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from kafka_tx.config import TransactionsConfig
 from kafka_tx.errors import CheckpointDisagreesError
 from kafka_tx.model import BatchMetadata, JointBatch, JointPart, QueryShape
 from kafka_tx.planning.new_checkpoints import (
@@ -42,13 +41,8 @@ class JointBatches:
             another store is not found; then a correct new checkpoint may be refused.
     """
 
-    def __init__(
-        self,
-        transactions: TransactionsConfig,
-        kept: KeptBatches,
-        ledger_of: LedgerOf | None,
-    ) -> None:
-        self._tx = transactions
+    def __init__(self, kept: KeptBatches, ledger_of: LedgerOf | None) -> None:
+        self._tx = kept.tx
         self._kept = kept
         self._ledger_of = ledger_of
         self._is_settled = False

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from typing import Literal
 
 from kafka_tx.config import TransactionsConfig
 from kafka_tx.errors import CheckpointDisagreesError
@@ -15,7 +16,7 @@ from kafka_tx.planning.offset_json import SourceOffset, TransactionMark
 from kafka_tx.protocols import Clock
 from kafka_tx.source import agreement
 from kafka_tx.source.agreement import Case, TopicIds
-from kafka_tx.transactions.ledger import Committed, Ledger, LedgerState
+from kafka_tx.transactions.ledger import Ledger, LedgerState
 from kafka_tx.transactions.refusals import at_work
 
 logger = event_log(__name__)
@@ -38,6 +39,7 @@ class KeptBatches:
     """The committed and planned transactions of an id, in memory and in the store.
 
     Attributes:
+        tx: The query's options for transactions.
         epoch: Epoch of this owner; 0 before ``open``.
         is_owner: Whether ``take`` has stored this owner.
         own: Txids that this owner has planned, or has checked to be readable.
@@ -56,7 +58,7 @@ class KeptBatches:
         *,
         spares_owners: bool = False,
     ) -> None:
-        self._tx = transactions
+        self.tx = transactions
         self._spares_owners = spares_owners
         self._topics = topics
         self._ledger = ledger
@@ -172,8 +174,8 @@ class KeptBatches:
         batch = self.state.next
         if batch is None or batch.was_opaque:
             return
-        if batch.mode != self._tx.mode == "opaque":
-            raise agreement.in_another_mode(self._tx, batch)
+        if batch.mode != self.tx.mode == "opaque":
+            raise agreement.in_another_mode(self.tx, batch)
 
     def rest(self) -> None:
         """There is nothing to plan: still check the store at intervals.
@@ -197,7 +199,7 @@ class KeptBatches:
         if self.epoch < seen or (self.epoch == seen and not is_own):
             self.epoch = self._ledger.acquire(above=seen)
         query = offset.mark.query if offset.mark else None
-        if self.state.query is None and query and self._tx.id in query.numbered:
+        if self.state.query is None and query and self.tx.id in query.numbered:
             self.describe(query)
 
     def close(self) -> None:
@@ -220,8 +222,8 @@ class KeptBatches:
 
     def in_this_mode(self, batch: BatchMetadata) -> BatchMetadata:
         """The batch in this owner's mode, before it is handed to a sink."""
-        if batch.mode != self._tx.mode and batch.txid > self.state.txid:
-            batch = replace(batch, mode=self._tx.mode)
+        if batch.mode != self.tx.mode and batch.txid > self.state.txid:
+            batch = replace(batch, mode=self.tx.mode)
             self.note(batch)
         return batch
 
@@ -271,22 +273,10 @@ class KeptBatches:
         Its numbering: the given one, else the stored one, else a new one.
         ``by_checkpoint``: a checkpoint decides the position, against the store.
         """
-        former = self.state.position
-        topics = {p.topic for p in positions}
-        kept = {t: known for t, known in former.topic_ids.items() if t not in topics}
-        given, epochs = ids or {}, leader_epochs or {}
-        same = {
-            p: at
-            for p, at in former.offsets.items()
-            if not is_another(former.topic_ids.get(p.topic), given.get(p.topic))
-        }
-        taken = Committed(
-            txid=txid,
-            offsets={**same, **positions},
-            topic_ids={**kept, **given},
-            completed_ms=self._clock.now_ms(),
-            by_checkpoint=by_checkpoint,
-            leader_epochs={**former.epochs_of(same.keys() - positions), **epochs},
+        moved = self.state.position.moved(positions, ids or {}, leader_epochs or {})
+        now_ms = self._clock.now_ms()
+        taken = replace(
+            moved, txid=txid, completed_ms=now_ms, by_checkpoint=by_checkpoint
         )
         self._ledger.adopt(self.epoch, taken, numbering)
         self.own = set()
@@ -330,12 +320,19 @@ class KeptBatches:
             offset: Where the checkpoint is.
             is_finished: Whether Spark has finished the batch that ends there.
         """
-        case = agreement.case_of(self._tx, self.state, offset, self._topics)
+        case = agreement.case_of(self.tx, self.state, offset, self._topics)
         if case is not Case.AHEAD:
             return case
         self.sinks = self._ledger.sinks(self.state.numbering)
         done = _done(offset, is_finished=is_finished)
         return agreement.ahead(self.sinks, self.state.txid, done)
+
+    def decides(
+        self, offset: SourceOffset, *, is_finished: bool = True
+    ) -> Literal["error", "checkpoint", "store"]:
+        """Which side of a disagreement counts; arguments as of ``case_of``."""
+        case = self.case_of(offset, is_finished=is_finished)
+        return agreement.who_decides(self.tx, case, self.state.query)
 
     def contradiction(
         self, offset: SourceOffset, *, is_finished: bool = True
@@ -344,7 +341,7 @@ class KeptBatches:
         case = self.case_of(offset, is_finished=is_finished)
         done = _done(offset, is_finished=is_finished)
         return agreement.contradiction(
-            self._tx, self.state, offset, case, self.sinks, done
+            self.tx, self.state, offset, case, self.sinks, done
         )
 
     def is_initial(self, start: SourceOffset) -> bool:
@@ -393,7 +390,7 @@ class KeptBatches:
         every = {**state.topic_ids, **ids}
         known = {topic: known for topic, known in every.items() if topic in topics}
         return TransactionMark(
-            self._tx.id,
+            self.tx.id,
             txid,
             self.epoch,
             start,

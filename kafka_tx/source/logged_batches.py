@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Protocol
 
-from kafka_tx.config import FromCommitted, PerPartition, TransactionsConfig
+from kafka_tx.config import FromCommitted, PerPartition
 from kafka_tx.errors import OffsetsError
 from kafka_tx.model import (
     AtOffset,
@@ -166,13 +165,6 @@ def _unseen_at(offset: SourceOffset) -> Positions:
     return offset.mark.unseen if offset.mark else {}
 
 
-class RangesFromLog(Protocol):
-    """Returns the readable ranges between a position and an end that Spark logged."""
-
-    def __call__(self, start: Positions, end: SourceOffset) -> list[OffsetRange]:
-        """Ask the brokers."""
-
-
 class Disagreements:
     """Decides the ranges of a logged batch: as logged, as stored, or an error.
 
@@ -183,12 +175,10 @@ class Disagreements:
 
     def __init__(
         self,
-        transactions: TransactionsConfig,
         kept: KeptBatches,
         begin: Callable[[], Positions],
-        ranges_from_log: RangesFromLog,
+        ranges_from_log: Callable[[Positions, SourceOffset], list[OffsetRange]],
     ) -> None:
-        self._tx = transactions
         self._kept = kept
         self._begin = begin
         self._ranges_from_log = ranges_from_log
@@ -205,8 +195,7 @@ class Disagreements:
         if self._is_next(start, end):
             known = {**kept.state.position.offsets, **kept.settled(start)}
             return self._take(kept.state.txid + 1, known, end)
-        case = kept.case_of(end, is_finished=False)
-        decides = agreement.who_decides(self._tx, case, kept.state.query)
+        decides = kept.decides(end, is_finished=False)
         if decides == "store" and kept.state.committed is not None:
             unread = kept.state.next
             return unread if unread and not unread.spark_batch else None
@@ -297,7 +286,7 @@ class Disagreements:
         joint = former.joint if former else None
         batch = BatchMetadata(
             *(txid, tuple(ranges), end.topic_ids, "", logged, name, joint),
-            mode=self._tx.mode,
+            mode=self._kept.tx.mode,
             skipped=skipped,
             attempts=former.attempts if former else 1,
         )
@@ -326,9 +315,7 @@ def stored_empty(kept: KeptBatches, question: Question) -> BatchMetadata | None:
     return stored
 
 
-def new_empty(
-    transactions: TransactionsConfig, kept: KeptBatches, question: Question
-) -> BatchMetadata:
+def new_empty(kept: KeptBatches, question: Question) -> BatchMetadata:
     """The transaction of the batch, stored now, once checkpoint and store agree.
 
     Raises:
@@ -349,7 +336,7 @@ def new_empty(
         before.topic_ids,
         question.spark_batch,
         logged_as=_INSTEAD if unread is not None else "",
-        mode=transactions.mode,
+        mode=kept.tx.mode,
     )
     kept.store(batch)
     return batch

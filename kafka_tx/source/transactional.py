@@ -102,11 +102,11 @@ class TransactionalMicroBatches(MicroBatches):
             *(tx, self._ledger, self._clock, self._topics_now, self._mirror),
             spares_owners=spares,
         )
-        joint = JointBatches(tx, kept, self._ledger_of)
+        joint = JointBatches(kept, self._ledger_of)
         self._kept, self._joint = kept, joint
-        self._settling = CheckpointSettling(tx, kept, joint, self._config.subscription)
+        self._settling = CheckpointSettling(kept, joint, self._config.subscription)
         self._disagreements = Disagreements(
-            tx, kept, self._begin_anew, self.ranges_from_log
+            kept, self._begin_anew, self.ranges_from_log
         )
 
     # --- what Spark asks ---
@@ -332,7 +332,7 @@ class TransactionalMicroBatches(MicroBatches):
         ended = question.start or question.end  # its end is its start
         self._settling.settle(ended)
         self._joint.check_records()
-        return new_empty(self._tx, self._kept, question)
+        return new_empty(self._kept, question)
 
     def _batch_between(
         self, start: SourceOffset, end: SourceOffset
@@ -399,13 +399,8 @@ class CheckpointSettling:
     """
 
     def __init__(
-        self,
-        transactions: TransactionsConfig,
-        kept: KeptBatches,
-        joint: JointBatches,
-        wanted: Subscription,
+        self, kept: KeptBatches, joint: JointBatches, wanted: Subscription
     ) -> None:
-        self._tx = transactions
         self._kept = kept
         self._joint = joint
         self._wanted = wanted
@@ -442,7 +437,7 @@ class CheckpointSettling:
     def _disagree(self, start: SourceOffset) -> Positions:
         kept = self._kept
         state = kept.state.committed
-        decides = agreement.who_decides(self._tx, kept.case_of(start), kept.state.query)
+        decides = kept.decides(start)
         if decides == "store" and state is not None:
             return self.subscribed(state.offsets)
         if decides == "checkpoint":

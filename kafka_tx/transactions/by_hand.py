@@ -7,7 +7,6 @@ from dataclasses import replace
 
 from kafka_tx.errors import ConfigError, StateError
 from kafka_tx.model import TopicPartition
-from kafka_tx.offsets.discovery import is_another
 from kafka_tx.protocols import Store
 from kafka_tx.transactions import records
 from kafka_tx.transactions.ledger_reading import LedgerState, stored_batches
@@ -25,49 +24,30 @@ def moved(
 ) -> Committed:
     """The position with these offsets instead; partitions not given keep theirs.
 
-    Unfinished txids, and those up to ``txid``, are dropped and never used again. The
-    offsets are valid for topics of these ids; without an id, for the topic that exists
-    when they are used. Known leader epochs say which logs they are valid for. ``txid``:
-    the last one that a sink holds; 0: unknown, and a txid that a checkpoint decided
-    stays marked as such.
+    Unfinished txids, and those up to ``txid``, are dropped and never used again. See
+    ``Committed.moved``. ``txid``: the last one that a sink holds; 0: unknown, and a
+    txid that a checkpoint decided stays marked as such.
     """
     former = state.position
-    same = _same(former, topic_ids)
-    topics = {partition.topic for partition in given}
-    kept = {t: id_ for t, id_ in former.topic_ids.items() if t not in topics}
-    return Committed(
+    return replace(
+        former.moved(given, topic_ids, leader_epochs or {}),
         txid=max(txid, state.newest),
-        offsets={**same, **given},
-        topic_ids={**kept, **topic_ids},
         completed_ms=now_ms,
         by_checkpoint=former.by_checkpoint and not txid,
-        leader_epochs={
-            **former.epochs_of(same.keys() - given),
-            **(leader_epochs or {}),
-        },
     )
-
-
-def _same(former: Committed, topic_ids: Mapping[str, str]) -> dict[TopicPartition, int]:
-    """Offsets of topics that still have the same topic id."""
-    ids = former.topic_ids
-    return {
-        p: at
-        for p, at in former.offsets.items()
-        if not is_another(ids.get(p.topic), topic_ids.get(p.topic))
-    }
 
 
 def forgotten(state: LedgerState, topic: str, now_ms: int) -> Committed:
     """The position as if the topic were never read. Unfinished txids are dropped."""
     former = state.position
     offsets = {p: at for p, at in former.offsets.items() if p.topic != topic}
-    return Committed(
+    return replace(
+        former,
         txid=state.newest,
         offsets=offsets,
         topic_ids={t: id_ for t, id_ in former.topic_ids.items() if t != topic},
         completed_ms=now_ms,
-        by_checkpoint=former.by_checkpoint,
+        empty=0,
         leader_epochs=former.epochs_of(offsets),
     )
 

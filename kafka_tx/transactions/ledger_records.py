@@ -8,7 +8,7 @@ topic had another id than ``topic_ids`` says has this id as a third member.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, TypeVar
 
 from kafka_tx.model import (
@@ -63,6 +63,33 @@ class Committed:
             p: LogPosition(offset, ids.get(p.topic), epochs.get(p))
             for p, offset in self.offsets.items()
         }
+
+    def moved(
+        self,
+        offsets: Mapping[TopicPartition, int],
+        topic_ids: Mapping[str, str],
+        leader_epochs: Mapping[TopicPartition, int],
+    ) -> Committed:
+        """These offsets instead; other partitions of the same topics keep theirs.
+
+        The offsets are valid for topics of these ids; without an id, for the topic that
+        exists when they are used. Known leader epochs say which logs they are valid
+        for.
+        """
+        ids, given = self.topic_ids, {partition.topic for partition in offsets}
+        same = {
+            p: at
+            for p, at in self.offsets.items()
+            if not is_another(ids.get(p.topic), topic_ids.get(p.topic))
+        }
+        kept = {topic: id_ for topic, id_ in ids.items() if topic not in given}
+        return replace(
+            self,
+            offsets={**same, **offsets},
+            topic_ids={**kept, **topic_ids},
+            empty=0,
+            leader_epochs={**self.epochs_of(same.keys() - offsets), **leader_epochs},
+        )
 
     @property
     def carried(self) -> int:
