@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from kafka_tx.errors import KafkaTxError
 from kafka_tx.logs import event_log
@@ -21,6 +21,9 @@ from kafka_tx.topology.run.task_failures import failure_of
 from kafka_tx.transactions.actions import Action
 from kafka_tx.transactions.coordinator import TransactionCoordinator
 from kafka_tx.transactions.in_flight_batches import BatchPhase
+
+if TYPE_CHECKING:
+    from kafka_tx.kafka.mirror import MirrorThread
 
 logger = event_log(__name__)
 
@@ -182,16 +185,6 @@ def log_failure(done: Future[Any]) -> None:
         logger.error("a call beside the batches failed", exc_info=error)
 
 
-class Mirror(Protocol):
-    """Sends committed metadata to another place; a call never waits or fails."""
-
-    def __call__(self, metadata: Json, /) -> None:
-        """Send the newest metadata."""
-
-    def close(self) -> None:
-        """Send the waiting metadata, within a bounded time, and end."""
-
-
 @dataclass(frozen=True)
 class RunnerParts:
     """The parts of a runner.
@@ -205,7 +198,7 @@ class RunnerParts:
         clock: The machine's.
         listeners: Called after each committed batch.
         watch: Polls the spout's logs.
-        mirror: Sends committed metadata to another place, after the store has it.
+        mirror: Commits the ends of committed Kafka batches to a group.
     """
 
     spout: Spout
@@ -216,7 +209,7 @@ class RunnerParts:
     clock: Clock
     listeners: Sequence[Listener]
     watch: SpoutLagWatch
-    mirror: Mirror | None = None
+    mirror: MirrorThread | None = None
 
 
 @dataclass(frozen=True, slots=True)

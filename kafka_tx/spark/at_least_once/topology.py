@@ -81,7 +81,7 @@ class AtLeastOnceStatus:
 _COUNTED = ("emitted", "completed", "failed", "retried", "lost")
 
 
-class AtLeastOnceTopologyHandle(RunningTopology):
+class AtLeastOnceTopologyHandle(RunningTopology[AtLeastOnceStatus]):
     """A running at-least-once topology, used as Spark's ``StreamingQuery`` is.
 
     ``start`` of a built topology returns it. Safe in any thread.
@@ -109,14 +109,11 @@ class AtLeastOnceTopologyHandle(RunningTopology):
         )
 
     @property
-    def lastProgress(self) -> AtLeastOnceStatus | None:
-        """The latest counts; they are taken every two seconds."""
-        recent = self.recentProgress
-        return recent[-1] if recent else None
-
-    @property
     def recentProgress(self) -> list[AtLeastOnceStatus]:
-        """The last 100 counts that differ from the one before, oldest first; no lag."""
+        """The last 100 counts that differ from the one before, oldest first; no lag.
+
+        They are taken every two seconds.
+        """
         return [self._status(*counted) for counted in list(self._runner.recent)]
 
     def _status(

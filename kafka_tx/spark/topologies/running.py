@@ -25,6 +25,7 @@ from kafka_tx.topology.run.jobs import Engine
 logger = event_log(__name__)
 
 E = TypeVar("E")
+P = TypeVar("P")
 
 
 class TopologyLoop(ABC, Generic[E]):
@@ -184,7 +185,7 @@ _END_WITHIN_S = 60.0
 _POLL_EVERY_S = 2.0
 
 
-class RunningTopology:
+class RunningTopology(ABC, Generic[P]):
     """A topology that was started, like a ``StreamingQuery``. Safe in any thread."""
 
     _kept = "recorded"
@@ -211,6 +212,16 @@ class RunningTopology:
         Without a port, other endpoints of this process show the topology's metrics.
         """
         return self._endpoint.port
+
+    @property
+    @abstractmethod
+    def recentProgress(self) -> list[P]:
+        """The last 100 reports of progress since the start, oldest first."""
+
+    @property
+    def lastProgress(self) -> P | None:
+        """The last one of ``recentProgress``; None before the first one."""
+        return next(reversed(self.recentProgress), None)
 
     @property
     def isActive(self) -> bool:

@@ -13,7 +13,10 @@ from kafka_tx.logs import event_log
 from kafka_tx.model import TransactionAttempt
 from kafka_tx.running.ends import note_stop
 from kafka_tx.running.serial_worker import SerialWorker
-from kafka_tx.running.transactional.batch_progress import TerminalProgress
+from kafka_tx.running.transactional.batch_progress import (
+    TerminalProgress,
+    kafka_batch,
+)
 from kafka_tx.running.transactional.runner_parts import (
     AttemptAnswers,
     Event,
@@ -305,7 +308,7 @@ class TransactionalRunner(TopologyLoop[list[Action[Json]]]):
         for listener in self._parts.listeners:
             self._notice(listener, progress)
         if self._parts.mirror is not None:
-            self._parts.mirror(metadata)
+            self._parts.mirror(kafka_batch(metadata).ends())
 
     def _notice(self, call: Callable[[Any], None], given: object) -> None:
         self._notices.submit(lambda: call(given)).add_done_callback(log_failure)

@@ -25,7 +25,6 @@ from kafka_tx.running.transactional.batch_progress import (
     Journal,
     Listener,
     TerminalProgress,
-    kafka_batch,
 )
 from kafka_tx.running.transactional.drop_in_spouts import KafkaSpoutFromOptions
 from kafka_tx.running.transactional.runner_parts import RunnerParts
@@ -98,7 +97,7 @@ class TopologyStatus:
     lag: int | None
 
 
-class TopologyHandle(RunningTopology):
+class TopologyHandle(RunningTopology[BatchProgress]):
     """A running topology of batches, used as Spark's ``StreamingQuery`` is.
 
     ``start`` of a built topology returns it. Safe in any thread.
@@ -130,12 +129,6 @@ class TopologyHandle(RunningTopology):
             replays=self._journal.replays,
             lag=self.metrics.lag_of(self.id),
         )
-
-    @property
-    def lastProgress(self) -> BatchProgress | None:
-        """The last batch that was committed since the start."""
-        recent = self.recentProgress
-        return recent[-1] if recent else None
 
     @property
     def recentProgress(self) -> list[BatchProgress]:
@@ -348,7 +341,7 @@ def open_parts(
 
 def _mirror(
     topology: TransactionalTopology, group: str | None, journal: Journal
-) -> GroupOfSpout | None:
+) -> MirrorThread | None:
     """The mirror into the Kafka group; None without ``tx.commitGroupId``."""
     if group is None:
         return None
@@ -362,21 +355,4 @@ def _mirror(
     def failed() -> None:
         journal.registry.add("kafka_tx_mirror_failures_total", id=journal.id)
 
-    thread = assembly.group_mirror(spout.config, failed)
-    assert thread is not None
-    return GroupOfSpout(thread)
-
-
-class GroupOfSpout:
-    """Commits the end offsets of a Kafka spout's batches to a Kafka group."""
-
-    def __init__(self, thread: MirrorThread) -> None:
-        self._thread = thread
-
-    def __call__(self, metadata: Any) -> None:  # noqa: ANN401 - the spout's
-        """Send the end offsets of one batch."""
-        self._thread(kafka_batch(metadata).ends())
-
-    def close(self) -> None:
-        """Send the waiting offsets, within a bounded time."""
-        self._thread.close()
+    return assembly.group_mirror(spout.config, failed)
