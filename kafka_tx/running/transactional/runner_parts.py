@@ -15,7 +15,6 @@ from kafka_tx.running.lag_watch import SpoutLagWatch
 from kafka_tx.running.serial_worker import SerialWorker
 from kafka_tx.running.transactional.batch_progress import Journal, Listener
 from kafka_tx.topology.declare.spouts import BatchSource, Json, Spout
-from kafka_tx.topology.run.attempt_run import Processed
 from kafka_tx.topology.run.messages import BatchFailed
 from kafka_tx.topology.run.task_failures import failure_of
 from kafka_tx.transactions.actions import Action
@@ -222,70 +221,3 @@ class View:
 
 Event = Callable[[], list[Action[Json]]]
 """The runner's thread calls it and performs the actions that it returns."""
-
-
-class AttemptAnswers:
-    """Makes an event of each answer of an attempt; called from the attempt's thread.
-
-    Args:
-        post: Takes an event, from any thread.
-        machine: The coordinator; called on the runner's thread only.
-        observe: Called on that thread before the coordinator's ``processed``.
-        held: Called on that thread when a commit phase is complete; returns the records
-            about the batch to store with its commit.
-        ended: Called on that thread when the thread of an attempt has ended.
-    """
-
-    def __init__(
-        self,
-        post: Callable[[Event], None],
-        machine: TransactionCoordinator[Json],
-        observe: Callable[[Processed], None],
-        held: Callable[[TransactionAttempt], Mapping[str, str]],
-        ended: Callable[[TransactionAttempt], None],
-    ) -> None:
-        self._post = post
-        self._machine = machine
-        self._observe = observe
-        self._held = held
-        self._ended = ended
-
-    def processed(self, processed: Processed) -> None:
-        """The processing phase is complete."""
-
-        def event() -> list[Action[Json]]:
-            self._observe(processed)
-            return self._machine.processed(processed.attempt)
-
-        self._post(event)
-
-    def failed(self, attempt: TransactionAttempt, reason: str) -> None:
-        """The processing phase failed: replay."""
-        self._post(lambda: self._machine.failed(attempt, reason))
-
-    def committed(self, attempt: TransactionAttempt) -> None:
-        """The commit phase is complete."""
-        self._post(lambda: self._machine.committed(attempt, self._held(attempt)))
-
-    def commit_failed(self, attempt: TransactionAttempt, reason: str) -> None:
-        """The commit phase has ended without success: replay."""
-        self._post(lambda: self._machine.commit_failed(attempt, reason))
-
-    def crashed(self, attempt: TransactionAttempt, error: BaseException) -> None:
-        """Stop everything."""
-
-        def event() -> list[Action[Json]]:
-            if attempt not in self._machine.phases:
-                logger.warning("given up before, it failed: %s", error, attempt=attempt)
-            return self._machine.crashed(attempt, error)
-
-        self._post(event)
-
-    def ended(self, attempt: TransactionAttempt) -> None:
-        """The thread does nothing more."""
-
-        def event() -> list[Action[Json]]:
-            self._ended(attempt)
-            return []
-
-        self._post(event)

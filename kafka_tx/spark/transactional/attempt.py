@@ -1,15 +1,21 @@
-"""One attempt in its own thread, from the reading of its records to its commit."""
+"""Attempts, each in its own thread, from the reading of its records to its commit."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterable
 from concurrent.futures import Future
 from enum import Enum, auto
 
 from kafka_tx.errors import KafkaTxError
+from kafka_tx.logs import event_log
 from kafka_tx.model import TransactionAttempt
-from kafka_tx.running.transactional.runner_parts import AttemptAnswers
+from kafka_tx.running.transactional.runner_parts import (
+    Event,
+    RunnerParts,
+    SpoutThread,
+)
 from kafka_tx.spark.topologies.running import AttemptEngine, JobThread
 from kafka_tx.spark.versions.job_failures import job_failure
 from kafka_tx.topology.declare.spouts import BatchSource, Json
@@ -17,6 +23,9 @@ from kafka_tx.topology.plan.physical import PhysicalPlan
 from kafka_tx.topology.run.attempt_run import Processed, run_commit, run_processing
 from kafka_tx.topology.run.messages import BatchFailed, BatchStopped
 from kafka_tx.topology.run.task_failures import failure_of
+from kafka_tx.transactions.actions import Action
+
+logger = event_log(__name__)
 
 Replay = Callable[[TransactionAttempt, str], None]
 
@@ -47,7 +56,7 @@ class RunningAttempt(JobThread):
         self,
         engine: AttemptEngine,
         plan: PhysicalPlan,
-        answers: AttemptAnswers,
+        answers: Attempts,
         attempt: TransactionAttempt,
         metadata: Json,
         source: Future[BatchSource],
@@ -153,3 +162,134 @@ class RunningAttempt(JobThread):
             replay(self.attempt, str(error))
         else:
             self._answers.crashed(self.attempt, error)
+
+
+class Attempts:
+    """Attempts that count, and attempts that were given up and have not ended yet.
+
+    All attempts share the arguments.
+
+    Args:
+        engine: Runs the jobs.
+        plan: Of the topology.
+        parts: The parts of the runner.
+        spout: Calls the topology's spout.
+        post: Takes an event for the runner's thread, from any thread.
+    """
+
+    def __init__(
+        self,
+        engine: AttemptEngine,
+        plan: PhysicalPlan,
+        parts: RunnerParts,
+        spout: SpoutThread,
+        post: Callable[[Event], None],
+    ) -> None:
+        self._engine = engine
+        self._plan = plan
+        self._machine = parts.coordinator
+        self._journal = parts.journal
+        self._spout = spout
+        self._post = post
+        self._running: dict[TransactionAttempt, RunningAttempt] = {}
+        self._ending: dict[TransactionAttempt, RunningAttempt] = {}
+
+    # --- on the runner's thread ---
+
+    def start(
+        self, attempt: TransactionAttempt, metadata: Json, source: Future[BatchSource]
+    ) -> None:
+        """Begin the processing phase of an attempt."""
+        running = RunningAttempt(
+            self._engine, self._plan, self, attempt, metadata, source
+        )
+        self._running[attempt] = running
+        running.start()
+
+    def commit(self, attempt: TransactionAttempt) -> None:
+        """Begin the commit phase of an attempt."""
+        self._running[attempt].commit()
+
+    def done(self, attempt: TransactionAttempt) -> None:
+        """Remove an attempt that is committed and recorded."""
+        self._running.pop(attempt, None)
+
+    def give_up(self, attempts: Iterable[TransactionAttempt]) -> None:
+        """Cancel attempts; they do not count any more."""
+        for attempt in attempts:
+            running = self._running.pop(attempt, None)
+            if running is not None:
+                self._ending[attempt] = running
+                running.cancel()
+
+    @property
+    def ending(self) -> int:
+        """Number of attempts that were given up and have not ended."""
+        return len(self._ending)
+
+    def cancel_again(self) -> None:
+        """Cancel once more the attempts that were given up."""
+        for running in self._ending.values():
+            running.cancel()
+
+    def end_all(self, timeout_s: float) -> list[str]:
+        """Cancel all attempts and wait for their ends; names those that hang."""
+        left = [*self._running.values(), *self._ending.values()]
+        for running in left:
+            running.cancel()
+        deadline = time.monotonic() + timeout_s
+        hanging = [r for r in left if not r.end(deadline - time.monotonic())]
+        self._engine.close()
+        return [str(running.attempt) for running in hanging]
+
+    # --- answers, from an attempt's thread ---
+
+    def processed(self, processed: Processed) -> None:
+        """The processing phase is complete."""
+        attempt = processed.attempt
+
+        def event() -> list[Action[Json]]:
+            running = self._running.get(attempt)
+            if running is not None:
+                self._journal.processed(processed)
+                self._spout.observed(attempt, running.metadata, processed.facts)
+            return self._machine.processed(attempt)
+
+        self._post(event)
+
+    def failed(self, attempt: TransactionAttempt, reason: str) -> None:
+        """The processing phase failed: replay."""
+        self._post(lambda: self._machine.failed(attempt, reason))
+
+    def committed(self, attempt: TransactionAttempt) -> None:
+        """The commit phase is complete."""
+
+        def event() -> list[Action[Json]]:
+            running = self._running.get(attempt)
+            held = self._journal.held(attempt, running.metadata) if running else {}
+            return self._machine.committed(attempt, held)
+
+        self._post(event)
+
+    def commit_failed(self, attempt: TransactionAttempt, reason: str) -> None:
+        """The commit phase has ended without success: replay."""
+        self._post(lambda: self._machine.commit_failed(attempt, reason))
+
+    def crashed(self, attempt: TransactionAttempt, error: BaseException) -> None:
+        """Stop everything."""
+
+        def event() -> list[Action[Json]]:
+            if attempt not in self._machine.phases:
+                logger.warning("given up before, it failed: %s", error, attempt=attempt)
+            return self._machine.crashed(attempt, error)
+
+        self._post(event)
+
+    def ended(self, attempt: TransactionAttempt) -> None:
+        """The thread does nothing more."""
+
+        def event() -> list[Action[Json]]:
+            self._ending.pop(attempt, None)
+            return []
+
+        self._post(event)

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping
-from concurrent.futures import Future
+from collections.abc import Callable, Mapping
 from queue import Empty
 from typing import Any, ClassVar
 
 from kafka_tx.errors import KafkaTxError, TransactionError
 from kafka_tx.logs import event_log
-from kafka_tx.model import TransactionAttempt
 from kafka_tx.running.ends import note_stop
 from kafka_tx.running.serial_worker import SerialWorker
 from kafka_tx.running.transactional.batch_progress import (
@@ -18,7 +16,6 @@ from kafka_tx.running.transactional.batch_progress import (
     kafka_batch,
 )
 from kafka_tx.running.transactional.runner_parts import (
-    AttemptAnswers,
     Event,
     RunnerParts,
     SpoutThread,
@@ -30,11 +27,10 @@ from kafka_tx.spark.topologies.running import (
     AttemptEngine,
     TopologyLoop,
 )
-from kafka_tx.spark.transactional.attempt import RunningAttempt
+from kafka_tx.spark.transactional.attempt import Attempts
 from kafka_tx.spark.versions.job_failures import SparkStoppedError
-from kafka_tx.topology.declare.spouts import BatchSource, Json
+from kafka_tx.topology.declare.spouts import Json
 from kafka_tx.topology.plan.physical import PhysicalPlan
-from kafka_tx.topology.run.attempt_run import Processed
 from kafka_tx.transactions import following
 from kafka_tx.transactions.actions import (
     Action,
@@ -47,74 +43,6 @@ from kafka_tx.transactions.actions import (
     Write,
 )
 from kafka_tx.transactions.coordinator import TransactionCoordinator
-
-
-class Attempts:
-    """Attempts that count, and attempts that were given up and have not ended yet.
-
-    Only the runner's thread uses it. All attempts share the arguments.
-    """
-
-    def __init__(
-        self, engine: AttemptEngine, plan: PhysicalPlan, answers: AttemptAnswers
-    ) -> None:
-        self._shared = engine, plan, answers
-        self._engine = engine
-        self._running: dict[TransactionAttempt, RunningAttempt] = {}
-        self._ending: dict[TransactionAttempt, RunningAttempt] = {}
-
-    def start(
-        self, attempt: TransactionAttempt, metadata: Json, source: Future[BatchSource]
-    ) -> None:
-        """Begin the processing phase of an attempt."""
-        running = RunningAttempt(*self._shared, attempt, metadata, source)
-        self._running[attempt] = running
-        running.start()
-
-    def commit(self, attempt: TransactionAttempt) -> None:
-        """Begin the commit phase of an attempt."""
-        self._running[attempt].commit()
-
-    def find(self, attempt: TransactionAttempt) -> RunningAttempt | None:
-        """The running attempt; None if it does not count any more."""
-        return self._running.get(attempt)
-
-    def done(self, attempt: TransactionAttempt) -> None:
-        """Remove an attempt that is committed and recorded."""
-        self._running.pop(attempt, None)
-
-    def give_up(self, attempts: Iterable[TransactionAttempt]) -> None:
-        """Cancel attempts; they do not count any more."""
-        for attempt in attempts:
-            running = self._running.pop(attempt, None)
-            if running is not None:
-                self._ending[attempt] = running
-                running.cancel()
-
-    @property
-    def ending(self) -> int:
-        """Number of attempts that were given up and have not ended."""
-        return len(self._ending)
-
-    def cancel_again(self) -> None:
-        """Cancel once more the attempts that were given up."""
-        for running in self._ending.values():
-            running.cancel()
-
-    def ended(self, attempt: TransactionAttempt) -> None:
-        """Remove a given-up attempt whose work has ended."""
-        self._ending.pop(attempt, None)
-
-    def end_all(self, timeout_s: float) -> list[str]:
-        """Cancel all attempts and wait for their ends; names those that hang."""
-        left = [*self._running.values(), *self._ending.values()]
-        for running in left:
-            running.cancel()
-        deadline = time.monotonic() + timeout_s
-        hanging = [r for r in left if not r.end(deadline - time.monotonic())]
-        self._engine.close()
-        return [str(running.attempt) for running in hanging]
-
 
 logger = event_log(__name__)
 
@@ -147,17 +75,10 @@ class TransactionalRunner(TopologyLoop[list[Action[Json]]]):
         super().__init__(name)
         self._parts = parts
         self._machine = parts.coordinator
-        answers = AttemptAnswers(
-            self._post,
-            self._machine,
-            self._observe,
-            self._held,
-            lambda attempt: self._attempts.ended(attempt),
-        )
-        self._attempts = Attempts(engine, plan, answers)
         self._idle_polls = 0
         self._empty_txid = 0  # of the newest plan, if it is empty
         self._spout = SpoutThread(name, parts.spout, parts.spout_name, parts.watch.look)
+        self._attempts = Attempts(engine, plan, parts, self._spout, self._post)
         self._store = SerialWorker(f"kafka-tx {name} store")
         self._notices = SerialWorker(f"kafka-tx {name} notices")
         self.view = View(parts.coordinator.committed_txid, {})
@@ -336,18 +257,6 @@ class TransactionalRunner(TopologyLoop[list[Action[Json]]]):
         TransactionCommitted: _committed,
         Stopped: _stopped,
     }
-
-    # --- answers ---
-
-    def _observe(self, processed: Processed) -> None:
-        running = self._attempts.find(processed.attempt)
-        if running is not None:
-            self._parts.journal.processed(processed)
-            self._spout.observed(processed.attempt, running.metadata, processed.facts)
-
-    def _held(self, attempt: TransactionAttempt) -> Mapping[str, str]:
-        running = self._attempts.find(attempt)
-        return self._parts.journal.held(attempt, running.metadata) if running else {}
 
     # --- the end ---
 
