@@ -15,7 +15,8 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import astuple, dataclass, field, fields
-from typing import Any, Self
+from operator import itemgetter
+from typing import Any, Self, TypeVar
 
 from kafka_tx.errors import ConfigError
 from kafka_tx.model import (
@@ -28,6 +29,8 @@ from kafka_tx.model import (
     short_digest,
 )
 from kafka_tx.offsets.leader_epochs import packed, unpacked
+
+_T = TypeVar("_T")
 
 MARK = "_kafka_tx"
 _NOTE = f"{MARK} "
@@ -163,10 +166,10 @@ def _noted(data: Mapping[str, Any]) -> dict[str, Any]:
     return {} if name is None else dict(json.loads(name.removeprefix(_NOTE)))
 
 
-def nested(values: Mapping[TopicPartition, int]) -> dict[str, dict[str, int]]:
+def nested(values: Mapping[TopicPartition, _T]) -> dict[str, dict[str, _T]]:
     """``{"topic": {"0": value}}``, topics and partitions ascending."""
-    data: dict[str, dict[str, int]] = {}
-    for (topic, number), value in sorted(values.items()):
+    data: dict[str, dict[str, _T]] = {}
+    for (topic, number), value in sorted(values.items(), key=itemgetter(0)):
         data.setdefault(topic, {})[str(number)] = value
     return data
 

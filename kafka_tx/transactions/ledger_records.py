@@ -7,9 +7,9 @@ topic had another id than ``topic_ids`` says has this id as a third member.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any, TypeVar
+from typing import Any
 
 from kafka_tx.model import (
     BatchMetadata,
@@ -24,10 +24,9 @@ from kafka_tx.model import (
 )
 from kafka_tx.offsets.discovery import is_another
 from kafka_tx.offsets.leader_epochs import packed, unpacked
+from kafka_tx.planning.offset_json import flat, nested
 from kafka_tx.transactions import records
 from kafka_tx.transactions.txid_layout import COMMITTED, CURRENT
-
-_T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +136,7 @@ def position_records(committed: Committed) -> dict[str, str]:
     """The two records of the position, which change together."""
     payload: dict[str, Any] = {
         "txid": committed.txid,
-        "offsets": _by_topic(committed.offsets.items()),
+        "offsets": nested(committed.offsets),
         "topic_ids": dict(committed.topic_ids),
         "completed_ms": committed.completed_ms,
         **({"empty": committed.empty} if committed.empty else {}),
@@ -157,18 +156,18 @@ def batch_record(metadata: BatchMetadata) -> str:
         said = {"txid": metadata.txid, "metadata": metadata.json}
         return records.encode("batch", said)
     ids = metadata.topic_ids
-    ranges = (
-        (r.topic_partition, [r.start, r.end, *_own_id(r, ids)]) for r in metadata.ranges
-    )
+    ranges = {
+        r.topic_partition: [r.start, r.end, *_own_id(r, ids)] for r in metadata.ranges
+    }
     payload: dict[str, Any] = {
         "txid": metadata.txid,
-        "ranges": _by_topic(ranges),
+        "ranges": nested(ranges),
         "topic_ids": dict(ids),
     }
     if epochs := metadata.leader_epochs():
         payload["leader_epochs"] = packed(epochs)
     if metadata.logged:
-        payload["logged"] = _by_topic(metadata.logged.items())
+        payload["logged"] = nested(metadata.logged)
     flat = ("spark_batch", "logged_as", "was_opaque")
     payload |= {name: value for name in flat if (value := getattr(metadata, name))}
     if metadata.joint is not None:
@@ -194,7 +193,7 @@ def read_committed(payload: Any) -> Committed:  # noqa: ANN401 - any JSON
     """The position in a payload; KeyError or the like if it holds none."""
     return Committed(
         txid=int(payload["txid"]),
-        offsets=_offsets(payload["offsets"]),
+        offsets=flat(payload["offsets"]),
         topic_ids=dict(payload["topic_ids"]),
         completed_ms=int(payload["completed_ms"]),
         empty=int(payload.get("empty", 0)),
@@ -222,7 +221,7 @@ def read_batch(payload: Any) -> BatchMetadata:  # noqa: ANN401 - any JSON
         ranges,
         ids,
         str(payload.get("spark_batch", "")),
-        _offsets(payload.get("logged", {})),
+        flat(payload.get("logged", {})),
         str(payload.get("logged_as", "")),
         read_joint(payload.get("joint")),
         payload.get("mode", "transactional"),
@@ -241,7 +240,7 @@ def skipped_fields(skipped: Skipped) -> dict[str, Any]:
     """Skipped offsets for JSON: ``{"retention": {"topic": {"0": 7}}}``."""
     reasons = sorted({str(reason) for _, reason in skipped})
     return {
-        reason: _by_topic((p, n) for (p, why), n in skipped.items() if why == reason)
+        reason: nested({p: n for (p, why), n in skipped.items() if why == reason})
         for reason in reasons
     }
 
@@ -250,8 +249,8 @@ def read_skipped(payload: Any) -> dict[tuple[TopicPartition, str], int]:  # noqa
     """Decode ``skipped_fields``."""
     return {
         (partition, str(reason)): n
-        for reason, nested in payload.items()
-        for partition, n in _offsets(nested).items()
+        for reason, offsets in payload.items()
+        for partition, n in flat(offsets).items()
     }
 
 
@@ -277,19 +276,3 @@ def shape_fields(shape: QueryShape) -> dict[str, list[str]]:
 def read_shape(payload: Any) -> QueryShape:  # noqa: ANN401 - any JSON
     """Decode ``shape_fields``."""
     return QueryShape(**{name: tuple(values) for name, values in payload.items()})
-
-
-def _offsets(nested: Any) -> dict[TopicPartition, int]:  # noqa: ANN401 - any JSON
-    return {
-        TopicPartition(topic, int(number)): int(offset)
-        for topic, by_number in nested.items()
-        for number, offset in by_number.items()
-    }
-
-
-def _by_topic(values: Iterable[tuple[TopicPartition, _T]]) -> dict[str, dict[str, _T]]:
-    """``{"topic": {"0": …}}``, by topic, then partition number."""
-    nested: dict[str, dict[str, _T]] = {}
-    for (topic, number), value in sorted(values, key=lambda item: item[0]):
-        nested.setdefault(topic, {})[str(number)] = value
-    return nested
