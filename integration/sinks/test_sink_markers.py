@@ -18,8 +18,7 @@ from kafka_tx.kafka.marker_topic import MarkerTopic
 from kafka_tx.kafka.producer import OutRecord
 from kafka_tx.model import TransactionAttempt
 from kafka_tx.transactions.sink_memory import Entry, Memory
-from kafka_tx.transactions.sink_parts import Digest, Marker
-from kafka_tx.transactions.sink_plan import Wish
+from kafka_tx.transactions.sink_parts import Digest, Marker, Wish
 
 WELL_BELOW_A_TIMEOUT_S = 10.0
 """Other sinks' transactions were waited for 150 s."""

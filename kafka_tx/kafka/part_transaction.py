@@ -20,8 +20,15 @@ from kafka_tx.transactions.marker_rules import (
     needs_all_markers,
 )
 from kafka_tx.transactions.sink_memory import Entry, Memory
-from kafka_tx.transactions.sink_parts import Digest, Marker, Part, name_of
-from kafka_tx.transactions.sink_plan import SinkPlan, Wish, planned
+from kafka_tx.transactions.sink_parts import (
+    Digest,
+    Marker,
+    Part,
+    SinkPlan,
+    Wish,
+    name_of,
+    planned,
+)
 
 
 @dataclass(frozen=True, slots=True)

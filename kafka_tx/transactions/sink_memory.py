@@ -7,8 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
-from kafka_tx.transactions.sink_parts import Marker, group_of, name_of
-from kafka_tx.transactions.sink_plan import SinkPlan
+from kafka_tx.transactions.sink_parts import Marker, SinkPlan, group_of, name_of
 
 _PLAN, _PART = "plan", "part"
 

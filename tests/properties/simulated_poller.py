@@ -130,7 +130,7 @@ class PollerWorld:
     @property
     def has_begun(self) -> bool:
         """Whether it knows partitions; before that it does without no broker."""
-        return bool(self.poller.managers)
+        return bool(self.poller.partitions.managers)
 
     @property
     def has_stored_runs(self) -> bool:

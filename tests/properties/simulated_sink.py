@@ -28,8 +28,7 @@ from kafka_tx.model import LogBounds, TransactionAttempt
 from kafka_tx.spark.sinks import writer
 from kafka_tx.spark.sinks.writer import PartMessage
 from kafka_tx.transactions.sink_memory import Entry, Memory
-from kafka_tx.transactions.sink_parts import Digest, Marker
-from kafka_tx.transactions.sink_plan import SinkPlan, Wish
+from kafka_tx.transactions.sink_parts import Digest, Marker, SinkPlan, Wish
 
 SINK, TOPIC, MARKERS = "sink", "out", "markers"
 ROWS = 8

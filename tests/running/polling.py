@@ -159,12 +159,12 @@ def complete_all(case):
     """Both logs are emitted, completed and stored."""
     case.look()
     case.emit()
-    for each in case.poller.managers:
+    for each in case.poller.partitions.managers:
         each.ack(OffsetRange(each.topic_partition, 0, 10))
     case.poller.commit_if_due(at_once=True)
     case.take()
     case.poller.commit_if_due(at_once=True)
-    assert not case.poller.awake
+    assert not case.poller.partitions.awake
 
 
 def since_s(registry):

@@ -78,7 +78,7 @@ def test_a_store_that_forgets_is_told_everything_again_in_time(case):
     case.poller.parts.keeper.acquire(0, 1)
     case.look()
     case.emit()
-    for manager in case.poller.managers:
+    for manager in case.poller.partitions.managers:
         manager.ack(OffsetRange(manager.topic_partition, 0, 10))
     case.poller.commit_if_due(at_once=True)
     case.take()
@@ -100,7 +100,7 @@ def test_a_store_that_forgets_is_told_everything_again_in_time(case):
 def test_a_renewal_that_failed_is_tried_again(case):
     case.store.renew_ms = lambda: 60_000
     case.poller.parts.keeper.acquire(0, 1)
-    case.poller.managers[0].committed(CommittedOffset(0))
+    case.poller.partitions.managers[0].committed(CommittedOffset(0))
     case.clock.advance(60_000)
     case.store.error = StateUnavailableError("away")
     case.poller.commit_if_due(at_once=True)

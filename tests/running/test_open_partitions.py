@@ -21,14 +21,16 @@ from tests.running.polling import (
 def test_nothing_is_asked_of_partitions_that_have_nothing_to_do(case):
     complete_all(case)
     assert case.poller.is_idle
-    assert set(case.poller.take_touched()) == set(case.poller.managers)
-    assert not case.poller.take_touched()
+    assert set(case.poller.partitions.take_touched()) == set(
+        case.poller.partitions.managers
+    )
+    assert not case.poller.partitions.take_touched()
 
     case.cluster.logs[P1] = LogBounds(0, 12)
     case.clock.advance(60_000)
     case.look()
 
-    assert [m.topic_partition for m in case.poller.awake] == [P1]
+    assert [m.topic_partition for m in case.poller.partitions.awake] == [P1]
     assert not case.poller.is_idle
     assert case.emit() == ["t-1 [10, 12)"]
 
@@ -40,7 +42,7 @@ def find_empty(case):
         case.coordinator.managers[at].committed(CommittedOffset(0))
     case.look()
     case.poller.commit_if_due(at_once=True)
-    assert not case.poller.awake
+    assert not case.poller.partitions.awake
 
 
 def test_a_log_that_was_trimmed_or_cut_wakes_its_partition(case):
@@ -50,7 +52,7 @@ def test_a_log_that_was_trimmed_or_cut_wakes_its_partition(case):
     case.clock.advance(60_000)
     case.look()
 
-    assert [m.topic_partition for m in case.poller.awake] == [P0]
+    assert [m.topic_partition for m in case.poller.partitions.awake] == [P0]
 
 
 def test_other_records_where_all_was_read_wake_their_partition_and_are_read(case):
@@ -64,9 +66,9 @@ def test_other_records_where_all_was_read_wake_their_partition_and_are_read(case
         case.clock.advance(60_000)
         case.look()
 
-    assert [m.topic_partition for m in case.poller.awake] == [P0]
+    assert [m.topic_partition for m in case.poller.partitions.awake] == [P0]
     assert [case.emit(), case.emit()] == [[], ["t-0 [6, 15)"]]
-    assert case.poller.managers[0].counts.skipped[LossReason.CUT] == 4
+    assert case.poller.partitions.managers[0].counts.skipped[LossReason.CUT] == 4
 
 
 def test_of_a_partition_that_sleeps_only_the_end_is_asked(case):
@@ -152,7 +154,7 @@ def test_a_topic_made_anew_with_as_many_records_is_read_from_its_beginning(case)
     case.poller.refresh_if_due()
     case.take()
 
-    assert [m.topic_partition for m in case.poller.awake] == [P0]
+    assert [m.topic_partition for m in case.poller.partitions.awake] == [P0]
     assert case.emit() == [], "what is known of its log is of the one that is gone"
     case.cluster.logs[P0] = LogBounds(0, 10, "latter")
     case.look()

@@ -82,7 +82,7 @@ def test_brokers_that_are_away_change_nothing(case):
     case.take()
 
     assert case.coordinator.taken == 1
-    assert case.poller.bounds == case.cluster.logs
+    assert case.poller.partitions.bounds == case.cluster.logs
     assert case.poller.ended_polls().logs == 1
 
 

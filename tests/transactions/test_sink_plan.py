@@ -1,6 +1,6 @@
 """How many parts a sink's batch has."""
 
-from kafka_tx.transactions.sink_plan import SinkPlan
+from kafka_tx.transactions.sink_parts import SinkPlan
 
 
 def test_batches_from_a_txid_on_have_the_new_parts_and_earlier_ones_the_former():

@@ -216,7 +216,8 @@ class SpoutPoller:
         self._turns = RoundRobin()
         self._settling = Settling()
         self._logs = LogPoller(parts.cluster, parts.clock)
-        self._partitions = OpenPartitions()
+        self.partitions = OpenPartitions()
+        """The spout's partitions, and their log bounds."""
         clock = parts.clock
         self._commits = CommitTimer(parts.commit_interval_ms, clock.now_ms())
         self._asked_ms = clock.monotonic_ms()
@@ -233,31 +234,12 @@ class SpoutPoller:
 
     # --- partitions ---
 
-    @property
-    def managers(self) -> Sequence[PartitionManager]:
-        """The managers of open partitions, in assignment order."""
-        return self._partitions.managers
-
-    @property
-    def bounds(self) -> Mapping[TopicPartition, LogBounds]:
-        """The log bounds of the last poll."""
-        return self._partitions.bounds
-
-    @property
-    def awake(self) -> Collection[PartitionManager]:
-        """The managers that may have work; the others are skipped."""
-        return self._partitions.awake
-
-    def take_touched(self) -> Collection[PartitionManager]:
-        """Those that were awake since the last call."""
-        return self._partitions.take_touched()
-
     def _take_managers(self) -> None:
         coordinator = self.parts.coordinator
         found = map(coordinator.manager, coordinator.partitions)
         managers = [manager for manager in found if manager is not None]
         is_anew = any(manager.is_recreated for manager in managers)
-        is_awoken = self._partitions.replace(managers)
+        is_awoken = self.partitions.replace(managers)
         self._times.is_wanted |= is_awoken or is_anew
 
     def fetch_failed(self, partition: TopicPartition) -> None:
@@ -303,12 +285,14 @@ class SpoutPoller:
     def poll_if_due(self) -> None:
         """Poll the log bounds, if the next poll is due and no poll runs."""
         now_ms = self.parts.clock.monotonic_ms()
-        if self._looks.is_busy or now_ms < self._times.due_ms(len(self.managers)):
+        if self._looks.is_busy or now_ms < self._times.due_ms(
+            len(self.partitions.managers)
+        ):
             return
         self._times.began(now_ms)
-        self._wanted = list(self._partitions.names)
-        self._asleep = {} if self._logs.is_whole_due else self._partitions.asleep()
-        self._positions = {m.topic_partition: m.position for m in self.awake}
+        self._wanted = list(self.partitions.names)
+        self._asleep = {} if self._logs.is_whole_due else self.partitions.asleep()
+        self._positions = {m.topic_partition: m.position for m in self.partitions.awake}
         self._looks.ask()
 
     def _look(self) -> Bounds:
@@ -333,14 +317,14 @@ class SpoutPoller:
             self._refresh()
             return
         self._seen = self._seen._replace(logs=number)
-        is_news = self._partitions.seen(bounds)
-        awake = {m.topic_partition for m in self.awake}
+        is_news = self.partitions.seen(bounds)
+        awake = {m.topic_partition for m in self.partitions.awake}
         reported = {
             p: b for p, b in bounds.items() if p in awake or p not in self._asleep
         }
         self.parts.registry.record_log(self.parts.keeper.id, reported)
         self._times.ended(clock.monotonic_ms(), is_news=is_news)
-        self._has_seen_all = len(self.bounds) == len(bounds)
+        self._has_seen_all = len(self.partitions.bounds) == len(bounds)
         if not self._has_seen_all:
             self._refresh()
 
@@ -361,9 +345,9 @@ class SpoutPoller:
 
     def _candidates(self, now_ms: int) -> list[Candidate]:
         found = []
-        for manager in self.awake:
+        for manager in self.partitions.awake:
             partition = manager.topic_partition
-            bounds = self.bounds.get(partition)
+            bounds = self.partitions.bounds.get(partition)
             if bounds is None or self._held_until.get(partition, 0) > now_ms:
                 continue
             standing = stand(manager.reached, bounds)
@@ -387,10 +371,10 @@ class SpoutPoller:
             return
         self._commits.committed(clock.now_ms())
         offers = self._offers()
-        self._partitions.put_to_sleep()
+        self.partitions.put_to_sleep()
         is_renewal = keeper.must_renew
         if is_renewal:
-            known = {m: m.stored for m in self._partitions.managers if m not in offers}
+            known = {m: m.stored for m in self.partitions.managers if m not in offers}
             offers |= {m: offset for m, offset in known.items() if offset is not None}
         began_ms = clock.monotonic_ms()
         if not offers and began_ms - self._asked_ms < _STORE_POLL_MS:
@@ -408,7 +392,7 @@ class SpoutPoller:
         offers = {}
         crowded = set()
         now_ms = self.parts.clock.now_ms()
-        for manager in self._partitions.awake:
+        for manager in self.partitions.awake:
             offset = manager.next_to_commit()
             if offset is not None:
                 offset = replace(offset, committed_ms=now_ms)
@@ -427,7 +411,7 @@ class SpoutPoller:
         self._is_storing = False
         if error is None and offers:
             stored = {manager.topic_partition for manager in offers}
-            logs = self._partitions.bounds
+            logs = self.partitions.bounds
             bounds = {p: b for p, b in logs.items() if p in stored}
             self.parts.keeper.stored(offers, bounds, began_ms)
         elif isinstance(error, KafkaTxError) and error.retryable:
@@ -446,7 +430,7 @@ class SpoutPoller:
         is_all_known = self._has_seen_all and self.parts.coordinator.is_complete
         if self._is_storing or not is_all_known:
             return False
-        return all(map(self._partitions.is_done, self.awake))
+        return all(map(self.partitions.is_done, self.partitions.awake))
 
     def next_polls(self) -> Looks:
         """The first polls that begin after this call (any thread)."""
@@ -459,15 +443,15 @@ class SpoutPoller:
     @property
     def is_completed(self) -> bool:
         """Whether no record is pending; offsets may not be stored yet."""
-        return all(manager.pending == 0 for manager in self.awake)
+        return all(manager.pending == 0 for manager in self.partitions.awake)
 
     def wakes_at_ms(self) -> int:
         """When the next work of the poller is due (monotonic)."""
         now_ms = self.parts.clock.monotonic_ms()
         times = [now_ms + self._commits.wait_ms(self.parts.clock.now_ms())]
         if not self._looks.is_busy:
-            times.append(self._times.due_ms(len(self.managers)))
-        times += [t for m in self.awake if (t := m.next_due_ms) is not None]
+            times.append(self._times.due_ms(len(self.partitions.managers)))
+        times += [t for m in self.partitions.awake if (t := m.next_due_ms) is not None]
         times += [t for t in self._held_until.values() if t > now_ms]
         return max(now_ms + _LEAST_MS, min(times))
 

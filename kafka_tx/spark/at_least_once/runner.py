@@ -410,13 +410,14 @@ class AtLeastOnceRunner(TopologyLoop[None]):
         view = {"chunks": len(self._jobs), "pending": 0, "waiting": 0}
         for name, poller in self.pollers.items():
             metrics = poller.metrics
-            metrics.update(poller.managers, now_ms, poller.take_touched())
+            found = poller.partitions
+            metrics.update(found.managers, now_ms, found.take_touched())
             started = (job.started for job in self._jobs.values())
             mine = [chunk for chunk in started if chunk.spout == name]
             metrics.in_flight(mine, self._parts.clock)
             totals.update(metrics.totals())
-            view["pending"] += sum(manager.pending for manager in poller.awake)
-            view["waiting"] += sum(manager.waiting for manager in poller.awake)
+            view["pending"] += sum(manager.pending for manager in found.awake)
+            view["waiting"] += sum(manager.waiting for manager in found.awake)
         is_news = totals != self.totals
         self.view, self.totals = view, totals
         if is_news:

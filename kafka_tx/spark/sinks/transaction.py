@@ -14,7 +14,7 @@ from kafka_tx.model import TransactionAttempt
 from kafka_tx.options.sink_options import parse_sink
 from kafka_tx.spark.speculation import refuse_speculation
 from kafka_tx.transactions.admission import check_mode, only_write
-from kafka_tx.transactions.sink_plan import SinkPlan, Wish
+from kafka_tx.transactions.sink_parts import SinkPlan, Wish
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -17,8 +17,7 @@ from kafka_tx.metrics.endpoint import Endpoint, Guest, serve
 from kafka_tx.metrics.registry import MetricsRegistry
 from kafka_tx.model import TransactionAttempt
 from kafka_tx.options.topology_options import TopologySettings
-from kafka_tx.running.serial_worker import is_worker
-from kafka_tx.running.waiters import Waiters
+from kafka_tx.running.serial_worker import Waiters, is_worker
 from kafka_tx.spark.versions.job_failures import is_stopped, spark_stopped
 from kafka_tx.topology.run.jobs import Engine
 
