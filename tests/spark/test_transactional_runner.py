@@ -11,8 +11,10 @@ import time
 import uuid
 from asyncio import CancelledError
 from collections import Counter
+from dataclasses import replace
 from functools import partial
 from itertools import pairwise
+from typing import Any
 
 import pytest
 
@@ -28,6 +30,7 @@ from kafka_tx.errors import (
 )
 from kafka_tx.metrics.endpoint import Guest
 from kafka_tx.metrics.registry import MetricsRegistry
+from kafka_tx.model import BatchMetadata, OffsetRange, TopicPartition
 from kafka_tx.options.topology_options import parse_settings
 from kafka_tx.spark.transactional.runner import TransactionalRunner
 from kafka_tx.spark.transactional.topology import (
@@ -790,3 +793,44 @@ def test_a_start_that_is_refused_does_not_fence_the_owner(world):
         made.start()
 
     source.check(epoch)
+
+
+class Group:
+    """Takes offsets as a Kafka group does."""
+
+    def __init__(self):
+        self.offsets: list[dict[TopicPartition, int]] = []
+        self.is_closed = False
+
+    def __call__(self, offsets):
+        assert not self.is_closed
+        self.offsets.append(offsets)
+
+    def close(self):
+        self.is_closed = True
+
+
+def test_ends_of_committed_kafka_batches_go_to_the_group_in_order(world):
+    jobs, group, partition = world(rows=40), Group(), TopicPartition("orders", 0)
+    plan, read = jobs.spout.initialize_transaction, jobs.spout.batch
+    plans: dict[int, Any] = {0: {}}
+
+    def planned(txid, previous):
+        plans[txid] = plan(txid, plans[txid - 1] or None)
+        return BatchMetadata(txid, (OffsetRange(partition, txid, txid + 1),))
+
+    jobs.spout.initialize_transaction = planned
+    jobs.spout.batch = lambda attempt, _: read(attempt, plans[attempt.txid])
+    jobs.spout.is_empty = lambda _: False
+    jobs.spout.observed = jobs.spout.committed = lambda *_: None
+    topology = jobs.topology()
+    parts = replace(jobs.open(topology, pending=1), mirror=group)
+    runner = TransactionalRunner(parts, jobs.engine, topology.plan)
+    runner.start()
+    jobs.handle = TopologyHandle(runner, parts, Guest(parts.journal.registry))
+
+    wait_for(lambda: len(group.offsets) >= 3)
+    jobs.handle.stop(timeout_s=WITHIN_S)
+
+    assert group.offsets[:3] == [{partition: 2}, {partition: 3}, {partition: 4}]
+    assert group.is_closed
