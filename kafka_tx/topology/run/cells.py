@@ -1,11 +1,10 @@
-"""Cells: a component at work in one task, and the collector of its rows."""
+"""A bolt at work in one task, and the collector of its rows."""
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import Any
 
 import pyarrow as pa
 
@@ -24,8 +23,6 @@ from kafka_tx.topology.rows.blocks import (
 from kafka_tx.topology.rows.declared_values import ValueCheck
 from kafka_tx.topology.rows.fields import DEFAULT_STREAM, DeclarationError, Fields
 from kafka_tx.topology.rows.row import Row, rows_for
-
-_Bolt = TypeVar("_Bolt", BasicBolt, BatchBolt)
 
 
 class Outlet:
@@ -142,66 +139,50 @@ class Outlet:
 
 
 @dataclass(eq=False, slots=True)
-class Cell(ABC, Generic[_Bolt]):
-    """A bolt at work in one task."""
+class Cell:
+    """A bolt at work in one task.
 
-    bolt: _Bolt
+    A basic bolt gets the collector with every row, and has nothing to finish. A batch
+    bolt or committer gets it once, first.
+    """
+
+    bolt: BasicBolt | BatchBolt
     outlet: Outlet
     _attempt: TransactionAttempt
     _arrow: bool
 
-    @abstractmethod
     def prepare(self, context: TaskContext) -> None:
         """Called once, first."""
+        if isinstance(self.bolt, BasicBolt):
+            self.bolt.prepare(context)
+        else:
+            self.bolt.prepare(context, self.outlet)
 
-    @abstractmethod
     def feed(self, source: str, stream: str, fields: Fields, block: Block) -> None:
         """Give the bolt rows of one stream."""
+        bolt, outlet, attempt = self.bolt, self.outlet, self._attempt
+        if self._arrow:
+            batch = with_tx(to_batch(block, fields, source), attempt)
+            if isinstance(bolt, BasicBolt):
+                bolt.execute_arrow(batch, outlet)
+            else:
+                bolt.execute_arrow(batch)
+            return
+        rows = rows_for(source, stream, fields, block, attempt)
+        if isinstance(bolt, BasicBolt):
+            with_outlet = bolt.execute
+            for row in rows:
+                with_outlet(row, outlet)
+            return
+        execute = bolt.execute
+        for row in rows:
+            execute(row)
 
     def finish(self) -> None:
         """Called after the last row."""
+        if not isinstance(self.bolt, BasicBolt):
+            self.bolt.finish_batch()
 
     def close(self) -> None:
         """Clean up."""
         self.bolt.cleanup()
-
-
-class BasicCell(Cell[BasicBolt]):
-    """A basic bolt: gets the collector with every row; has nothing to finish."""
-
-    def prepare(self, context: TaskContext) -> None:
-        """Prepare the bolt."""
-        self.bolt.prepare(context)
-
-    def feed(self, source: str, stream: str, fields: Fields, block: Block) -> None:
-        """Execute all rows."""
-        outlet = self.outlet
-        if self._arrow:
-            batch = with_tx(to_batch(block, fields, source), self._attempt)
-            self.bolt.execute_arrow(batch, outlet)
-            return
-        execute = self.bolt.execute
-        for row in rows_for(source, stream, fields, block, self._attempt):
-            execute(row, outlet)
-
-
-class BatchCell(Cell[BatchBolt]):
-    """A batch bolt or committer."""
-
-    def prepare(self, context: TaskContext) -> None:
-        """Prepare the bolt."""
-        self.bolt.prepare(context, self.outlet)
-
-    def feed(self, source: str, stream: str, fields: Fields, block: Block) -> None:
-        """Execute all rows."""
-        if self._arrow:
-            batch = with_tx(to_batch(block, fields, source), self._attempt)
-            self.bolt.execute_arrow(batch)
-            return
-        execute = self.bolt.execute
-        for row in rows_for(source, stream, fields, block, self._attempt):
-            execute(row)
-
-    def finish(self) -> None:
-        """Finish the batch."""
-        self.bolt.finish_batch()

@@ -17,7 +17,7 @@ from kafka_tx.topology.declare.graph import Component, ComponentKind
 from kafka_tx.topology.declare.spouts import BatchSource
 from kafka_tx.topology.plan.physical import Edge, Phase, PhysicalPlan, Stage, TaskId
 from kafka_tx.topology.rows.blocks import Block, pieces
-from kafka_tx.topology.run.cells import BasicCell, BatchCell, Cell, Outlet
+from kafka_tx.topology.run.cells import Cell, Outlet
 from kafka_tx.topology.run.messages import (
     BatchFailed,
     BatchStopped,
@@ -260,11 +260,9 @@ class Task(StageTask):
             cell.prepare(self._context(name))
             self._running = ""
 
-    def _cell(self, component: Component, bolt: object, outlet: Outlet) -> Cell[Any]:
-        if isinstance(bolt, BasicBolt):
-            return BasicCell(bolt, outlet, self._attempt, component.reads_arrow)
-        if isinstance(bolt, BatchBolt):
-            return BatchCell(bolt, outlet, self._attempt, component.reads_arrow)
+    def _cell(self, component: Component, bolt: object, outlet: Outlet) -> Cell:
+        if isinstance(bolt, BasicBolt | BatchBolt):
+            return Cell(bolt, outlet, self._attempt, component.reads_arrow)
         raise ConfigError(f"{bolt!r} was a {component.kind} at build", option="bolt")
 
     def _finish(self) -> Iterator[Packet]:
