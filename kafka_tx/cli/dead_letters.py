@@ -46,8 +46,7 @@ def show(
     """
     options = kafka_options(bootstrap_servers, kafka, kafka_config)
     redrive = Redrive(options, topic, TIMEOUT_MS)
-    ranges = redrive.waiting(sent=sent)
-    every = (dead_letter for wanted in ranges for dead_letter in redrive.read(wanted))
+    every = _waiting(redrive, sent=sent)
     if as_json:
         typer.echo(
             json.dumps([_fields(dead_letter) for dead_letter in islice(every, limit)])
@@ -124,8 +123,8 @@ def _plan(redrive: Redrive) -> tuple[Counter[str], list[str]]:
     return planned, unusable
 
 
-def _waiting(redrive: Redrive) -> Iterator[DeadLetter]:
-    for wanted in redrive.waiting():
+def _waiting(redrive: Redrive, *, sent: bool = False) -> Iterator[DeadLetter]:
+    for wanted in redrive.waiting(sent=sent):
         yield from redrive.read(wanted)
 
 
@@ -147,11 +146,9 @@ def _line(dead_letter: DeadLetter) -> str:
 
 
 def _fields(dead_letter: DeadLetter) -> dict[str, object]:
-    names = {
-        name: name.removeprefix(dead_letter_form.PREFIX) for name in dead_letter.about
-    }
     about: dict[str, object] = {
-        names[name]: at for name, at in dead_letter.about.items()
+        name.removeprefix(dead_letter_form.PREFIX): value
+        for name, value in dead_letter.about.items()
     }
     for name in ("partition", "offset", "attempts", "txid", "bytes"):
         with suppress(KeyError, ValueError):

@@ -161,7 +161,11 @@ def _skip_records(
         )
     with closing(logs), closing(SqlOffsetStore(url, id_)) as offsets:
         before = offsets.load([partition]).get(partition)
-        left = list(OffsetRuns(*_done(before)).gaps(*_span(wanted))) if before else []
+        left = (
+            list(OffsetRuns(*_done(before)).gaps(wanted.start, wanted.end))
+            if before
+            else []
+        )
         if before is None or not left:
             raise StateError(
                 f"id '{id_}' in {offsets.url} has no unfinished record in"
@@ -204,14 +208,10 @@ def _done(stored: CommittedOffset) -> list[tuple[int, int]]:
     return [(0, stored.offset), *stored.completed]
 
 
-def _span(wanted: OffsetRange) -> tuple[int, int]:
-    return wanted.start, wanted.end
-
-
 def skipped(stored: CommittedOffset, wanted: OffsetRange) -> CommittedOffset:
     """The progress of a partition as if these records were done."""
     runs = OffsetRuns(*_done(stored))
-    runs.add(*_span(wanted))
+    runs.add(wanted.start, wanted.end)
     offset = next((end for start, end in runs if start <= stored.offset), stored.offset)
     completed = [run for run in runs if run[0] > offset]
     parts = [
