@@ -19,6 +19,7 @@ from kafka_tx.transactions.held import TableWrite
 from kafka_tx.transactions.table_writes import (
     KEY,
     NEVER,
+    RETENTION,
     Floor,
     Snapshot,
     attempt_in,
@@ -31,7 +32,6 @@ from kafka_tx.transactions.table_writes import (
 Verdict = Literal["good", "unknown", "advice", "bad"]
 """``unknown`` means that the check has no result; it is no failure."""
 
-RETENTION = "delta.setTransactionRetentionDuration"
 _COMMIT = re.compile(r"(\d{20})\.json")
 _CHECKPOINT = re.compile(r"(\d{20})\.checkpoint\..*parquet")
 _FORMER = 100

@@ -111,7 +111,10 @@ class KafkaClusterView:
         for _ in range(self._num_retries):
             if not shrunk(self._seen, found, named):
                 break
-            _log.info("of %s something is missing now; asking again", wanted)
+            _log.info(
+                "a part of %s is missing in the last answer; asking again",
+                wanted,
+            )
             if not deadline.pause(self._retry_interval_ms):
                 break
             found = self._look(wanted, deadline)
@@ -391,7 +394,7 @@ def _bounds(
     before: Mapping[str, str | None],
     after: Mapping[str, str | None],
 ) -> LogBounds | Unavailable:
-    """Start and end as the leader told them, if they are of one topic."""
+    """Start and end as the leader reported them, if they are of one topic."""
     start, end = reported
     topic = partition.topic
     for answer in reported:
@@ -414,9 +417,9 @@ def of_topic(
     """Bounds with the id of their topic, if it was the same before and after.
 
     Args:
-        found: As the leader told them.
+        found: As the leader reported them.
         partition: Whose they are.
-        before: Ids of topics at some time before; None: not told.
+        before: Ids of topics at some time before; None: not reported.
         after: Ids after the leader's answer; topics that are gone are left out.
     """
     if isinstance(found, Unavailable):

@@ -45,7 +45,7 @@ class ClusterChecks:
         return self._rights(found, f"the rights on topic '{topic}'") or frozenset()
 
     def group_rights(self, group: str) -> frozenset[str] | None:
-        """The same of a consumer group; None: it does not exist, so nobody tells."""
+        """The same of a consumer group; None: the group does not exist."""
         found = self._admin.client.describe_consumer_groups(
             [group], include_authorized_operations=True
         )

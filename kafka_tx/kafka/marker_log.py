@@ -173,7 +173,7 @@ class MarkerLog:
         return self.kept(entry) or self._unhidden(at, entry)
 
     def _soon(self, entry: Entry, patience_ms: int) -> Entry | None:
-        """What the group keeps, once that is the entry or a later one."""
+        """The entry that the group stores, once it is this one or a later one."""
         deadline = Deadline(patience_ms)
         while True:
             try:

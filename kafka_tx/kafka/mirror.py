@@ -139,7 +139,11 @@ class GroupMirror:
                 break
         if new:
             names = ", ".join(sorted({partition.topic for partition in new}))
-            logger.warning("group '%s' keeps no offsets of %s", self._group, names)
+            logger.warning(
+                "group '%s' cannot store offsets of %s: it does not exist",
+                self._group,
+                names,
+            )
         asked = {_partition(position) for position in positions}
         self._absent = (self._absent - asked) | absent
         return answer, absent
@@ -170,7 +174,7 @@ class GroupMirror:
         return read_group(self._settings, self._group, asked, self._timeout_ms)
 
     def retention_ms(self) -> int | None:
-        """How long brokers keep an offset; None where they do not tell.
+        """How long brokers store an offset; None if they do not report it.
 
         Reading it asks for DESCRIBE_CONFIGS of the cluster.
         """
@@ -183,7 +187,7 @@ class GroupMirror:
                 raise self._admin.failed(answer, _RETENTION)
             return int(answer[_RETENTION].value) * 60_000
         except (KafkaTxError, LookupError, TypeError, ValueError) as error:
-            logger.info("the brokers do not tell %s: %s", _RETENTION, error)
+            logger.info("the brokers do not report %s: %s", _RETENTION, error)
             return None
 
     def close(self) -> None:

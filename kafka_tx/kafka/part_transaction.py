@@ -37,7 +37,7 @@ class Written:
 
     Attributes:
         held: The rows, if an earlier run began the batch: all tasks are heard first.
-        looked: Whether all markers of the sink were looked at.
+        looked: Whether all markers of the sink were read.
     """
 
     now: bool
@@ -165,7 +165,7 @@ class PartTransaction:
         raise _lost(self._log, part.name, f"{what}, which {still}")
 
     def _is_begun(self) -> bool:
-        """Whether an earlier run has begun the batch, and only tasks together can tell.
+        """Whether an earlier run began the batch with an unknown number of parts.
 
         Where the number of parts is known, the batch is cut as it was, or refused.
         """

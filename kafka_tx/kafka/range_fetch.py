@@ -110,7 +110,7 @@ class RangeFetch:
     # --- what came ------------------------------------------------------------------
 
     def _without_events(self, fetched: list[Message]) -> list[Message]:
-        """The records of the list, after every event in it was looked at."""
+        """The records of the list; its events are handled."""
         records = []
         for message in fetched:
             error = message.error()
@@ -220,7 +220,7 @@ class RangeFetch:
         return min(_QUESTION_S, self._timeout_s)
 
     def _watermarks(self) -> tuple[int, int]:
-        """Log start and high watermark as a broker tells them; -1 if none does."""
+        """Log start and high watermark from a broker; -1 if none answers."""
         try:
             return self._consumer.get_watermark_offsets(
                 ClientPartition(*self._wanted.topic_partition), timeout=self._question_s

@@ -124,7 +124,9 @@ def _limit(settings: Mapping[str, str], topic: str) -> int | None:
         logger.debug("the limits of topic '%s' cannot be asked: %s", topic, error)
         return None
     if isinstance(answer, ClientError):
-        logger.debug("the limits of topic '%s' are not told: %s", topic, answer)
+        logger.debug(
+            "brokers do not report the limits of topic '%s': %s", topic, answer
+        )
         return None
     values = [answer[name].value for name in _LIMITS if name in answer]
     return min((int(value) for value in values if value), default=None)

@@ -111,7 +111,7 @@ def from_metadata(metadata: ClusterMetadata) -> dict[str, TopicDescription]:
 
 
 def from_description(description: Any) -> TopicDescription:  # noqa: ANN401 - client's
-    """A topic as ``describe_topics`` tells it."""
+    """A topic from an answer to ``describe_topics``."""
     leaders = {
         partition.id: _broker(partition.leader) for partition in description.partitions
     }

@@ -279,7 +279,7 @@ class _Handler(BaseHTTPRequestHandler):
             reported = status(self.server.shown(), time.time_ns() // 1_000_000)
             text = json.dumps(reported, separators=(",", ":")).encode()
         except Exception:
-            logger.exception("the status could not be turned into text")
+            logger.exception("the status could not be written as JSON")
             self._answer(500, b"the status could not be made; see the log\n")
             return
         if self._takes_gzip:

@@ -236,7 +236,7 @@ class MetricsRegistry:
         """Drop the label sets of partitions that ``tx_id`` no longer owns.
 
         Without ``partitions`` the id has left this process: all its partitions and its
-        gauges go. Its own counters and histograms stay: they tell what happened here.
+        gauges go. Its own counters and histograms stay: they count what happened here.
         """
         with self._measuring("forget"):
             if partitions is None:

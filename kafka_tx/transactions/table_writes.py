@@ -27,6 +27,8 @@ MANY_COMMITS, WITHIN_MS = 60, 60_000
 NEVER = TransactionAttempt(0, 0)
 KEY = "kafka_tx"
 """The name of our record in the metadata of a commit."""
+RETENTION = "delta.setTransactionRetentionDuration"
+"""The property with which a Delta table forgets transactions; sinks refuse it."""
 
 TRIES = 10
 """Tries to write a batch while other writers commit first."""

@@ -204,7 +204,7 @@ def _json(node: str, data: bytes) -> dict[str, Any]:
     try:
         record = json.loads(data)
     except ValueError as error:
-        logger.warning("node %s is no JSON (%s): taken as empty", node, error)
+        logger.warning("node %s is no JSON (%s): it counts as empty", node, error)
         return {}
     return record if isinstance(record, dict) else {}
 

@@ -22,7 +22,7 @@ from pyspark.sql import Row
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
 from kafka_tx.model import TransactionAttempt
-from kafka_tx.spark.sinks.delta import FARTHEST, RETENTION, DeltaSink, Found
+from kafka_tx.spark.sinks.delta import FARTHEST, DeltaSink, Found
 from kafka_tx.spark.sinks.formats import Batch, is_path
 from kafka_tx.spark.sinks.iceberg import (
     COULD_NOT,
@@ -31,6 +31,7 @@ from kafka_tx.spark.sinks.iceberg import (
 )
 from kafka_tx.transactions.table_writes import (
     KEY,
+    RETENTION,
     Commit,
     Floor,
     OvertakenError,

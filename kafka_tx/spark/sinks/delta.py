@@ -27,6 +27,7 @@ from kafka_tx.spark.sinks.formats import Batch, is_path
 from kafka_tx.transactions.table_writes import (
     KEY,
     NEVER,
+    RETENTION,
     Commit,
     attempt_in,
     record_in,
@@ -36,7 +37,6 @@ from kafka_tx.transactions.table_writes import (
 )
 
 OWN_OPTIONS = ("txnappid", "txnversion", "usermetadata")
-RETENTION = "delta.setTransactionRetentionDuration"
 _SESSION = {
     "txnAppId": "spark.databricks.delta.write.txnAppId",
     "txnVersion": "spark.databricks.delta.write.txnVersion",

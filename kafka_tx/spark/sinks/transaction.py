@@ -145,8 +145,8 @@ def _settled(
     usable = plan.parts_of(attempt.txid)
     if usable != parts:
         logger.warning(
-            "sink '%s' writes this batch in %d parts, as it may have begun so; later"
-            " batches have %d parts",
+            "sink '%s' writes this batch in %d parts, because an earlier try may have"
+            " begun it in as many; later batches have %d parts",
             *(wish.id, usable, parts),
             attempt=attempt,
         )

@@ -133,7 +133,9 @@ class PlanProgress:
         gone = [p for p in sorted(missing) if p.topic in deleted]
         unread = [p for p in gone if not _ends_at(self._logs.get(p), missing[p])]
         if unread and and_unread:
-            logger.warning("deleted, perhaps before all was read: %s", unread)
+            logger.warning(
+                "topics were deleted, perhaps with unread records: %s", unread
+            )
         return gone if and_unread else [p for p in gone if p not in unread]
 
     def _witnesses(
