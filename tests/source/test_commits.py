@@ -15,6 +15,7 @@ from kafka_tx.testing import CrashingStore
 from kafka_tx.transactions.held import Held, Reported, TableWrite
 from kafka_tx.transactions.ledger import Ledger
 from kafka_tx.transactions.memory import MemoryStore
+from tests.metrics.families import Families
 
 P0 = TopicPartition("t", 0)
 
@@ -84,7 +85,7 @@ def finished(txid, start, end, *, epoch=1, latest=None):
 
 
 def value(registry, name, **labels):
-    for family in registry.collect():
+    for family in Families(registry).collect():
         for sample in family.samples:
             if sample.name == name and labels.items() <= sample.labels.items():
                 return sample.value
