@@ -176,7 +176,6 @@ class Ledger:
         txid: int,
         completed_ms: int,
         *,
-        metadata: BatchMetadata | None = None,
         reported: Reported | None = None,
     ) -> bool:
         """Mark a txid committed, in one atomic write; True if this call did it.
@@ -184,8 +183,7 @@ class Ledger:
         Its ends become the committed offsets (other partitions keep theirs), metadata
         of lower txids is deleted, ``currtx`` becomes the next txid. False, without a
         write, if the other process has committed the txid. ``reported`` comes from its
-        tasks. ``metadata`` has ranges that were not planned, or differ from the plan
-        (opaque); later txids that began at the planned ends are dropped.
+        tasks.
         Source: Storm, TransactionalSpoutCoordinator.ack (deviates: one atomic write).
 
         Raises:
@@ -194,9 +192,7 @@ class Ledger:
             StateUnavailableError: The store does not answer; unknown if it landed.
         """
         return self._until_unmoved(
-            lambda seen: self._commit(
-                seen, epoch, txid, completed_ms, metadata, reported
-            )
+            lambda seen: self._commit(seen, epoch, txid, completed_ms, reported)
         )
 
     def tell(self, epoch: int, reported: Mapping[tuple[int, int], Reported]) -> None:
@@ -336,7 +332,6 @@ class Ledger:
         epoch: int,
         txid: int,
         completed_ms: int,
-        given: BatchMetadata | None,
         reported: Reported | None,
     ) -> bool:
         if txid <= seen.txid:
@@ -344,8 +339,8 @@ class Ledger:
             landed = txid == seen.txid and seen.texts.get(COMMITTED) == self._tried
             self._tried = None
             return landed
-        metadata = given or seen.planned.get(txid)
-        if txid > seen.txid + 1 or metadata is None or metadata.txid != txid:
+        metadata = seen.planned.get(txid)
+        if txid > seen.txid + 1 or metadata is None:
             raise self._out_of_order(epoch, txid, seen, "be committed")
         put = position_records(after(seen.committed, metadata, completed_ms))
         held = Held(
@@ -357,11 +352,8 @@ class Ledger:
             reported=reported or Reported(),
         )
         put |= held_record(seen.texts, held, self._history)
-        if given:
-            put[metadata_path(txid)] = batch_record(given)
-        same = not given or seen.texts.get(metadata_path(txid)) == batch_record(given)
         kept = first_kept(seen.planned, txid)
-        gone = [metadata_path(n) for n in seen.planned if n < kept or not same]
+        gone = [metadata_path(n) for n in seen.planned if n < kept]
         self._tried = put[COMMITTED]
         self._write(seen, epoch, put, gone)
         self._tried = None

@@ -202,31 +202,14 @@ def test_a_committed_txid_cannot_be_replaced(ledger):
         ledger.plan(epoch, batch(1, (P0, 0, 4)), replace=True)
 
 
-def test_an_opaque_batch_is_stored_by_its_commit(ledger):
-    epoch = ledger.acquire()
-
-    assert ledger.commit(epoch, 1, NOW_MS, metadata=hundred(1))
-
-    assert ledger.load().planned == {1: hundred(1)}
-    assert ledger.load().committed.offsets == {P0: 100}
-
-
-def test_an_opaque_commit_with_other_ranges_drops_what_was_planned_behind_it(ledger):
-    epoch = ledger.acquire()
-    ledger.plan(epoch, hundred(1))
-    ledger.plan(epoch, hundred(2))
-    other = batch(1, (P0, 0, 50))
-
-    ledger.commit(epoch, 1, NOW_MS, metadata=other)
-
-    assert ledger.load().planned == {1: other}
-
-
-def test_metadata_of_another_txid_does_not_commit(ledger):
+def test_a_txid_without_metadata_does_not_commit(ledger):
     epoch = ledger.acquire()
 
     with pytest.raises(OutOfOrderError):
-        ledger.commit(epoch, 1, NOW_MS, metadata=hundred(2))
+        ledger.commit(epoch, 1, NOW_MS)
+    ledger.plan(epoch, hundred(1))
+    with pytest.raises(OutOfOrderError):
+        ledger.commit(epoch, 2, NOW_MS)
 
 
 @pytest.mark.parametrize(
