@@ -39,7 +39,8 @@ class CachedCluster:
         self._cluster = cluster
         self._discovery = Discovery(cluster.topics, wanted)
         self._clock = clock
-        self._logs = LogPoller(cluster, clock)
+        self.logs = LogPoller(cluster, clock)
+        """Polls without a cache, and adds the ends of epochs."""
         self._found = Found()
         self.forget()
 
@@ -49,7 +50,7 @@ class CachedCluster:
         self._topics: set[tuple[str, str | None]] = set()
         """Names and ids of the topics that the cached bounds belong to."""
         self._found_until_ms = self._bounds_until_ms = 0
-        self._logs.forget()
+        self.logs.forget()
 
     def found(self) -> Found:
         """The existing partitions.
@@ -121,24 +122,15 @@ class CachedCluster:
 
         Raises: as ``ClusterView.bounds``.
         """
-        if self._logs.is_whole_due or self._is_anew():
-            return self.completed(self.fresh_bounds(positions), positions)
+        if self.logs.is_whole_due or self._is_anew():
+            return self.logs.completed(self.fresh_bounds(positions), positions)
         done = {
             partition: bounds
             for partition, at in positions.items()
             if isinstance(bounds := self._bounds.get(partition), LogBounds)
             and at.is_end_of(bounds)
         }
-        return self.completed(self._looked(positions, done), positions)
-
-    def completed(
-        self, bounds: Bounds, positions: Mapping[TopicPartition, LogPosition]
-    ) -> Bounds:
-        """The bounds, with the ends of epochs needed to check positions.
-
-        Raises: as ``ClusterView.epoch_ends``.
-        """
-        return self._logs.completed(bounds, positions)
+        return self.logs.completed(self._looked(positions, done), positions)
 
     def _is_anew(self) -> bool:
         """Whether bounds belong to other topics than the existing ones."""
@@ -151,7 +143,7 @@ class CachedCluster:
         done: Mapping[TopicPartition, LogBounds],
     ) -> Bounds:
         began_ms = self._clock.monotonic_ms()
-        found = self._logs.poll(partitions, done, self._surveyed)
+        found = self.logs.poll(partitions, done, self._surveyed)
         self._bounds = found
         self._topics = {(p.topic, bounds.topic_id) for p, bounds in found.items()}
         self._bounds_until_ms = self._until_ms(began_ms)

@@ -169,7 +169,7 @@ class EpochEnds:
         return reported
 
 
-class LogPoller:
+class LogPoller(EpochEnds):
     """Asks brokers for log bounds: of quiet logs, mostly only for their ends.
 
     A log that was read to its end, and has the same end and leader, is assumed to have
@@ -183,9 +183,8 @@ class LogPoller:
     """
 
     def __init__(self, cluster: ClusterView, clock: Clock) -> None:
-        self._cluster = cluster
+        super().__init__(cluster)
         self._clock = clock
-        self._ends = EpochEnds(cluster)
         self.forget()
 
     def forget(self) -> None:
@@ -221,9 +220,3 @@ class LogPoller:
         }
         rest = [p for p in partitions if p not in same]
         return {**same, **(ask or self._cluster.bounds)(rest)} if rest else same
-
-    def completed(
-        self, bounds: Bounds, positions: Mapping[TopicPartition, LogPosition]
-    ) -> Bounds:
-        """As ``EpochEnds.completed``."""
-        return self._ends.completed(bounds, positions)

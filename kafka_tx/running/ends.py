@@ -24,13 +24,17 @@ def note_stop(
     registry: MetricsRegistry,
     store: Store | None,
     id: str,  # noqa: A002 - the word users know
-    error: BaseException,
+    error: BaseException | None,
     clock: Clock,
 ) -> None:
-    """Count a stop and write it to the store. Never raises a KafkaTxError.
+    """Count a stop and write it to the store; None: it ended without an error.
+
+    Never raises a KafkaTxError.
 
     The stop of a fenced process is not stored: another process owns the id.
     """
+    if error is None:
+        return
     now_ms = clock.now_ms()
     registry.record_stop(id, error, now_ms, _moved_to(store))
     reason = stop_reason(error)

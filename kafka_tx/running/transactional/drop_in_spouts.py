@@ -138,7 +138,7 @@ class KafkaSpoutFromOptions(kafka_spouts.KafkaBatchSpout):
         if any(partition not in seen for partition in planned):
             seen = self._looks.bounds(planned)
         unplanned = dict.fromkeys(self._looks.last_found().partitions, _UNPLANNED)
-        reported = self._looks.completed(
+        reported = self._looks.logs.completed(
             {partition: seen[partition] for partition in planned}, planned
         )
         return {**unplanned, **reported}

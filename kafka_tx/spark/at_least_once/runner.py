@@ -460,12 +460,8 @@ class AtLeastOnceRunner(TopologyLoop[None]):
             )
         for poller in self.pollers.values():
             poller.metrics.ended()
-        self._note_stop()
-
-    def _note_stop(self) -> None:
         parts = self._parts
-        if self.error is not None:
-            note_stop(parts.registry, parts.notes, parts.id, self.error, parts.clock)
+        note_stop(parts.registry, parts.notes, parts.id, self.error, parts.clock)
         if parts.notes is not None:
             parts.notes.close()
 

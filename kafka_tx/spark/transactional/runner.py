@@ -261,18 +261,14 @@ class TransactionalRunner(TopologyLoop[list[Action[Json]]]):
     # --- the end ---
 
     def _release(self) -> None:
+        journal, store = self._parts.journal, self._parts.store
         try:
             self._end_work()
-            self._note_stop()
-            self._parts.store.close()
-            self._parts.journal.ended()
+            note_stop(journal.registry, store, journal.id, self.error, journal.clock)
+            store.close()
+            journal.ended()
         finally:
             self.view = View(self._machine.committed_txid, {})
-
-    def _note_stop(self) -> None:
-        journal, store = self._parts.journal, self._parts.store
-        if self.error is not None:
-            note_stop(journal.registry, store, journal.id, self.error, journal.clock)
 
     def _end_work(self) -> None:
         is_gone = isinstance(self.error, SparkStoppedError)

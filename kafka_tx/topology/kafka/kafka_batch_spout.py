@@ -302,7 +302,7 @@ class KafkaBatchSpout(Spout):
         self, txid: int, lasts: Lasts, former_ids: Mapping[str, str]
     ) -> BatchMetadata:
         first = self._first_offsets(lasts)
-        bounds = self._looks.completed(
+        bounds = self._looks.logs.completed(
             self._looks.bounds(lasts), {p: at for p, at in lasts.items() if at}
         )
         known = {
