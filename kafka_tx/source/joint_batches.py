@@ -150,8 +150,7 @@ class JointBatches:
         if kept.state.query != shape:
             kept.describe(shape)
         if batch.joint is None and given is not None and batch.txid > kept.state.txid:
-            batch = replace(batch, joint=given)
-            kept.note(batch)
+            batch = kept.note(replace(batch, joint=given))
         return batch
 
     def _single(self, batch: BatchMetadata) -> JointBatch:

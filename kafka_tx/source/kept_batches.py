@@ -216,28 +216,28 @@ class KeptBatches:
         name = f"{batch.txid}@{self.epoch}"
         is_named = batch.logged_as and batch.mode == "transactional"
         if not is_named and batch.logged_as != name:
-            batch = replace(batch, logged_as=name)
-            self.store(batch)
+            batch = self.store(replace(batch, logged_as=name))
         return self.in_this_mode(batch)
 
     def in_this_mode(self, batch: BatchMetadata) -> BatchMetadata:
         """The batch in this owner's mode, before it is handed to a sink."""
         if batch.mode != self.tx.mode and batch.txid > self.state.txid:
-            batch = replace(batch, mode=self.tx.mode)
-            self.note(batch)
+            batch = self.note(replace(batch, mode=self.tx.mode))
         return batch
 
-    def store(self, batch: BatchMetadata) -> None:
-        """Store the metadata of a txid, and replace earlier metadata."""
-        self.note(batch)
+    def store(self, batch: BatchMetadata) -> BatchMetadata:
+        """Store the metadata of a txid, and replace earlier metadata; returns it."""
+        stored = self.note(batch)
         self.own.add(batch.txid)
+        return stored
 
-    def note(self, batch: BatchMetadata) -> None:
+    def note(self, batch: BatchMetadata) -> BatchMetadata:
         """As ``store``, for a batch that may be unreadable."""
         former = self.state.planned.get(batch.txid)
         if former is not None and (former.was_opaque or former.mode == "opaque"):
             batch = replace(batch, was_opaque=True)
         self._ledger.plan(self.epoch, batch, replace=former is not None)
+        return self.state.planned[batch.txid]
 
     def describe(self, query: QueryShape) -> None:
         """Store the query's shape."""

@@ -290,9 +290,9 @@ class Disagreements:
             skipped=skipped,
             attempts=former.attempts if former else 1,
         )
-        self._kept.store(batch)
+        stored = self._kept.store(batch)
         self._kept.own.discard(txid)  # not yet checked to be readable
-        return self._kept.state.planned[txid]
+        return stored
 
 
 _INSTEAD = "instead"
@@ -309,8 +309,7 @@ def stored_empty(kept: KeptBatches, question: Question) -> BatchMetadata | None:
     stored = next(known, held)
     if stored is not None and stored is held:  # a replay: this run has the batch now
         if stored.spark_batch not in names:
-            stored = replace(held, spark_batch=question.spark_batch)
-            kept.note(stored)
+            stored = kept.note(replace(held, spark_batch=question.spark_batch))
         kept.held = 0
     return stored
 
@@ -338,8 +337,7 @@ def new_empty(kept: KeptBatches, question: Question) -> BatchMetadata:
         logged_as=_INSTEAD if unread is not None else "",
         mode=kept.tx.mode,
     )
-    kept.store(batch)
-    return batch
+    return kept.store(batch)
 
 
 def is_spent(kept: KeptBatches, batch: BatchMetadata, start: SourceOffset) -> bool:

@@ -376,7 +376,7 @@ class TransactionalMicroBatches(MicroBatches):
                 attempts=batch.attempts + 1,
             )
             if kept.fits(batch, end):
-                kept.store(left)
+                left = kept.store(left)
             elif not is_same:
                 # The checkpoint that has logged all of it may have finished it.
                 left = kept.named(left)

@@ -294,15 +294,16 @@ def test_what_a_batch_skipped_is_known_again_where_only_sparks_log_has_the_batch
     assert job.state().planned[2].skipped == {(P0, reason): count}
 
 
-def test_a_transactional_replay_counts_its_tries(job):
-    run = job.start()
+@pytest.mark.parametrize("mode", ["transactional", "opaque"])
+def test_a_replay_counts_its_tries(job, mode):
+    run = job.start(tx__mode=mode)
     start = run.initial()
     end = run.latest(start, everything=True)
     run.ranges(start, end)
     assert job.state().planned[1].attempts == 1
 
     for attempts in (2, 3):
-        again = job.start()
+        again = job.start(tx__mode=mode)
         for _ in range(2):
             assert again.ranges(start, end) == [OffsetRange(P0, 0, 10)]
         assert job.state().planned[1].attempts == attempts
