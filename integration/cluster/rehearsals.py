@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import tempfile
@@ -13,7 +14,7 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from integration.cluster.class_archives import make
+from integration.cluster.class_archives import MAKING, make
 from integration.cluster.jars import jar_paths
 from integration.cluster.processes import Processes
 from integration.cluster.processes.java_server import archive_of
@@ -22,8 +23,18 @@ from integration.cluster.processes.zookeeper import SERVER as ZOOKEEPER
 from integration.cluster.records import Produce
 from integration.cluster.running import running
 from integration.cluster.spark_home import session_jars
-from integration.cluster.spark_local import ARCHIVE, local_session
-from integration.cluster.versions import KAFKA_JARS, KAFKA_WITH_ZOOKEEPER_JARS
+from integration.cluster.spark_local import (
+    ARCHIVE,
+    SESSION_ARCHIVE,
+    delta_session,
+    local_session,
+    more_jars,
+    quick_start,
+)
+from integration.cluster.versions import DELTA, KAFKA_JARS, KAFKA_WITH_ZOOKEEPER_JARS
+from integration.sinks.table_driver import merge
+from kafka_tx import append_to_table, write_to_table
+from kafka_tx.model import TransactionAttempt
 from kafka_tx.testing.mock import MockCluster
 
 TOPIC = "rehearsal"
@@ -67,8 +78,9 @@ def spark() -> None:
 
 
 def batch_and_stream(work: Path) -> None:
-    """Read a topic at once, and as a stream that counts."""
-    session = local_session(work)
+    """Read a topic at once, and as a stream that counts; write it into tables."""
+    has_tables = os.environ[MAKING] == SESSION_ARCHIVE
+    session = local_session(work, java_options=None if has_tables else quick_start())
     with MockCluster() as cluster:
         cluster.create_topic(TOPIC, 2)
         for number in range(10):
@@ -90,7 +102,30 @@ def batch_and_stream(work: Path) -> None:
             .start()
         )
         query.awaitTermination()
+    if has_tables and DELTA:
+        into_a_table(delta_session(session))
     end_with_its_jvm(session)
+
+
+def into_a_table(session: SparkSession) -> None:
+    """Do with a table of Delta's what its tests do most."""
+    name = f"{TOPIC}_counts"
+    session.sql(f"CREATE TABLE {name} (key string, n bigint) USING delta")
+    for txid in (1, 2):
+        once = TransactionAttempt(txid, txid)
+        rows = session.sql(f"SELECT 'a' AS key, {txid}L AS n")
+        append_to_table(rows.coalesce(1), once, name)
+        write_to_table(rows, once, name, merge, sink="merged")
+    session.sql(
+        f"ALTER TABLE {name} SET TBLPROPERTIES ('delta.checkpointInterval'='1')"
+    )
+    session.sql(f"DELETE FROM {name} WHERE key = 'b'")
+    session.sql(f"OPTIMIZE {name}")
+    session.sql(f"DESCRIBE HISTORY {name}").collect()
+    session.sql(f"DESCRIBE DETAIL {name}").collect()
+    session.sql(f"RESTORE TABLE {name} TO VERSION AS OF 1")
+    session.table(name).collect()
+    session.sql(f"DROP TABLE {name}")
 
 
 def end_with_its_jvm(session: SparkSession) -> None:
@@ -114,6 +149,7 @@ def main() -> None:
         (archive_of(older, ZOOKEEPER), jar_paths(older), zookeeper),
         (archive_of(older, BROKER), jar_paths(older), broker_on_zookeeper),
         (ARCHIVE, session_jars(), spark),
+        (SESSION_ARCHIVE, [*session_jars(), *more_jars()], spark),
     ):
         began = time.monotonic()
         make(name, jars, work)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
 from importlib.metadata import version
@@ -19,9 +19,14 @@ from kafka_tx.testing.process_tree import UNUSED_JARS
 
 
 @contextmanager
-def launched_quickly() -> Iterator[None]:
-    """Let a session start from here; what the user has set stays as it is."""
-    wanted = environment()
+def launched_quickly(jars: Sequence[Path] = ()) -> Iterator[None]:
+    """Let a session start from here; what the user has set stays as it is.
+
+    Args:
+        jars: Put behind Spark's own. An archive has the classes of these, and none of
+            those that ``spark.jars`` names.
+    """
+    wanted = environment() | _behind_all_others(jars)
     added = {name: value for name, value in wanted.items() if name not in os.environ}
     os.environ.update(added)
     try:
@@ -50,8 +55,11 @@ def left_out() -> dict[str, str]:
     A server of Spark Connect needs their classes, whatever it is asked; an archive of
     classes that was made without them is as good as ever.
     """
-    jars = sorted((spark_directory() / "jars").glob(UNUSED_JARS))
-    return {"SPARK_DIST_CLASSPATH": os.pathsep.join(map(str, jars))}
+    return _behind_all_others(sorted((spark_directory() / "jars").glob(UNUSED_JARS)))
+
+
+def _behind_all_others(jars: Sequence[Path]) -> dict[str, str]:
+    return {"SPARK_DIST_CLASSPATH": os.pathsep.join(map(str, jars))} if jars else {}
 
 
 def session_jars() -> list[Path]:

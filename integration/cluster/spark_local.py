@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from pyspark.sql import SparkSession
@@ -53,7 +53,10 @@ DELTA_SETTINGS = {
 """One partition: 50, the default, cost a second where logs are this short."""
 
 ARCHIVE = f"spark-{SPARK_LINE}"
-"""The name of the archive of classes of sessions in local mode."""
+"""The name of the archive of Spark's classes."""
+
+SESSION_ARCHIVE = f"{ARCHIVE}-and-tables"
+"""The name of the archive of classes of ``local_session``, which has more jars."""
 
 
 def local_session(
@@ -70,28 +73,33 @@ def local_session(
     """
     java()
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    jars = jar_paths(SPARK_CONNECTOR_JARS) if SPARK else []
-    jars += jar_paths(DELTA_JARS) if DELTA else []
-    jars += jar_paths(ICEBERG_JARS) if ICEBERG else []
-    jars += jar_paths(AVRO_JARS) if AVRO else []
+    jars, quick = more_jars(), java_options is None
     builder = SparkSession.builder.master(f"local[{cores}]").appName("kafka_tx")
     settings = {
         **SETTINGS,
-        "spark.jars": ",".join(map(str, jars)),
         "spark.sql.warehouse.dir": str(work / "warehouse"),
         "spark.local.dir": str(work / "local"),
-        "spark.driver.extraJavaOptions": quick_start()
+        **(quick_settings() if quick else {"spark.jars": ",".join(map(str, jars))}),
+        "spark.driver.extraJavaOptions": quick_start(SESSION_ARCHIVE, jars)
         if java_options is None
         else java_options,
-        **(quick_settings() if java_options is None else {}),
         **(more or {}),
     }
     for name, value in settings.items():
         builder = builder.config(name, value)
-    with launched_quickly():
+    with launched_quickly(jars if quick else ()):
         session = builder.getOrCreate()
     session.sparkContext.setLogLevel("ERROR")
     return session
+
+
+def more_jars() -> list[Path]:
+    """Of Spark's own connector, and of tables and formats, as far as there are any."""
+    jars = jar_paths(SPARK_CONNECTOR_JARS) if SPARK else []
+    jars += jar_paths(DELTA_JARS) if DELTA else []
+    jars += jar_paths(ICEBERG_JARS) if ICEBERG else []
+    jars += jar_paths(AVRO_JARS) if AVRO else []
+    return jars
 
 
 def delta_session(spark: SparkSession) -> SparkSession:
@@ -137,6 +145,11 @@ def quick_environment() -> dict[str, str]:
     return {**environment(), "JDK_JAVA_OPTIONS": options}
 
 
-def quick_start() -> str:
-    """Java options of any process that runs Spark's jars for a minute."""
-    return " ".join([*QUICK_JAVA, *class_archive(ARCHIVE, session_jars())])
+def quick_start(archive: str = ARCHIVE, more: Sequence[Path] = ()) -> str:
+    """Java options of any process that runs Spark's jars for a minute.
+
+    Args:
+        archive: Which archive of classes it has.
+        more: Jars that it has behind Spark's own.
+    """
+    return " ".join([*QUICK_JAVA, *class_archive(archive, [*session_jars(), *more])])
