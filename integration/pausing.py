@@ -106,8 +106,10 @@ def main() -> None:
 
     from integration.cluster.spark_local import local_session
 
-    # tasks that pause keep their cores, up to six of a job
-    spark = local_session(lives[0].work, cores=4 * len(lives))
+    # tasks that pause keep their cores, up to six of a job; what has no number of
+    # partitions of its own has two, as with two cores
+    more = {"spark.default.parallelism": "2"}
+    spark = local_session(lives[0].work, more, cores=4 * len(lives))
     threads = [
         threading.Thread(target=live, args=(life, spark.newSession())) for life in lives
     ]
