@@ -346,6 +346,7 @@ class TableSuite:
         assert wrote in ({"True", "False"}, {"True", "FencedError"})
         assert table.rows() == ["a", "b"]
 
+    @pytest.mark.all
     def test_an_answer_that_is_lost_is_looked_up(self, table):
         write = table.appends.write
 
@@ -432,6 +433,7 @@ class TableSuite:
         assert counts.count(attempt(2, epoch=2), "b")
         assert counts.counted() == {"b": 1}
 
+    @pytest.mark.all
     def test_a_partitioned_table_has_each_batch_once(self, table):
         def rows(*keys):
             return table.batch(keys).selectExpr("key", "length(key) AS size")
