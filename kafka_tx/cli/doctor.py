@@ -126,16 +126,11 @@ def doctor(
             ("promises", lambda: transactions(options)),
             ("versions", lambda: versions(options)),
         ]
-    if store is not None:
-        checks += [
-            ("store", lambda: _store(text_or_file(store))),
-            ("folder", lambda: _folder(store)),
-            *_tables(text_or_file(store)),
-            ("clocks", lambda: _clock(text_or_file(store))),
-        ]
-    if store is not None and bootstrap_servers is not None:
-        checks.append(("retention", lambda: _retention(options, store)))
     found = [_checked(*each) for each in checks]
+    if store is not None:
+        found += [_checked(*each) for each in _of_store(store)]
+    if store is not None and bootstrap_servers is not None:
+        found.append(_checked("retention", lambda: _retention(options, store)))
     if as_json:
         typer.echo(json.dumps([asdict(finding) for finding in found]))
     else:
@@ -262,6 +257,14 @@ def _folder(given: str) -> tuple[Verdict, str]:
         f"{url} is a file of this machine: a driver that starts on another machine (a"
         " cluster, a container) does not find it. Use PostgreSQL or ZooKeeper there",
     )
+
+
+def _of_store(given: str) -> Iterator[tuple[str, _Check]]:
+    """Run each check before you take the next: the first makes a store that is new."""
+    yield "store", lambda: _store(text_or_file(given))
+    yield "folder", lambda: _folder(given)
+    yield from _tables(text_or_file(given))
+    yield "clocks", lambda: _clock(text_or_file(given))
 
 
 def _tables(url: str) -> Iterator[tuple[str, _Check]]:
