@@ -107,21 +107,16 @@ class NativeRangeReader:
         if not len(wanted):
             return
         extension = self._extension()
-        is_small = _is_small(wanted, self._settings)
-        settings = self._client_settings(_SMALL_RANGES if is_small else {})
+        left = wanted
         try:
-            shared, left = idle.take(settings), wanted
-            if shared is not None:
-                left = yield from self._read_as_far_as_believed(
-                    extension, shared.client, wanted
-                )
-            if shared is None or len(left):
-                shared = SharedClient(extension.Client(settings=settings))
-                yield from self._read_with(extension, shared.client, left)
+            if _is_small(wanted, self._settings):
+                left = yield from self._read_small(extension, wanted)
+            if len(left):
+                settings = self._client_settings(is_small=False)
+                client = extension.Client(settings=settings)
+                yield from self._read_with(extension, client, left, self._timeout_ms)
         except extension.ReadError as error:
             raise translated(error, wanted, self._settings, self._timeout_ms) from None
-        if is_small:
-            idle.keep(settings, shared)
 
     def client(self) -> _reader.Client:
         """A client that can look at logs and then read a small range.
@@ -130,7 +125,7 @@ class NativeRangeReader:
             ConfigError: librdkafka refuses a setting, or only Python can use it.
         """
         extension = self._extension()
-        settings = self._client_settings(_SMALL_RANGES)
+        settings = self._client_settings(is_small=True)
         shared = idle.take(settings)
         if shared is not None:
             return shared.client
@@ -143,7 +138,7 @@ class NativeRangeReader:
 
     def keep(self, client: _reader.Client) -> None:
         """Keep a client of ``client()`` for the next small range."""
-        idle.keep(self._client_settings(_SMALL_RANGES), SharedClient(client))
+        idle.keep(self._client_settings(is_small=True), SharedClient(client))
 
     def _extension(self) -> ModuleType:
         extension, _ = load()
@@ -152,28 +147,41 @@ class NativeRangeReader:
             raise ConfigError(f"the native reader cannot be used: {why_not}")
         return extension
 
-    def _client_settings(self, defaults: Mapping[str, str]) -> tuple[str, ...]:
+    def _client_settings(self, *, is_small: bool) -> tuple[str, ...]:
         given = {k: text(v) for k, v in self._settings.items() if not _GROUP.match(k)}
         for name, value in given.items():
             if "\0" in name + value:
                 raise ConfigError(f"Kafka setting '{name}' has a NUL character")
-        return tuple(chain.from_iterable(({**defaults} | given | _FIXED).items()))
+        chosen = (_SMALL_RANGES if is_small else {}) | given | _FIXED
+        if is_small and (_waits_ms(given) or 0) > _SMALL_WAIT_MS:
+            chosen["fetch.wait.max.ms"] = str(_SMALL_WAIT_MS)
+        return tuple(chain.from_iterable(chosen.items()))
 
-    def _read_as_far_as_believed(
-        self, extension: ModuleType, client: _reader.Client, wanted: OffsetRange
+    def _read_small(
+        self, extension: ModuleType, wanted: OffsetRange
     ) -> Generator[pa.RecordBatch, None, OffsetRange]:
-        """Read with a client that was used before; return what a new one must read."""
-        position = wanted.end
+        """Read with a client that is kept; return what another one must read."""
+        settings = self._client_settings(is_small=True)
+        shared = idle.take(settings)
+        if shared is None:
+            shared = SharedClient(extension.Client(settings=settings))
+        patience_ms = min(self._timeout_ms, _SMALL_PATIENCE_MS)
         try:
-            yield from self._read_with(extension, client, wanted)
+            yield from self._read_with(extension, shared.client, wanted, patience_ms)
         except extension.ReadError as error:
             kind, _, _, position, *_ = error.args
-            if kind != "stale":
+            if kind not in _MAY_PASS:
                 raise
-        return wanted.between(position, wanted.end)
+            return wanted.between(position, wanted.end)
+        idle.keep(settings, shared)
+        return wanted.between(wanted.end, wanted.end)
 
     def _read_with(
-        self, extension: ModuleType, client: _reader.Client, wanted: OffsetRange
+        self,
+        extension: ModuleType,
+        client: _reader.Client,
+        wanted: OffsetRange,
+        timeout_ms: int,
     ) -> Iterator[pa.RecordBatch]:
         schema = arrow_schema(self._include_headers)
         topic, partition = wanted.topic_partition
@@ -186,7 +194,7 @@ class NativeRangeReader:
             leader_epoch=-1 if wanted.leader_epoch is None else wanted.leader_epoch,
             has_headers=self._include_headers,
             batch_bytes=self._batch_bytes,
-            timeout_ms=self._timeout_ms,
+            timeout_ms=timeout_ms,
             grace_ms=_GRACE_MS,
         )
         found = iter(batches.next, None)
@@ -225,6 +233,14 @@ _SMALL_RANGES = {
     # beside the records: the mark of a new start, and the end of the log.
     "queued.min.messages": "3",
 }
+_SMALL_WAIT_MS = 0
+"""Longest wait of a broker at the end of a log, for small ranges: the next range and
+other requests wait for the fetch. So a client that finds nothing there fetches without
+a pause; after ``_SMALL_PATIENCE_MS`` another one reads on."""
+
+_SMALL_PATIENCE_MS = 1_000
+_MAY_PASS = ("stale", "timed out", "out of range", "unknown topic")
+"""Failures of such a client that another one, with more patience, decides."""
 
 _record_bytes: dict[str, float] = {}
 """By topic: the average of the last batches in this process, newer ones weigh more."""
@@ -238,9 +254,15 @@ def _is_small(wanted: OffsetRange, settings: Mapping[str, str]) -> bool:
     """
     topic = wanted.topic_partition.topic
     record_bytes = _record_bytes.get(topic, _UNKNOWN_RECORD_BYTES)
-    waits_ms = str(settings.get("fetch.wait.max.ms", "500"))
-    is_quick = waits_ms.isdecimal() and int(waits_ms) <= _WAIT_AT_MOST_MS
+    waits_ms = _waits_ms(settings)
+    is_quick = waits_ms is not None and waits_ms <= _WAIT_AT_MOST_MS
     return is_quick and len(wanted) * record_bytes <= _FETCH_BYTES
+
+
+def _waits_ms(settings: Mapping[str, object]) -> int | None:
+    """How long a broker may hold back a fetch; None: librdkafka refuses the value."""
+    given = str(settings.get("fetch.wait.max.ms", "500"))
+    return int(given) if given.isdecimal() else None
 
 
 def _learn(topic: str, batch: pa.RecordBatch) -> None:

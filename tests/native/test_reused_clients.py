@@ -7,6 +7,7 @@ import random
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -36,6 +37,12 @@ def made(monkeypatch):
     """How many clients were made in this test, one by one."""
     idle.close_all()
     return count_clients(monkeypatch)
+
+
+def waits_of(made):
+    """How long brokers may hold back a fetch of each of these clients."""
+    pairs = (zip(*[iter(each["settings"])] * 2, strict=True) for each in made)
+    return [dict(each)["fetch.wait.max.ms"] for each in pairs]
 
 
 def native(settings):
@@ -111,6 +118,32 @@ def test_a_wait_that_is_no_number_is_refused_as_other_settings_are(settings, top
         values_of(native(given), range_of(topic(b"a"), 0, 1))
 
 
+@pytest.mark.parametrize(
+    ("given_ms", "small_ms", "large_ms"),
+    [(None, "0", "1"), ("90", "0", "90"), ("0", "0", "0")],
+)
+def test_a_broker_holds_back_only_the_fetches_of_large_ranges(
+    made, cluster, topic, given_ms, small_ms, large_ms
+):
+    more = {} if given_ms is None else {"fetch_max_wait_ms": given_ms}
+    given = for_consumer(bootstrap_servers=cluster.bootstrap_servers, **more)
+    small, large = topic(b"a"), topic(*[bytes(20_000)] * 60)
+
+    values_of(native(given), range_of(small, 0, 1))
+    values_of(native(given), range_of(large, 0, 30))  # its records are not known yet
+    values_of(native(given), range_of(large, 0, 60))
+
+    waits_ms = waits_of(made)
+    assert (waits_ms[0], waits_ms[-1]) == (small_ms, large_ms)
+
+
+def test_a_client_for_questions_refuses_a_wait_that_is_no_number(settings):
+    given = settings | {"fetch.wait.max.ms": "often"}
+
+    with pytest.raises(ConfigError, match=r"fetch\.wait\.max\.ms"):
+        native(given).client()
+
+
 def test_other_settings_get_another_client(made, cluster, settings, topic):
     name = topic(b"a")
     others = for_consumer(
@@ -167,6 +200,29 @@ def test_a_range_that_is_not_there_is_asked_for_with_a_new_client(
         values_of(native(settings), range_of(name, 5, 6))
 
     assert len(made) == 2
+
+
+@pytest.mark.parametrize("is_reused", [False, True])
+def test_a_small_range_that_comes_late_is_awaited_with_a_client_that_pauses(
+    made, cluster, topic, is_reused
+):
+    name = topic(b"a", b"b")
+    given = for_consumer(bootstrap_servers=cluster.bootstrap_servers)
+    if is_reused:
+        values_of(native(given), range_of(name, 0, 1))
+    late = range_of(name, 1, 4)
+
+    with ThreadPoolExecutor(1) as pool:
+        reading = pool.submit(values_of, native(given), late)
+        while len(made) < 2:
+            time.sleep(0.05)
+            assert not reading.done()
+        for value in (b"c", b"d"):
+            cluster.produce(name, value)
+        cluster.flush()
+
+        assert reading.result() == [b"b", b"c", b"d"]
+    assert waits_of(made) == ["0", "1"]
 
 
 def test_at_most_two_clients_are_kept(made, cluster, topic):
