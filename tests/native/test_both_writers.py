@@ -17,7 +17,7 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from integration.sizes import size
-from kafka_tx.errors import ConfigError, KafkaError
+from kafka_tx.errors import ConfigError, DeliveryError, KafkaError
 from kafka_tx.kafka import sender as sender_module
 from kafka_tx.kafka import transaction as transaction_module
 from kafka_tx.kafka.client_settings import client_settings
@@ -409,6 +409,40 @@ def test_an_oversize_record_is_named_with_what_to_do(kind, cluster, topic):
     assert (error.topic, error.key, error.size) == (name, b"big", 3_003)
     assert not error.retryable
     assert "kafka.max.request.size" in str(error)
+
+
+def test_no_record_is_handed_over_behind_one_that_the_client_refuses(
+    kind, cluster, topic
+):
+    name, reported = topic(), Deliveries()
+    values = [b"x" * 3_000 if number == 70 else b"%d" % number for number in range(100)]
+    client = kind(for_producer(cluster, max_request_size="2000"), reported)
+
+    with pytest.raises(DeliveryError, match="3000 bytes"):
+        client.write(OutBatch.of(name, pa.array(values)), lambda: None)
+    client.flush(lambda: None)
+
+    assert [message.value() for message in log_of(cluster, name)] == values[:70]
+
+
+def test_records_with_more_than_key_and_value_keep_their_place(kind, cluster, topic):
+    name = topic()
+    values = [str(number) for number in range(1_300)]
+    more = [number % 400 == 399 for number in range(1_300)]
+    header = [{"key": "h", "value": b"v"}]
+    batch = OutBatch.of(
+        name,
+        pa.array(values),
+        headers=pa.array([header if is_more else [] for is_more in more]),
+        partition=pa.array([0 if is_more else None for is_more in more], pa.int32()),
+    )
+
+    with Sender(for_producer(cluster)) as sender:
+        write(sender, batch)
+
+    log = log_of(cluster, name)
+    assert [message.value().decode() for message in log] == values
+    assert [bool(message.headers()) for message in log] == more
 
 
 def test_of_several_failures_the_largest_record_is_named(kind, topic):

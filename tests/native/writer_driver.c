@@ -136,6 +136,9 @@ int main(int argc, char **argv) {
     rdk_topic *nowhere = rdk.topic_new(lost->handle, argv[3], NULL);
     long long handed = write_rows(w, topic, atoll(argv[4]));
     int code = refused(w, topic);
+    batch.n_children = batch_schema.n_children = 2; /* key and value alone */
+    if (write_rows(w, topic, handed) != handed) return 7;
+    batch.n_children = batch_schema.n_children = 5;
     rdk.flush(w->handle, 30000);
     printf("%lld %d %d\n", handed, code, rdk.outq_len(w->handle));
     write_rows(lost, nowhere, ROWS);

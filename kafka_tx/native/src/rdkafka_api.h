@@ -164,6 +164,7 @@ enum {
     X(rdk_conf *, conf_new, (void))                                                    \
     X(void, conf_destroy, (rdk_conf *))                                                \
     X(int, conf_set, (rdk_conf *, const char *, const char *, char *, size_t))         \
+    X(int, conf_get, (const rdk_conf *, const char *, char *, size_t *))               \
     X(void, conf_set_opaque, (rdk_conf *, void *))                                     \
     X(void, conf_set_error_cb, (rdk_conf *, rdk_error_cb *))                           \
     X(void, conf_set_stats_cb, (rdk_conf *, rdk_stats_cb *))                           \
@@ -232,6 +233,7 @@ enum {
     X(const char *, topic_name, (const rdk_topic *))                                   \
     X(int, produce,                                                                    \
       (rdk_topic *, int32_t, int, void *, size_t, const void *, size_t, void *))       \
+    X(int, produce_batch, (rdk_topic *, int32_t, int, rdk_message *, int))             \
     X(rdk_error *, produceva, (rdk_client *, const rdk_part *, size_t))                \
     X(const char *, message_produce_errstr, (const rdk_message *))                     \
     X(void, error_destroy, (rdk_error *))                                              \

@@ -35,9 +35,18 @@ static size_t sequence(const uint8_t *text, size_t size, int *whole) {
     return length;
 }
 
+/* How many of the first bytes are ASCII. */
+static size_t ascii(const uint8_t *text, size_t size) {
+    size_t at = 0;
+    while (at < size && text[at] < 0x80) at++;
+    return at;
+}
+
 size_t utf8_from_java(const uint8_t *text, size_t size, uint8_t *out) {
-    uint8_t *to = out;
-    for (size_t at = 0; at < size;) {
+    size_t plain = ascii(text, size);
+    memcpy(out, text, plain); /* nearly always all of it */
+    uint8_t *to = out + plain;
+    for (size_t at = plain; at < size;) {
         int whole;
         size_t length = sequence(text + at, size - at, &whole);
         if (whole) {

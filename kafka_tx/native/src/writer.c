@@ -5,7 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { POLL_EVERY = 1000, SIGNALS_EVERY = 1 << 16, REPORTS_AT_MOST = 100 };
+enum { TOGETHER = 500, SIGNALS_EVERY = 1 << 16, REPORTS_AT_MOST = 100, OVERHEAD = 100 };
 
 /* --- what is told ----------------------------------------------------------------- */
 
@@ -144,6 +144,11 @@ static rdk_conf *make_conf(writer *w, const char *const *settings,
             failure_set(failure, FAILURE_SETTINGS, 0, why);
             return NULL;
         }
+    char most[32] = "";
+    size_t room = sizeof most;
+    w->rdk->conf_get(conf, "message.max.bytes", most, &room);
+    size_t largest = strtoull(most, NULL, 10);
+    w->always_fits = largest > OVERHEAD ? largest - OVERHEAD : 0;
     w->rdk->conf_set_opaque(conf, w);
     w->rdk->conf_set(conf, "log.queue", "true", NULL, 0);
     w->rdk->conf_set_log_cb(conf, logged);
@@ -227,12 +232,16 @@ int writer_produce(writer *w, rdk_topic *topic, int32_t partition, out_bytes key
     return w->rdk->last_error();
 }
 
+static int has_headers(const outgoing *rows, int64_t row) {
+    return !out_is_null(&rows->headers, row) &&
+           out_offset(&rows->headers, row) < out_offset(&rows->headers, row + 1);
+}
+
 /* The headers of a row; NULL without memory, or where there are none. */
 static rdk_headers *headers_at(writer *w, const outgoing *rows, int64_t row) {
-    if (out_is_null(&rows->headers, row)) return NULL;
+    if (!has_headers(rows, row)) return NULL;
     int64_t at = out_offset(&rows->headers, row);
     int64_t end = out_offset(&rows->headers, row + 1);
-    if (at == end) return NULL;
     rdk_headers *headers = w->rdk->headers_new((size_t)(end - at));
     for (; at < end; at++) {
         out_bytes key = out_bytes_at(&rows->header_key, at);
@@ -243,9 +252,13 @@ static rdk_headers *headers_at(writer *w, const outgoing *rows, int64_t row) {
     return headers;
 }
 
+static int32_t topic_of(const outgoing *rows, int64_t row) {
+    return rows->topic.values ? out_int32(&rows->topic, row) : 0;
+}
+
 static int produce_row(writer *w, const outgoing *rows, rdk_topic *const *topics,
                        int64_t row) {
-    rdk_topic *topic = topics[rows->topic.values ? out_int32(&rows->topic, row) : 0];
+    rdk_topic *topic = topics[topic_of(rows, row)];
     int32_t partition = RDK_ANY_PARTITION;
     int64_t timestamp_ms = 0;
     if (!out_is_null(&rows->partition, row))
@@ -259,18 +272,59 @@ static int produce_row(writer *w, const outgoing *rows, rdk_topic *const *topics
     return code;
 }
 
+/* Fill `messages` with the rows from `at` on that one call can hand over: of one topic,
+ * with nothing but key and value, and too small for the client to refuse just one. */
+static int plain_rows(const writer *w, const outgoing *rows, int64_t at, int64_t until,
+                      rdk_message *messages) {
+    int32_t topic = topic_of(rows, at);
+    int count = 0;
+    if (until - at > TOGETHER) until = at + TOGETHER;
+    for (; at < until && topic_of(rows, at) == topic; at++, count++) {
+        out_bytes key = out_bytes_at(&rows->key, at);
+        out_bytes value = out_bytes_at(&rows->value, at);
+        if (key.size + value.size > w->always_fits ||
+            !out_is_null(&rows->partition, at) ||
+            !out_is_null(&rows->timestamp_ms, at) || has_headers(rows, at))
+            break;
+        messages[count] = (rdk_message){.payload = (void *)value.data,
+                                        .payload_len = value.size,
+                                        .key = (void *)key.data,
+                                        .key_len = key.size};
+    }
+    return count;
+}
+
+/* Hand over rows from `*at` on and move it behind them; 0, or why not the next one. */
+static int produce_some(writer *w, const outgoing *rows, rdk_topic *const *topics,
+                        int64_t *at, int64_t until) {
+    rdk_message messages[TOGETHER];
+    rdk_topic *topic = topics[topic_of(rows, *at)];
+    int count = topic ? plain_rows(w, rows, *at, until, messages) : 0;
+    if (count < 2) {
+        int code = produce_row(w, rows, topics, *at);
+        *at += !code;
+        return code;
+    }
+    /* It takes rows up to the first for which there is no room; and all rows or none
+     * as far as the topic is concerned, which it keeps locked. */
+    int done = w->rdk->produce_batch(topic, RDK_ANY_PARTITION, RDK_COPY, messages, count);
+    *at += done;
+    return done < count ? messages[done].err : 0;
+}
+
 int writer_send(writer *w, const outgoing *rows, rdk_topic *const *topics, int64_t *at,
                 int wait_ms) {
-    int64_t until = rows->rows;
+    int64_t until = rows->rows, polled = *at;
     if (until - *at > SIGNALS_EVERY) until = *at + SIGNALS_EVERY;
     while (*at < until) {
-        int code = produce_row(w, rows, topics, *at);
+        int code = produce_some(w, rows, topics, at, until);
         if (code == RDK_ERR_QUEUE_FULL) {
             if (!w->rdk->poll(w->handle, wait_ms)) return 0;
         } else if (code) {
             return code;
-        } else if (++*at % POLL_EVERY == 0) {
+        } else if (*at - polled >= TOGETHER) {
             w->rdk->poll(w->handle, 0);
+            polled = *at;
         }
         if (writer_has_news(w)) return 0;
     }

@@ -35,6 +35,7 @@ typedef struct {
     const rdk_api *rdk;
     rdk_client *handle;
     pid_t made_by;      /* a fork has none of its threads */
+    size_t always_fits; /* no key and value of together so many bytes are too large */
     const int *suspect; /* codes that a whole batch is refused with, 0 at the end */
     int is_noting;      /* a batch was refused: all that is told is noted */
     int has_no_memory;  /* something could not be noted */

@@ -25,6 +25,7 @@ from kafka_tx.errors_first import tells_first
 from kafka_tx.kafka.out_batch import OutBatch
 from kafka_tx.kafka.part_transaction import Written
 from kafka_tx.model import TransactionAttempt
+from kafka_tx.running.worker_python import task_done
 from kafka_tx.spark.speculation import refuse_speculative_tasks
 from kafka_tx.spark.versions.names import BATCH_ID, QUERY_ID, RUN_ID
 from kafka_tx.spark.versions.streams import StreamWriter, record_batches
@@ -75,7 +76,9 @@ class KafkaTxWriter(DataSourceArrowWriter):
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Write one task's rows; returns when every one is delivered (executor)."""
-        return write_part(self._config, iterator)
+        message = write_part(self._config, iterator)
+        task_done()
+        return message
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """All tasks have delivered; write the parts for which there was no task.
@@ -83,12 +86,12 @@ class KafkaTxWriter(DataSourceArrowWriter):
         Spark runs none for rows that it knows to be empty. Their markers count: an
         older writer of such a part finds the batch written.
         """
-        if self._config.id is None:
-            return
-        given = {m.index for m in messages if isinstance(m, PartMessage)}
-        for index in range(self._config.parts):
-            if index not in given:
-                sink_assembly.part_transaction(self._config, index).write(())
+        if self._config.id is not None:
+            given = {m.index for m in messages if isinstance(m, PartMessage)}
+            for index in range(self._config.parts):
+                if index not in given:
+                    sink_assembly.part_transaction(self._config, index).write(())
+        task_done()
 
 
 def write_part(
@@ -168,7 +171,9 @@ class KafkaTxStreamWriter(StreamWriter):
         config = self._config
         if config.id is not None:
             config = _of_this_batch(config)
-        return write_part(config, record_batches(iterator))
+        message = write_part(config, record_batches(iterator))
+        task_done()
+        return message
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: ARG002
         """All tasks have delivered, or hold the rest of a half-written batch.

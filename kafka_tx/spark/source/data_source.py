@@ -29,6 +29,7 @@ from kafka_tx.errors import ConfigError
 from kafka_tx.errors_first import tells_first
 from kafka_tx.options.sink_options import parse_sink
 from kafka_tx.options.source_options import check_source, parse_source
+from kafka_tx.running.worker_python import task_done
 from kafka_tx.spark.versions.workers import show_to_streams
 
 _HEADER = StructType().add("key", StringType()).add("value", BinaryType())
@@ -57,6 +58,7 @@ class KafkaTxDataSource(DataSource):
     def __init__(self, options: dict[str, str]) -> None:
         super().__init__(options)
         show_to_streams()
+        task_done()  # of a process that plans: what it did before was released
 
     @classmethod
     def name(cls) -> str:
