@@ -23,7 +23,12 @@ from kafka_tx.kafka import transaction as transaction_module
 from kafka_tx.kafka.client_settings import client_settings
 from kafka_tx.kafka.native_producer import NativeProducer, new_client
 from kafka_tx.kafka.out_batch import OutBatch
-from kafka_tx.kafka.producer import Deliveries, OutRecord, ProducerClient
+from kafka_tx.kafka.producer import (
+    Deliveries,
+    OutRecord,
+    ProducerClient,
+    with_defaults,
+)
 from kafka_tx.kafka.sender import Sender
 from kafka_tx.kafka.transaction import BatchRefusedError, Transaction
 from kafka_tx.native import library, writer
@@ -340,6 +345,29 @@ def test_more_than_fits_into_the_queue_is_written_in_order(kind, cluster, topic)
 
     log = log_of(cluster, name)
     assert [message.value() for message in log] == values
+
+
+@pytest.mark.parametrize(("linger_ms", "is_limited"), [("5", True), ("50", False)])
+def test_few_records_are_on_their_way_until_brokers_take_long(linger_ms, is_limited):
+    values = pa.array([b"%d" % number for number in range(20_000)])
+    schema, array = pa.record_batch({"value": values}).__arrow_c_array__()
+    row = 0
+
+    with MockCluster() as own:
+        own.create_topic("t")
+        own.stop_broker()
+        settings = with_defaults(for_producer(own, linger_ms=linger_ms), 60_000)
+        producer = writer.producer(settings, ())
+        for _ in range(5):
+            producer.news()
+            row, _ = producer.send(schema, array, ("t",), row, 0)
+        assert (row < 20_000) == is_limited
+        assert row >= 10_000
+        for _ in range(100):
+            producer.news()
+            row, _ = producer.send(schema, array, ("t",), row, 20)
+        assert row == 20_000
+        producer.purge()
 
 
 @pytest.mark.parametrize(

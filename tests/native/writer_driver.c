@@ -77,7 +77,7 @@ static long long write_rows(writer *w, rdk_topic *topic, long long wanted) {
     while (done < wanted) {
         int64_t at = 0;
         while (at < rows.rows)
-            if (writer_send(w, &rows, &topic, &at, 100)) return -1;
+            if (writer_send(w, &rows, &topic, 1, &at, 100)) return -1;
         done += at;
     }
     return done;

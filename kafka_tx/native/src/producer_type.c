@@ -112,10 +112,11 @@ static PyObject *send_rows(ProducerObject *self, writer *w, const outgoing *rows
                            PyObject *names, int64_t at, int wait_ms) {
     rdk_topic **topics = topics_of(w, names);
     if (!topics) return NULL;
+    Py_ssize_t count = PyTuple_Size(names);
     int code;
     self->is_busy = 1;
-    Py_BEGIN_ALLOW_THREADS code = writer_send(w, rows, topics, &at, wait_ms);
-    Py_END_ALLOW_THREADS drop_topics(w, topics, PyTuple_Size(names));
+    Py_BEGIN_ALLOW_THREADS code = writer_send(w, rows, topics, count, &at, wait_ms);
+    Py_END_ALLOW_THREADS drop_topics(w, topics, count);
     return Py_BuildValue("(Li)", (long long)at, code);
 }
 

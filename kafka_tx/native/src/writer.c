@@ -3,9 +3,14 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 enum { TOGETHER = 500, SIGNALS_EVERY = 1 << 16, REPORTS_AT_MOST = 100, OVERHEAD = 100 };
+
+/* Records on their way stay in the processor's cache only if they are few: each costs
+ * half as much then. A partition still needs enough of them for a large batch. */
+enum { WINDOW = 10000, OF_A_PARTITION = 1250, LONG_WAIT_MS = 10 };
 
 /* --- what is told ----------------------------------------------------------------- */
 
@@ -80,6 +85,7 @@ static int is_worse(const writer *w, const rdk_message *message) {
 static void delivered(rdk_client *client, const rdk_message *message, void *opaque) {
     writer *w = opaque;
     (void)client;
+    if (message->partition >= w->partitions) w->partitions = message->partition + 1;
     if (!message->err && !w->is_noting) return;
     if (!message->err || is_suspect(w, message->err)) {
         note(w, message);
@@ -129,10 +135,19 @@ void writer_forget(writer *w) {
     w->last_noted = &w->noted;
     w->last_report = &w->reports;
     w->report_count = 0;
-    if (!w->rdk->outq_len(w->handle)) w->is_noting = 0;
+    if (w->rdk->outq_len(w->handle)) return;
+    w->is_noting = 0;
+    w->window = w->narrow;
 }
 
 /* --- life ------------------------------------------------------------------------- */
+
+static double number_of(const writer *w, const rdk_conf *conf, const char *name) {
+    char text[64] = "";
+    size_t room = sizeof text;
+    w->rdk->conf_get(conf, name, text, &room);
+    return strtod(text, NULL);
+}
 
 static rdk_conf *make_conf(writer *w, const char *const *settings,
                            range_failure *failure) {
@@ -144,11 +159,11 @@ static rdk_conf *make_conf(writer *w, const char *const *settings,
             failure_set(failure, FAILURE_SETTINGS, 0, why);
             return NULL;
         }
-    char most[32] = "";
-    size_t room = sizeof most;
-    w->rdk->conf_get(conf, "message.max.bytes", most, &room);
-    size_t largest = strtoull(most, NULL, 10);
-    w->always_fits = largest > OVERHEAD ? largest - OVERHEAD : 0;
+    double largest = number_of(w, conf, "message.max.bytes");
+    w->always_fits = largest > OVERHEAD ? (size_t)largest - OVERHEAD : 0;
+    /* batches that wait for long are meant to be large */
+    int is_hasty = number_of(w, conf, "queue.buffering.max.ms") <= LONG_WAIT_MS;
+    w->narrow = w->window = is_hasty ? WINDOW : INT64_MAX;
     w->rdk->conf_set_opaque(conf, w);
     w->rdk->conf_set(conf, "log.queue", "true", NULL, 0);
     w->rdk->conf_set_log_cb(conf, logged);
@@ -312,19 +327,40 @@ static int produce_some(writer *w, const outgoing *rows, rdk_topic *const *topic
     return done < count ? messages[done].err : 0;
 }
 
-int writer_send(writer *w, const outgoing *rows, rdk_topic *const *topics, int64_t *at,
-                int wait_ms) {
-    int64_t until = rows->rows, polled = *at;
+static int64_t now_ms(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
+}
+
+/* Wait until the window has room; 0: it has none. A long wait is the way to the brokers,
+ * which a wider window hides. */
+static int wait_for_window(writer *w, int64_t least, int wait_ms) {
+    while (w->rdk->outq_len(w->handle) >= (w->window < least ? least : w->window)) {
+        int64_t since_ms = now_ms();
+        int served = w->rdk->poll(w->handle, wait_ms);
+        if (now_ms() - since_ms >= LONG_WAIT_MS) w->window += w->window / 8;
+        if (!served || writer_has_news(w)) return 0;
+    }
+    return 1;
+}
+
+int writer_send(writer *w, const outgoing *rows, rdk_topic *const *topics,
+                int64_t topic_count, int64_t *at, int wait_ms) {
+    int64_t until = rows->rows;
     if (until - *at > SIGNALS_EVERY) until = *at + SIGNALS_EVERY;
-    while (*at < until) {
+    for (int64_t checked = -TOGETHER; *at < until;) {
+        if (*at - checked >= TOGETHER) {
+            w->rdk->poll(w->handle, 0);
+            int64_t least = OF_A_PARTITION * topic_count * w->partitions;
+            if (!wait_for_window(w, least, wait_ms)) return 0;
+            checked = *at;
+        }
         int code = produce_some(w, rows, topics, at, until);
         if (code == RDK_ERR_QUEUE_FULL) {
             if (!w->rdk->poll(w->handle, wait_ms)) return 0;
         } else if (code) {
             return code;
-        } else if (*at - polled >= TOGETHER) {
-            w->rdk->poll(w->handle, 0);
-            polled = *at;
         }
         if (writer_has_news(w)) return 0;
     }

@@ -36,6 +36,8 @@ typedef struct {
     rdk_client *handle;
     pid_t made_by;      /* a fork has none of its threads */
     size_t always_fits; /* no key and value of together so many bytes are too large */
+    int64_t narrow, window; /* most records on their way: at first, and now */
+    int32_t partitions;     /* the highest number that was told, and one */
     const int *suspect; /* codes that a whole batch is refused with, 0 at the end */
     int is_noting;      /* a batch was refused: all that is told is noted */
     int has_no_memory;  /* something could not be noted */
@@ -50,13 +52,14 @@ typedef struct {
 writer *writer_open(const rdk_api *, const char *const *settings, const int *suspect,
                     range_failure *failure);
 
-/* Hand over the rows from `*at` on, waiting `wait_ms` at most for room in the queue.
+/* Hand over the rows from `*at` on, waiting `wait_ms` at most for room in the window or
+ * the queue. `topics` has `topic_count` handles.
  *
  * Returns 0, with `*at` behind the last row that was handed over: there is no room, or
  * something to tell, or the caller should look for signals. Else the code with which
  * the client refuses row `*at`. */
-int writer_send(writer *, const outgoing *, rdk_topic *const *topics, int64_t *at,
-                int wait_ms);
+int writer_send(writer *, const outgoing *, rdk_topic *const *topics,
+                int64_t topic_count, int64_t *at, int wait_ms);
 
 /* Hand over one record; 0 or a code. Takes `headers` over where it returns 0. */
 int writer_produce(writer *, rdk_topic *, int32_t partition, out_bytes key,
