@@ -18,7 +18,7 @@ from kafka_tx.errors import (
     OtherTopicError,
 )
 from kafka_tx.logs import event_log
-from kafka_tx.model import OffsetRange
+from kafka_tx.model import OffsetRange, TopicPartition
 from kafka_tx.offsets.standing import BELIEVED_AFTER_MS, Finding
 from kafka_tx.planning.replays import replay_impossible
 from kafka_tx.running.worker_python import task_done
@@ -33,11 +33,23 @@ _LONG = 1_000
 
 
 class RangePartition(InputPartition):
-    """What one task reads."""
+    """What one task reads.
+
+    Its value has no class of ours: Spark pickles each partition apart, with each class
+    in it by name. That took twice the time.
+    """
 
     def __init__(self, wanted: OffsetRange) -> None:
-        super().__init__(str(wanted))
-        self.wanted = wanted
+        partition, topic_id = wanted.topic_partition, wanted.topic_id
+        super().__init__(
+            (tuple(partition), wanted.start, wanted.end, topic_id, wanted.leader_epoch)
+        )
+
+    @property
+    def wanted(self) -> OffsetRange:
+        """The range."""
+        partition, *others = self.value
+        return OffsetRange(TopicPartition(*partition), *others)
 
 
 def read_range(config: SourceConfig, wanted: OffsetRange) -> Iterator[pa.RecordBatch]:
