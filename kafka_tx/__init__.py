@@ -72,9 +72,11 @@ if TYPE_CHECKING:
         TransactionalSpout,
     )
     from kafka_tx.topology.rows.schemes import (
+        FunctionScheme,
         KeyValueScheme,
         MetadataScheme,
         RawScheme,
+        RecordScheme,
         StringScheme,
     )
 
@@ -89,6 +91,7 @@ __all__ = [
     "FailedException",
     "FieldMapper",
     "FieldTopic",
+    "FunctionScheme",
     "JsonFormatter",
     "KafkaBolt",
     "KafkaMessage",
@@ -106,6 +109,7 @@ __all__ = [
     "OpaqueValue",
     "PartitionedTransactionalSpout",
     "RawScheme",
+    "RecordScheme",
     "RichBolt",
     "SnapshotValue",
     "SpoutConfig",
@@ -143,6 +147,7 @@ _HOMES = {
     "FailedException": "kafka_tx.errors",
     "FieldMapper": "kafka_tx.topology.declare.kafka_message",
     "FieldTopic": "kafka_tx.topology.declare.kafka_message",
+    "FunctionScheme": "kafka_tx.topology.rows.schemes",
     "JsonFormatter": "kafka_tx.logs",
     "KafkaBolt": "kafka_tx.running.kafka_sink_bolt",
     "KafkaMessage": "kafka_tx.topology.declare.kafka_message",
@@ -160,6 +165,7 @@ _HOMES = {
     "OpaqueValue": "kafka_tx.sql.maps",
     "PartitionedTransactionalSpout": "kafka_tx.topology.declare.spouts",
     "RawScheme": "kafka_tx.topology.rows.schemes",
+    "RecordScheme": "kafka_tx.topology.rows.schemes",
     "RichBolt": "kafka_tx.topology.declare.bolts",
     "SnapshotValue": "kafka_tx.sql.snapshot",
     "SpoutConfig": "kafka_tx.topology.declare.spout_config",
