@@ -8,8 +8,8 @@
 
 enum { TOGETHER = 500, SIGNALS_EVERY = 1 << 16, REPORTS_AT_MOST = 100, OVERHEAD = 100 };
 
-/* Records on their way stay in the processor's cache only if they are few: each costs
- * half as much then. A partition still needs enough of them for a large batch. */
+/* Records on their way stay in the processor's cache only if they are few. A partition
+ * still needs enough of them for a large batch. */
 enum { WINDOW = 10000, OF_A_PARTITION = 1250, LONG_WAIT_MS = 10 };
 
 /* --- what is told ----------------------------------------------------------------- */
