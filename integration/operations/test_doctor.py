@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 
 from integration.cluster.rights import grant, guarded_kafka, login_of
 from integration.cluster.running import running
+from integration.cluster.waiting import wait_until
 from kafka_tx.cli.main import app
 from kafka_tx.config import MARKER_TOPIC
 
@@ -35,7 +36,11 @@ def guarded(servers):
             (ResourceType.TRANSACTIONAL_ID, "kafka_tx.", operations.WRITE),
         )
         member = Consumer({"bootstrap.servers": cluster.bootstrap_servers, **IN_GROUP})
-        member.commit(offsets=[TopicPartition(TOPIC, 0, 0)], asynchronous=False)
+        begin = [TopicPartition(TOPIC, 0, 0)]
+        wait_until(
+            "the group has a coordinator",
+            lambda: member.commit(offsets=begin, asynchronous=False),
+        )
         member.close()
         yield cluster
 
