@@ -263,14 +263,19 @@ class StoreSuite(OwnersSuite):
         assert store.get("currtx") == record(2)
 
     @pytest.mark.parametrize(
-        "found",
+        ("found", "told"),
         [
-            {"currtx": record(2)},
-            {"owner": "somebody else's under the same epoch"},
-            {"meta/3": "of other records"},
+            ({"currtx": record(2)}, "was left at txid 2 and is at txid 1 now"),
+            (
+                {"owner": "somebody else's under the same epoch"},
+                "was left at txid 2 and is at txid 2, of another owner now",
+            ),
+            ({"meta/3": "of other records"}, "is at txid 2 now"),
         ],
     )
-    def test_nothing_is_written_where_the_owner_did_not_leave_it(self, store, found):
+    def test_nothing_is_written_where_the_owner_did_not_leave_it(
+        self, store, found, told
+    ):
         epoch = take_over(store)
         store.write(epoch, {"currtx": record(3), "meta/2": "b", "meta/3": "c"})
         left = position(store.read())
@@ -278,7 +283,7 @@ class StoreSuite(OwnersSuite):
         before = store.read()
 
         for put in ({"meta/4": "d"}, {}):
-            with pytest.raises(StateLostError):
+            with pytest.raises(StateLostError, match=told):
                 following.write(store, epoch, put, ["meta/2"] if put else [], left)
 
         assert store.read() == before

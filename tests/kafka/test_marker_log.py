@@ -6,6 +6,7 @@ from confluent_kafka import Producer
 
 from kafka_tx.kafka import marker_topic
 from kafka_tx.kafka.marker_log import MarkerLog
+from kafka_tx.kafka.marker_topic import MarkerTopic
 from kafka_tx.model import TransactionAttempt
 from kafka_tx.transactions.sink_memory import Entry
 from kafka_tx.transactions.sink_parts import Digest, Marker
@@ -28,3 +29,17 @@ def test_all_markers_of_a_sink_are_remembered(
     assert producer.flush(30) == 0
 
     assert log.recall("ours").markers == wanted
+
+
+def test_the_topics_policy_is_checked_by_who_reads_all_of_it_and_not_again(
+    topic, consumer_settings, monkeypatch
+):
+    checked = []
+    monkeypatch.setattr(MarkerTopic, "check_policy", lambda self: checked.append(self))
+    log = MarkerLog(topic(), topic(), consumer_settings, {})
+
+    remembered = log.recall("ours")
+    assert len(checked) == 1
+
+    log.recall("ours", since=remembered)
+    assert len(checked) == 1

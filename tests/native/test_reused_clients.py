@@ -8,7 +8,7 @@ import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -24,7 +24,7 @@ from kafka_tx.model import (
 )
 from kafka_tx.native import NativeRangeReader
 from kafka_tx.native import reader as reader_module
-from kafka_tx.native.idle_clients import IdleClients, idle
+from kafka_tx.native.idle_clients import IdleClients, SharedClient, idle
 from kafka_tx.native.reader import NativeClusterView
 from kafka_tx.testing import MemoryLog
 from tests.native.asking import count_clients, for_consumer, range_of, values_of
@@ -342,3 +342,11 @@ def test_a_task_asks_another_view_what_its_client_cannot_tell(settings, topic):
     assert look.topics(TopicPattern(name)).keys() == {name}
     assert look.topics(Topics(("absent",))) == {}
     look.close()
+
+
+def test_a_client_that_has_read_100_ranges_is_closed():
+    clients = IdleClients()
+
+    for read, is_kept in ((98, True), (99, False)):
+        clients.keep(("a",), SharedClient(cast("Any", object()), read))
+        assert (clients.take(("a",)) is not None) is is_kept
