@@ -29,7 +29,8 @@ from integration.cluster.versions import (
     SPARK_LINE,
 )
 from integration.sizes import EVERYTHING
-from kafka_tx.testing import QUICK_JAVA, quick_checkpoints
+from kafka_tx.spark.versions.names import quick_checkpoints
+from kafka_tx.testing import QUICK_JAVA
 
 SETTINGS = {
     "spark.ui.enabled": "false",

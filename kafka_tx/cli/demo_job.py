@@ -28,7 +28,8 @@ from pyspark.sql.streaming.query import StreamingQuery
 import kafka_tx
 from kafka_tx.model import TransactionAttempt
 from kafka_tx.spark.quiet_stop import stop_quietly
-from kafka_tx.testing import QUICK_JAVA, quick_checkpoints
+from kafka_tx.spark.versions.names import quick_checkpoints
+from kafka_tx.testing import QUICK_JAVA
 
 READING = "while its tasks read"
 BEFORE_SINK = "before the sink's commit"

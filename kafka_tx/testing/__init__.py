@@ -10,7 +10,6 @@ starts in half the time. ``feed`` fills a topic and counts what brokers confirm,
 
 from kafka_tx.testing.process_tree import (
     QUICK_JAVA,
-    quick_checkpoints,
     quick_spark,
     spark_directory,
 )
@@ -31,7 +30,6 @@ __all__ = [
     "ManualClock",
     "MemoryLog",
     "MemoryRecord",
-    "quick_checkpoints",
     "quick_spark",
     "spark_directory",
 ]

@@ -20,7 +20,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping
-from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -150,23 +149,6 @@ UNUSED_JARS = "spark-mllib_*.jar"
 QUICK_JAVA = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-XX:-UsePerfData")
 """Options of a JVM that lives for a minute: it starts in half the time, and code that
 runs for long would be slower."""
-
-
-def quick_checkpoints() -> dict[str, str]:
-    """A setting of Spark's for streams whose checkpoints are on a local disk.
-
-    Without Hadoop's native library the usual class starts 20 processes for each batch
-    (``chmod``, ``readlink``): half of a small batch's time. This one, which Spark has
-    for file systems that know no other way, starts 4. Both write a file beside its
-    place, and rename it.
-    """
-    package = "" if version("pyspark").startswith("4.0.") else "checkpointing."
-    return {
-        "spark.sql.streaming.checkpointFileManagerClass": (
-            "org.apache.spark.sql.execution.streaming."
-            f"{package}FileSystemBasedCheckpointFileManager"
-        )
-    }
 
 
 def spark_directory() -> Path:

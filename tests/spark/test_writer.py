@@ -5,6 +5,11 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import pytest
+from pyspark.sql.types import BinaryType, StructType
+
+from kafka_tx.spark.sinks import writer
+from kafka_tx.spark.source.data_source import KafkaTxDataSource
 from kafka_tx.testing.mock import MockCluster
 
 _WRITE = """
@@ -40,3 +45,22 @@ def test_what_plans_writes_or_commits_exempts_its_heap_from_collection():
         done = subprocess.run(asked, capture_output=True, text=True, check=True)
 
     assert done.stdout.strip() == "[True, True, True]"
+
+
+@pytest.mark.parametrize("kind", ["writer", "streamWriter"])
+def test_a_worker_is_told_that_a_write_has_failed(monkeypatch, kind):
+    done = []
+    monkeypatch.setattr(writer, "task_done", lambda: done.append(1))
+    schema = StructType().add("value", BinaryType())
+
+    def lost(row):
+        raise OSError(f"{row} is lost")
+
+    with MockCluster() as cluster:
+        cluster.create_topic("t")
+        options = {"kafka.bootstrap.servers": cluster.bootstrap_servers, "topic": "t"}
+        made = getattr(KafkaTxDataSource(options), kind)(schema, overwrite=False)
+        with pytest.raises(OSError, match="row is lost"):
+            made.write(map(lost, ["row"]))
+
+    assert done == [1]

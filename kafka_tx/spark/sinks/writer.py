@@ -76,9 +76,7 @@ class KafkaTxWriter(DataSourceArrowWriter):
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Write one task's rows; returns when every one is delivered (executor)."""
-        message = write_part(self._config, iterator)
-        task_done()
-        return message
+        return write_part(self._config, iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """All tasks have delivered; write the parts for which there was no task.
@@ -104,6 +102,15 @@ def write_part(
         ConfigError: A row has no topic and there is no option ``topic``; with ``tx.id``
             also: ``spark.speculation`` is on.
     """
+    try:
+        return _written(config, batches)
+    finally:
+        task_done()
+
+
+def _written(
+    config: SinkConfig, batches: Iterator[pa.RecordBatch]
+) -> WriterCommitMessage:
     if config.id is None or config.attempt is None:
         sender = sink_assembly.borrow_sender(config)
         with sender:
@@ -171,9 +178,7 @@ class KafkaTxStreamWriter(StreamWriter):
         config = self._config
         if config.id is not None:
             config = _of_this_batch(config)
-        message = write_part(config, record_batches(iterator))
-        task_done()
-        return message
+        return write_part(config, record_batches(iterator))
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: ARG002
         """All tasks have delivered, or hold the rest of a half-written batch.
