@@ -60,8 +60,9 @@ def write(
 def _reported(store: Store, expect: Mapping[str, str | None]) -> dict[str, str]:
     found = store.read()
     left, is_now = _committed(store, expect), _committed(store, found)
-    if found.get(OWNER) != expect.get(OWNER) and left == is_now:
-        is_now += ", of another owner"
+    if left == is_now:
+        is_same = found.get(OWNER) == expect.get(OWNER)
+        is_now += ", with other planned batches" if is_same else ", of another owner"
     return {"left": left, "found": is_now}
 
 

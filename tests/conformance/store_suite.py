@@ -270,7 +270,10 @@ class StoreSuite(OwnersSuite):
                 {"owner": "somebody else's under the same epoch"},
                 "was left at txid 2 and is at txid 2, of another owner now",
             ),
-            ({"meta/3": "of other records"}, "is at txid 2 now"),
+            (
+                {"meta/3": "of other records"},
+                "was left at txid 2 and is at txid 2, with other planned batches now",
+            ),
         ],
     )
     def test_nothing_is_written_where_the_owner_did_not_leave_it(
