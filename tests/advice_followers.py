@@ -176,6 +176,11 @@ FOLLOWED: dict[str, tuple[str, ...]] = {
         + "test_an_opaque_owner_leaves_an_unfinished_transactional_batch_alone",
     ),
     "agreement::IS_OLDER": (_PEOPLE,),
+    "agreement::_RENUMBERED": (
+        _ANOTHER
+        + "test_another_store_is_refused_and_the_checkpoint_brings_its_numbering",
+        _PEOPLE,
+    ),
     "agreement::_COUNTED_IN_STORE": (_PEOPLE,),
     "agreement::_TXIDS_AGAIN": (_PUT_BACK, _PEOPLE),
     "agreement::_SEVERAL[RENAMED]": (_PEOPLE,),
@@ -190,8 +195,8 @@ FOLLOWED: dict[str, tuple[str, ...]] = {
         _SEVERAL_SIMULATED,
     ),
     "joint_batches::_without_checkpoint": (_SEVERAL_SIMULATED, _PEOPLE),
-    "joint_batches::_store_is_older": (_PEOPLE,),
-    "joint_batches::_undecided": (_PEOPLE,),
+    "joint_batches::JointBatches.check_done": (_PEOPLE,),
+    "joint_batches::JointBatches._check_numbers": (_PEOPLE,),
     "joint_batches::_one_alone": (
         _SEVERAL_SOURCES + "test_a_checkpoint_that_knows_of_one_source_decides_nothing",
         _SEVERAL_SOURCES + "test_one_source_does_not_begin_anew_without_the_others",

@@ -24,8 +24,6 @@ class Change:
     """A planned change of one command: shown line by line, confirmed, then written.
 
     Args:
-        yes: Skip the confirmation.
-        dry_run: Write nothing.
         as_json: One JSON object is printed, when the command has ended.
     """
 

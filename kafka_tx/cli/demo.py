@@ -13,8 +13,8 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
@@ -87,71 +87,26 @@ _SILENCE_S = 180.0
 _WORDS = 500
 
 
-@dataclass(frozen=True, slots=True)
-class KillPoint:
-    """A point of a batch's life where the job is killed."""
-
-    point: str
-    keeps_checkpoint: bool = True
+CRASHES = (READING, BEFORE_SINK, AFTER_SINK)
+"""Where the job is killed in a batch; after the last, its checkpoint is deleted."""
 
 
-CRASHES = (
-    KillPoint(READING),
-    KillPoint(BEFORE_SINK),
-    KillPoint(AFTER_SINK, keeps_checkpoint=False),
-)
-
-
-class Producer:
-    """Writes words into the feed from a thread, evenly over some seconds."""
-
-    def __init__(self, feed: Feed, records: int, seconds: float) -> None:
-        self._feed = feed
-        self._records = records
-        self._seconds = seconds
-        self._stop = threading.Event()
-        self._failure: Exception | None = None
-        self._thread = threading.Thread(target=self._run, name="producer", daemon=True)
-        self._thread.start()
-
-    @property
-    def is_done(self) -> bool:
-        """Whether every record is confirmed.
-
-        Raises:
-            KafkaTxError: What the brokers refused.
-        """
-        if self._failure is not None:
-            raise self._failure
-        return self._feed.confirmed == self._records
-
-    def stop(self) -> None:
-        """Stop sending."""
-        self._stop.set()
-        self._thread.join()
-
-    def _run(self) -> None:
-        try:
-            self._send()
-        except KafkaTxError as error:
-            self._failure = error
-
-    def _send(self) -> None:
-        chance = random.Random(self._records)  # noqa: S311 - words, no secrets
-        weights = [1 / rank for rank in range(1, _WORDS + 1)]
-        words = chance.choices(
-            [f"word-{n:03}" for n in range(_WORDS)], weights, k=self._records
-        )
-        began = time.monotonic()
-        sent = 0
-        while sent < self._records and not self._stop.is_set():
-            share = min(1.0, (time.monotonic() - began + 0.05) / self._seconds)
-            due = max(sent, int(share * self._records))
-            for word in words[sent:due]:
-                self._feed.send(word)
-            sent = due
-            self._feed.poll(0.05)
-        self._feed.flush()
+def _produce(feed: Feed, records: int, stop: threading.Event) -> int:
+    """Write words into the feed, evenly over some seconds; returns their number."""
+    chance = random.Random(records)  # noqa: S311 - words, no secrets
+    weights = [1 / rank for rank in range(1, _WORDS + 1)]
+    words = chance.choices([f"word-{n:03}" for n in range(_WORDS)], weights, k=records)
+    began = time.monotonic()
+    sent = 0
+    while sent < records and not stop.is_set():
+        share = min(1.0, (time.monotonic() - began + 0.05) / _PRODUCING_S)
+        due = max(sent, int(share * records))
+        for word in words[sent:due]:
+            feed.send(word)
+        sent = due
+        feed.poll(0.05)
+    feed.flush()
+    return sent
 
 
 class Demo:
@@ -200,23 +155,25 @@ class Demo:
         self._screen.say(
             f"producing {self._records:,} records into {self._scene.broker}"
         )
-        producer = Producer(self._feed, self._records, _PRODUCING_S)
-        try:
-            spare = self._start(0)
-            for number, crash in enumerate(CRASHES, 1):
-                job, spare = spare, self._start(number)
-                self._run_until_killed(job, crash)
-            self._run_to_the_end(spare, producer)
-        finally:
-            for started in self._started:
-                started.kill()
-            producer.stop()
-            self._ledger.close()
+        stop = threading.Event()
+        with ThreadPoolExecutor(1, "producer") as pool:
+            produced = pool.submit(_produce, self._feed, self._records, stop)
+            try:
+                spare = self._start(0)
+                for number, crash in enumerate(CRASHES, 1):
+                    job, spare = spare, self._start(number)
+                    self._run_until_killed(job, crash)
+                self._run_to_the_end(spare, produced)
+            finally:
+                for started in self._started:
+                    started.kill()
+                stop.set()
+                self._ledger.close()
         return compare(self._feed.counts(), self._table.counts())
 
     def _start(self, number: int) -> ProcessTree:
         """Start the process of a run; it waits until ``_count``."""
-        halt_at = CRASHES[number].point if number < len(CRASHES) else None
+        halt_at = CRASHES[number] if number < len(CRASHES) else None
         job = ProcessTree(
             "kafka_tx.cli.demo_job",
             lambda events: self._orders(halt_at, events).to_json(),
@@ -231,22 +188,28 @@ class Demo:
         self._screen.say(f"run {self._scene.run} starts")
         job.say("count")
 
-    def _run_until_killed(self, job: ProcessTree, crash: KillPoint) -> None:
+    def _run_until_killed(self, job: ProcessTree, crash: str) -> None:
         self._halted.unlink(missing_ok=True)
         self._count(job)
         self._watch(job, self._halted.exists)
         txid = self._scene.committed + 1
         job.kill()
-        reported = f"{crash.point} (txid {txid})"
-        if not crash.keeps_checkpoint:
+        reported = f"{crash} (txid {txid})"
+        if crash == AFTER_SINK:
             shutil.rmtree(self._checkpoint)
             reported += ", checkpoint deleted"
         self._scene.crashes.append(reported)
         self._screen.say(f"SIGKILL {reported}")
 
-    def _run_to_the_end(self, job: ProcessTree, producer: Producer) -> None:
+    def _run_to_the_end(self, job: ProcessTree, produced: Future[int]) -> None:
+        def is_counted() -> bool:
+            # what the brokers refused is raised here
+            return (
+                produced.done() and bool(produced.result()) and self._scene.is_counted
+            )
+
         self._count(job)
-        self._watch(job, lambda: producer.is_done and self._scene.is_counted)
+        self._watch(job, is_counted)
         self._scene.phase = "stopping"
         self._screen.show(self._scene)
         job.say("finish")

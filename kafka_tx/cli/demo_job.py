@@ -51,11 +51,7 @@ ON CONFLICT (word) DO UPDATE SET times = times + excluded.times
 
 
 class WordTable:
-    """Counts that are stored together with the txid they came from.
-
-    A txid is counted once, however often its batch is replayed: counts and txid are
-    one SQLite transaction, and a txid that is there is passed over.
-    """
+    """Counts, stored in one SQLite transaction with the txid they came from."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -172,11 +168,11 @@ class WordCount:
 
     def __call__(self, words: DataFrame, attempt: TransactionAttempt) -> None:
         """Handle one batch; ``attempt.txid`` is the same however often it comes."""
-        self._tell("processing", attempt.txid)
+        tell(self._orders, phase="processing", txid=attempt.txid)
         if self._halts_at(READING):
             words = words.mapInArrow(_halting(self._orders.halted), words.schema)
         rows = words.groupBy("word").count().collect()
-        self._tell("committing", attempt.txid)
+        tell(self._orders, phase="committing", txid=attempt.txid)
         if self._halts_at(BEFORE_SINK):
             _halt(self._orders.halted)
         fresh = self._table.add(attempt.txid, {row[0]: row[1] for row in rows})
@@ -188,9 +184,6 @@ class WordCount:
     def _halts_at(self, point: str) -> bool:
         due = self._batches >= BATCHES_BEFORE_HALT
         return due and self._orders.halt_at == point
-
-    def _tell(self, phase: str, txid: int) -> None:
-        tell(self._orders, phase=phase, txid=txid)
 
 
 def tell(orders: Orders, **event: object) -> None:
@@ -293,8 +286,7 @@ def _halting(sign: Path) -> Callable[[Iterator[pa.RecordBatch]], Any]:
     def pass_on(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             yield batch.slice(0, 1)
-            sign.touch()
-            time.sleep(_FOR_EVER_S)
+            _halt(sign)
 
     return pass_on
 

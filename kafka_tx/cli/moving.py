@@ -82,15 +82,10 @@ def copy(source: Store, target: Store) -> int:
 
 
 def copy_offsets(source: str, target: str, name: str, to: str = "") -> None:
-    """Fence an at-least-once topology, and bring its offsets to another place.
+    """Fence an at-least-once topology, and bring its offsets to another SQL database.
 
-    What the topology has completed stays completed if this is done again, or late.
-
-    Args:
-        source: URL of its store, a SQL database.
-        target: URL of the new one.
-        name: Its id.
-        to: Its new id, if it has one: then the old one keeps nothing.
+    With a new id (``to``), the old place keeps nothing. What the topology has completed
+    stays completed if this is done again, or late.
 
     Raises:
         FencedError: A job has taken the topology over meanwhile: do it again.
@@ -126,7 +121,6 @@ def has_gone_on(source: Store, target: Store) -> bool:
 
 
 def _is_same(texts: Mapping[str, str], others: Mapping[str, str]) -> bool:
-    """Whether both have one numbering."""
     one, other = numbering_of(texts, "", ""), numbering_of(others, "", "")
     return one is not None and other is not None and one.name == other.name
 
@@ -135,7 +129,7 @@ def check_unused(target: Store, texts: Mapping[str, str]) -> None:
     """Refuse a place that is in use, or where a job has started.
 
     Raises:
-        StateError: There is.
+        StateError: It is.
     """
     found = target.read()
     here = numbering_of(found, target.url, target.id)

@@ -13,19 +13,10 @@ import typer
 from kafka_tx.cli.changes import Change, DryRunOption, YesOption
 from kafka_tx.cli.lag import KafkaConfigOption, KafkaOption, kafka_options
 from kafka_tx.cli.positions import committed_of, doors_of, only_of_a_source
-from kafka_tx.cli.stores import (
-    STORE,
-    IdOption,
-    JsonOption,
-    StoreOption,
-    opened,
-)
+from kafka_tx.cli.stores import STORE, IdOption, JsonOption, StoreOption, opened
 from kafka_tx.cli.targets import EXAMPLE, Target, confirmed, target_of
 from kafka_tx.errors import ConfigError, StateError
-from kafka_tx.model import (
-    QueryShape,
-    TransactionAttempt,
-)
+from kafka_tx.model import QueryShape, TransactionAttempt
 from kafka_tx.planning.new_checkpoints import lost_with_checkpoint
 from kafka_tx.planning.offset_json import nested
 from kafka_tx.protocols import Store

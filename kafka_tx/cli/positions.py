@@ -17,12 +17,7 @@ from kafka_tx.transactions.txid_layout import Door, door_of
 
 @dataclass(frozen=True, slots=True)
 class KnownId:
-    """The stored state of an id.
-
-    Attributes:
-        door: The kind of job.
-        state: Epoch, committed offsets, open batches; at least once there are no txids.
-    """
+    """The stored state of an id; at least once there are no txids."""
 
     door: Door
     state: LedgerState
@@ -32,10 +27,6 @@ def known_doors(store: Store, at_least_once: Callable[[], Positions]) -> list[Kn
     """The states stored under an id, one for each kind of job.
 
     An at-least-once topology may have the id of something that counts txids.
-
-    Args:
-        store: Of the id.
-        at_least_once: Newest epoch and offsets of an at-least-once topology.
 
     Raises:
         StateCorruptedError: A record cannot be read.
@@ -87,11 +78,7 @@ def committed_of(url: str, store: Store) -> tuple[Door, Committed]:
 
 
 def only_of_a_source(store: Store, why: str) -> None:
-    """Refuse an id that is not of a source.
-
-    Raises:
-        StateError: The id is of another kind of job.
-    """
+    """Refuse an id that is not of a source, by a StateError."""
     door = door_of(store.read())
     if door is Door.SOURCE:
         return

@@ -72,11 +72,7 @@ def rename(
 
 
 def _moves_offsets(url: str, old: Store, new: Store) -> bool:
-    """Whether the id is that of an at-least-once topology, which has offsets only.
-
-    Raises:
-        StateError: Its store is no SQL database, or the new id is in use.
-    """
+    """Whether the id is that of an at-least-once topology, and can be moved."""
     if [one.door for one in doors_of(url, old)] != [Door.AT_LEAST_ONCE]:
         return False
     if kind_of(text_or_file(url)) is not StoreKind.SQL:

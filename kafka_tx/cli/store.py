@@ -127,11 +127,7 @@ def _beside(url: str, stored: StoredId) -> list[str]:
 
 
 def _check(source: str, target: str, stored: StoredId, there: StoredId | None) -> None:
-    """Refuse a place in use, and offsets that would go back or that no tool can copy.
-
-    Raises:
-        StateError: Such a place, or such offsets.
-    """
+    """Refuse a place in use, and offsets that would go back or cannot be copied."""
     if there is not None:
         check_unused(there.store, stored.store.read())
     name, (_, offsets) = stored.store.id, stored.at_least_once()

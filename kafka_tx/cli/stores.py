@@ -50,21 +50,11 @@ STORE = ""
 """Not given: the default of jobs."""
 
 
-def known_ids(url: str) -> list[str]:
-    """Every id of a store.
-
-    Raises:
-        ConfigError: The URL cannot be used, or its password was left out.
-        StateError: The store does not exist, cannot be reached, or refuses.
-    """
-    return assembly.stored_ids(checked(url))
-
-
 def checked(url: str) -> str:
     """The URL that a person gave, with a password.
 
     Raises:
-        ConfigError: As of ``known_ids``.
+        ConfigError: The URL cannot be used, or its password was left out.
     """
     url = text_or_file(url)
     if "***" in url:
@@ -85,7 +75,7 @@ def opened(url: str, id: str) -> Iterator[Store]:  # noqa: A002 - the word users
         StateError: The store has no such id (names those it has), or cannot be read.
     """
     check_id(id, "--id")
-    ids = known_ids(url)
+    ids = assembly.stored_ids(checked(url))
     with opened_unasked(url, id) as store:
         if id not in ids:
             raise unknown_id(store.url, id, ids)

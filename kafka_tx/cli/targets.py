@@ -138,11 +138,6 @@ def _given(text: str) -> dict[TopicPartition, int]:
 
 
 def _check(positions: Mapping[TopicPartition, LogPosition], found: Bounds) -> None:
-    """Check that the logs reach these positions.
-
-    Raises:
-        ConfigError: A log does not.
-    """
     wrong = []
     for partition, position in positions.items():
         bounds = found.get(partition, Unavailable("the brokers do not know it"))

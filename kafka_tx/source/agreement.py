@@ -93,6 +93,14 @@ _TXIDS_AGAIN = (
     " hold with other records."
 )
 
+_RENUMBERED = (
+    "The checkpoint has another numbering than the store: the store was reset, or"
+    " tx.store names another store. Compare both with the numbering in the sinks; a map"
+    " or table has its numbering in kafka_tx_progress. If the sinks have {logged}, the"
+    " numbering of the checkpoint, or none: set tx.store to the store of this"
+    " checkpoint."
+)
+
 _ADVICE = {
     Case.RENAMED: "The checkpoint belongs to another tx.id. Set tx.id back to the id of"
     " the checkpoint. To rename the id instead, set tx.onDisagreement=checkpoint for"
@@ -108,14 +116,11 @@ _ADVICE = {
     " offsets and txids continue where the checkpoint is. Records that sinks lost with"
     " the store are not read again. Do not start with a new checkpointLocation: the"
     " query would start again with txid 1, which sinks hold already.",
-    Case.ANOTHER: "The checkpoint has another numbering than the store: the store was"
-    " reset, or tx.store names another store. Compare both with the numbering in the"
-    " sinks; a map or table has its numbering in kafka_tx_progress. If the sinks have"
-    " {logged}, the numbering of the checkpoint, or none: set tx.store to the store of"
-    " this checkpoint. If that store is lost, set tx.onDisagreement=checkpoint for one"
-    " run: offsets, txids and numbering continue where the checkpoint is. Do not start"
-    " with a new checkpointLocation in these two cases. If the sinks have {numbering},"
-    " the numbering of the store, or are empty, they hold no record of this checkpoint,"
+    Case.ANOTHER: f"{_RENUMBERED} If that store is lost, set"
+    " tx.onDisagreement=checkpoint for one run: offsets, txids and numbering continue"
+    " where the checkpoint is. Do not start with a new checkpointLocation in these two"
+    " cases. If the sinks have {numbering}, the numbering of the store, or are empty,"
+    " they hold no record of this checkpoint,"
     " unless the query ran without tx.id: start with a new checkpointLocation, or with"
     " the checkpoint that the query had before.",
     Case.UNNUMBERED: f"{_IS_NEWER} Set tx.onDisagreement=checkpoint for one run:"
@@ -155,18 +160,12 @@ _SEVERAL = {
     " the checkpoint.",
     Case.EMPTY: "The store has nothing under this tx.id. Set tx.store to the store that"
     " has it.",
-    Case.ANOTHER: "The checkpoint has another numbering than the store: the store was"
-    " reset, or tx.store names another store. Compare both with the numbering in the"
-    " sinks; a map or table has its numbering in kafka_tx_progress. If the sinks have"
-    " {logged}, the numbering of the checkpoint, or none: set tx.store to the store of"
-    " this checkpoint. If the sinks have {numbering}, the numbering of the store, they"
-    " hold no record of this checkpoint, unless the query ran without tx.id: start with"
+    Case.ANOTHER: f"{_RENUMBERED} If the sinks have {{numbering}}, the numbering of the"
+    " store, they hold no record of this checkpoint, unless the query ran without"
+    " tx.id: start with"
     " a new checkpointLocation, or with the checkpoint that the query had before.",
     Case.UNNUMBERED: f"{_IS_NEWER} Restore both from copies that were made together.",
-    Case.AHEAD: IS_OLDER,
-    Case.TOGETHER: IS_OLDER,
-    Case.ALONE: IS_OLDER,
-    Case.SCATTERED: IS_OLDER,
+    **dict.fromkeys((Case.AHEAD, Case.TOGETHER, Case.ALONE, Case.SCATTERED), IS_OLDER),
     Case.BEHIND: "The checkpoint is older than the store: it was restored from a copy,"
     " or the query ran with another checkpoint since. To continue where the store is,"
     " start with a new checkpointLocation.",
@@ -203,16 +202,12 @@ def numbering_of(offset: SourceOffset) -> str:
 def fits(numbering: str, batch: BatchMetadata, end: SourceOffset) -> bool:
     """Whether a stored batch is the batch that ends at a checkpoint's offset.
 
-    Both have the same ends, and if the offset has a mark, the same numbering. An opaque
-    batch that was named must have the mark's txid and epoch: another owner may have
-    planned the txid anew, with other records. For a transactional batch, the mark may
-    also have the txid and a later epoch than its plan, since later owners keep the
-    plan. A mark with an earlier epoch is of a plan that the store has lost.
-
-    Args:
-        numbering: The store's numbering.
-        batch: The stored batch; one without new records fits no offset.
-        end: The checkpoint's offset.
+    Both have the same ends, and if the offset has a mark, the store's ``numbering``. An
+    opaque batch that was named must have the mark's txid and epoch: another owner may
+    have planned the txid anew, with other records. For a transactional batch, the mark
+    may also have the txid and a later epoch than its plan, since later owners keep the
+    plan. A mark with an earlier epoch is of a plan that the store has lost. A batch
+    without new records fits no offset.
     """
     if batch.spark_batch or batch.logged_ends() != dict(end.positions):
         return False
@@ -237,12 +232,7 @@ def _planner(batch: BatchMetadata) -> int:
 
 
 def agrees(store: LedgerState, start: SourceOffset) -> bool:
-    """Whether checkpoint and store have the same next transaction.
-
-    Args:
-        store: The store's transactions.
-        start: The checkpoint's offset.
-    """
+    """Whether checkpoint and store have the same next transaction."""
     state, last = store.committed, store.last
     if state is None:
         return False
@@ -271,12 +261,6 @@ def case_of(
     anew, and sinks undo their rows of it. With other sources, the new plan must be
     stored, or they had later batches without it. Not AHEAD either: the store was
     restored, and then went on with another checkpoint.
-
-    Args:
-        transactions: The query's options for transactions.
-        store: The store's transactions.
-        offset: The checkpoint's offset.
-        topics: Fetches the ids of the existing topics.
     """
     unread, state, mark = store.next, store.committed, offset.mark
     was_opaque = unread is not None and (unread.mode == "opaque" or unread.was_opaque)
@@ -363,8 +347,7 @@ def who_decides(
 ) -> Literal["error", "checkpoint", "store"]:
     """The value of ``tx.onDisagreement``, if it may be followed.
 
-    It may not in a query with several sources: each source would decide separately, but
-    one batch contains parts of all.
+    It may not in a query with several sources: each source would decide separately.
     """
     if query is not None and query.has_several_sources:
         return "error"
@@ -380,16 +363,7 @@ def contradiction(
     sinks: Mapping[str, int],
     done: int,
 ) -> CheckpointDisagreesError:
-    """The error that stops the query.
-
-    Args:
-        transactions: The query's options for transactions.
-        store: The store's transactions.
-        offset: The checkpoint's offset.
-        case: How they disagree.
-        sinks: The last txids of sinks in the store's database.
-        done: As of ``ahead``.
-    """
+    """The error that stops the query; ``done`` as of ``ahead``."""
     tx_id, numbering, query = transactions.id, store.numbering, store.query
     txid, stored = store.txid, "empty"
     if store.committed is not None:

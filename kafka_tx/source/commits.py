@@ -48,12 +48,12 @@ class Finished:
         end: Spark's end offset, with the transaction mark.
         latest: The result of ``reportLatestOffset``, with the log starts. Spark 4.0 and
             4.1 do not call it: then the end offset.
-        duration_ms: Duration of the trigger.
-        phases_ms: Duration of each phase of ``catalogue.PHASE``, as far as known.
-        read_reports: The task reports; None: tasks could not report.
+        duration_ms: Of the trigger.
+        phases_ms: Of each phase of ``catalogue.PHASE``, as far as known.
+        read_reports: None: tasks could not report.
         spark_batch: Spark's name of the batch, which identifies a batch without new
             records; empty: not available.
-        dead_letters: Number of its dead letters; None: the query writes none.
+        dead_letters: None: the query writes none.
     """
 
     start: SourceOffset | None
@@ -250,7 +250,10 @@ class CommitFeed:
         done = committed_txid >= txid
         mine = done and query.doubtful_txid == txid == committed_txid
         if not done:
-            if stored is None or not (stored.spark_batch or _ends_at(stored, end)):
+            ends = dict(end.positions)
+            if stored is None or not (
+                stored.spark_batch or stored.logged_ends() == ends
+            ):
                 return False
             query.doubtful_txid = txid
             now_ms = self._clock.now_ms()
@@ -370,10 +373,6 @@ def _which(
     return (stored.txid, stored) if stored is not None else (0, None)
 
 
-def _ends_at(stored: BatchMetadata, end: SourceOffset) -> bool:
-    return stored.logged_ends() == dict(end.positions)
-
-
 def _extra(latest: Mapping[str, Any] | None) -> Mapping[str, Any]:
     extra = (latest or {}).get(MARK, {})
     return extra if isinstance(extra, Mapping) else {}
@@ -400,8 +399,5 @@ def _reported(
     reported = (batch.read_reports or ReadReports()).reported_for(ranges)
     phases_ms = {name: round(each) for name, each in batch.phases_ms.items()}
     return replace(
-        reported,
-        dead_letters=batch.dead_letters,
-        tables=tables,
-        phases_ms=phases_ms,
+        reported, dead_letters=batch.dead_letters, tables=tables, phases_ms=phases_ms
     )

@@ -37,8 +37,8 @@ class JointBatches:
     """Coordinates the source of one ``tx.id`` with its query's other sources.
 
     Args:
-        ledger_of: Opens ledgers of other sources; None: there are none. A source with
-            another store is not found; then a correct new checkpoint may be refused.
+        ledger_of: None: there are no other sources. A source with another store is not
+            found; then a correct new checkpoint may be refused.
     """
 
     def __init__(self, kept: KeptBatches, ledger_of: LedgerOf | None) -> None:
@@ -100,7 +100,14 @@ class JointBatches:
         kept, batch = self._kept, self._kept.state.next
         is_several = kept.state.has_several_sources
         if is_several and batch and not batch.joint and kept.fits(batch, start):
-            raise _store_is_older(self._tx.id, batch.txid)
+            raise CheckpointDisagreesError(
+                f"Spark has finished transaction {batch.txid} of '{self._tx.id}', but"
+                " the store does not have the offsets of the other sources in that"
+                " batch."
+                f" Nothing was written. {IS_OLDER}{BEGIN_ANEW}",
+                id=self._tx.id,
+                case=Case.AHEAD.value,
+            )
 
     def check_start(self, start: SourceOffset) -> None:
         """Refuse to go on beside an unfinished batch of a source without ``tx.id``.
@@ -158,26 +165,35 @@ class JointBatches:
         return JointBatch(self._tx.id, {self._tx.id: part})
 
     def _check_numbers(self, given: JointBatch, shape: QueryShape) -> None:
-        """Refuse a batch whose parts may not belong together.
-
-        That is so if the store of one source began anew, or if the checkpoint decided
-        for this source alone. The checkpoint may lack batches that sinks hold: it may
-        be older, and it never has txids of batches without records of its source.
-        """
+        """Refuse a batch whose parts may not belong together."""
         before = self._kept.state.committed
         if given.numbers == self._tx.id:
             for name in shape.begun_anew(self._kept.state.query):
-                raise _begun_anew(name, given, shape)
+                why = (
+                    f"the store of '{name}' was reset or replaced since the last batch"
+                    f" of {_sources(shape)}, and has another numbering now. The query"
+                    " would repeat records that the sinks hold."
+                )
+                raise _one_alone(why, name, given, shape, Case.ANOTHER)
         is_by_checkpoint = before is not None and before.by_checkpoint
         if is_by_checkpoint and self._is_doubtful(given):
-            raise _undecided(self._tx.id, given, shape)
+            why = (
+                f"tx.onDisagreement=checkpoint decided for '{self._tx.id}' alone, but"
+                f" each batch of this query has records of {_sources(shape)}. The"
+                f" checkpoint of '{self._tx.id}' does not show which batches of the"
+                " other sources the sinks hold. The query would repeat txids or"
+                " records."
+            )
+            raise _one_alone(why, self._tx.id, given, shape, Case.UNDECIDED)
 
     def _is_doubtful(self, given: JointBatch) -> bool:
         """Whether sinks may hold batches that this source's checkpoint lacks.
 
-        They may if this source numbers the batches, or if the numbering source's store
-        still has its last finished joint batch. `kafka-tx offsets set` removes that
-        batch from the store: the person has then compared the offsets with the sink.
+        It may be older than the sinks, and it never has txids of batches without
+        records of its source. Sinks may hold such batches if this source numbers them,
+        or if the numbering source's store still has its last finished joint batch.
+        `kafka-tx offsets set` removes that batch from the store: the person has then
+        compared the offsets with the sink.
         """
         if given.numbers == self._tx.id:
             return True
@@ -242,31 +258,6 @@ class JointBatches:
             ledger.close()
 
 
-def _undecided(
-    tx_id: str, joint: JointBatch, query: QueryShape
-) -> CheckpointDisagreesError:
-    """The error for a checkpoint that decided for one of several sources."""
-    why = (
-        f"tx.onDisagreement=checkpoint decided for '{tx_id}' alone, but each batch of"
-        f" this query has records of {_sources(query)}. The checkpoint of '{tx_id}'"
-        " does not show which batches of the other sources the sinks hold. The query"
-        " would repeat txids or records."
-    )
-    return _one_alone(why, tx_id, joint, query, Case.UNDECIDED)
-
-
-def _begun_anew(
-    tx_id: str, joint: JointBatch, query: QueryShape
-) -> CheckpointDisagreesError:
-    """The error for one of several sources that has another numbering."""
-    why = (
-        f"the store of '{tx_id}' was reset or replaced since the last batch of"
-        f" {_sources(query)}, and has another numbering now. The query would repeat"
-        " records that the sinks hold."
-    )
-    return _one_alone(why, tx_id, joint, query, Case.ANOTHER)
-
-
 def _sources(query: QueryShape) -> str:
     return " and ".join(f"'{name}'" for name in (*query.numbered, *query.others))
 
@@ -287,30 +278,12 @@ def _one_alone(
     )
 
 
-def _store_is_older(tx_id: str, txid: int) -> CheckpointDisagreesError:
-    """The error for a finished batch that the store has only as planned."""
-    return CheckpointDisagreesError(
-        f"Spark has finished transaction {txid} of '{tx_id}', but the store does not"
-        " have the offsets of the other sources in that batch. Nothing was written."
-        f" {IS_OLDER}{BEGIN_ANEW}",
-        id=tx_id,
-        case=Case.AHEAD.value,
-    )
-
-
 def _parted(
-    tx_id: str,
-    batches: Parts,
-    joint: JointBatch,
-    query: QueryShape | None,
+    tx_id: str, batches: Parts, joint: JointBatch, query: QueryShape | None
 ) -> CheckpointDisagreesError:
     """The error for a transaction that comes without the other parts of its batch.
 
-    Args:
-        tx_id: Id of the source that finds the fault.
-        batches: Parts of the batch.
-        joint: The joint batch that sinks may have seen.
-        query: Shape of the query at that time.
+    ``joint`` is the batch that sinks may have seen, with the ``query`` of that time.
     """
     others = [f"'{name}'" for name in joint.parts if name != tx_id]
     beside = (

@@ -39,8 +39,7 @@ class KeptBatches:
     """The committed and planned transactions of an id, in memory and in the store.
 
     Attributes:
-        tx: The query's options for transactions.
-        epoch: Epoch of this owner; 0 before ``open``.
+        epoch: Of this owner; 0 before ``open``.
         is_owner: Whether ``take`` has stored this owner.
         own: Txids that this owner has planned, or has checked to be readable.
         sinks: Last txids of sinks in the store's database, as of the last poll.
@@ -126,7 +125,6 @@ class KeptBatches:
         )
 
     def _listen(self) -> None:
-        """Wait until a living owner would have changed its sign of life."""
         signs = self._ledger.signs()
         until_ms = self._clock.monotonic_ms() + SILENT_MS
         while signs is not None and self._clock.monotonic_ms() < until_ms:
@@ -184,7 +182,9 @@ class KeptBatches:
         """
         if self._clock.monotonic_ms() - self._checked_ms >= _CHECK_MS:
             self.check()
-        self._renew_in_group()
+        # brokers expire old offsets, even of idle topics
+        if self._clock.monotonic_ms() - self._mirrored_ms >= _RENEW_MS:
+            self._send_to_group()
 
     def own_newest(self, offset: SourceOffset) -> None:
         """Raise the epoch above those in the checkpoint: sinks may have them, too.
@@ -288,11 +288,6 @@ class KeptBatches:
         )
 
     # --- the group ---
-
-    def _renew_in_group(self) -> None:
-        """Write offsets again: brokers expire old ones, even of idle topics."""
-        if self._clock.monotonic_ms() - self._mirrored_ms >= _RENEW_MS:
-            self._send_to_group()
 
     def _send_to_group(self) -> None:
         committed = self.state.committed
@@ -403,6 +398,5 @@ class KeptBatches:
 
 
 def _done(offset: SourceOffset, *, is_finished: bool) -> int:
-    """The last txid in a checkpoint's log that sinks had."""
     logged = offset.mark.txid if offset.mark else 0
     return logged if is_finished else logged - 1

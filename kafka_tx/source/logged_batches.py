@@ -66,14 +66,10 @@ def readable_ranges(
     look: ClusterState,
     losses: Losses,
 ) -> list[OffsetRange]:
-    """The readable rest of a logged batch; reports every loss.
+    """The readable rest of a logged batch; every loss goes to ``losses``.
 
-    Args:
-        begins: Starts of the batch; partitions without a start were new in the batch.
-        end: The logged end. If it has a mark, the store's batch tells whether topics
-            were created anew.
-        look: An answer whose findings count.
-        losses: Receives every loss.
+    Partitions without a start in ``begins`` were new in the batch. If the end has a
+    mark, the store's batch tells whether topics were created anew.
     """
     losses.deleted(
         p
@@ -170,7 +166,6 @@ class Disagreements:
 
     Args:
         begin: Returns the start of a query without transactions.
-        ranges_from_log: The planner's method.
     """
 
     def __init__(

@@ -84,12 +84,8 @@ class MicroBatches:
         self.losses = Losses(OutOfRange.of(config.fails_on_data_loss))
         self.skipped: Skipped = {}
         """Offsets that the last planned batch skips."""
-        self._looks = ClusterPoller(
-            view,
-            self._discovery,
-            clock,
-            (config.num_retries, config.retry_interval_ms),
-        )
+        retries = config.num_retries, config.retry_interval_ms
+        self._looks = ClusterPoller(view, self._discovery, clock, retries)
         self._initial: Positions | None = None
         self._target: dict[TopicPartition, int] | None = None
         self._last_batch_ms: int | None = None
@@ -114,12 +110,7 @@ class MicroBatches:
         return SourceOffset(self._initial, noted_ids=ids)
 
     def latest(self, start: SourceOffset, *, everything: bool) -> SourceOffset:
-        """The end of the next batch; ``start`` itself if there is nothing to do.
-
-        Args:
-            start: The end of the batch before.
-            everything: The trigger ignores all limits.
-        """
+        """The end of the next batch; ``start`` itself if there is nothing to do."""
         self._topic_ids.update(start.topic_ids)
         others = {
             p: epoch
@@ -273,8 +264,8 @@ class MicroBatches:
         """The readable ranges between two ends that Spark logged in an earlier run.
 
         Raises:
-            BrokerUnavailableError: A partition that was new in this batch does not
-                answer, so its start is unknown.
+            BrokerUnavailableError: The start of a partition that was new in this batch
+                is unknown, as no broker answers.
             OffsetsError: The start of the first batch is unknown.
         """
         begins: dict[TopicPartition, int] = dict(start)

@@ -34,9 +34,7 @@ class Question:
     Attributes:
         query_id: Spark's id of the query, which belongs to its checkpoint; under Spark
             Connect, where the planner does not get this id, a substitute.
-        batch_id: Spark's number of the batch.
         start: Spark's offset before the batch; None for the first of a checkpoint.
-        end: Spark's offset after the batch.
         shape: Shape of the query, to store; None: only the txid is asked for.
         joint: The batch with the parts of all sources; None: there is one source.
     """
@@ -50,10 +48,9 @@ class Question:
 
     @property
     def spark_batch(self) -> str:
-        """The key of the batch and of its replays: its end and its number.
+        """The key of the batch and of its replays, which differs for each checkpoint.
 
-        The key differs for each checkpoint. Under Spark Connect the planner knows
-        nothing else of the batch.
+        Under Spark Connect the planner knows nothing else of the batch.
         """
         return f"{logged_as(self.end) or self.query_id}/{self.batch_id}"
 

@@ -19,8 +19,7 @@ class ReadReport:
 
     Attributes:
         wanted: The task's range, which was read to its end.
-        records: Number of records.
-        bytes: Bytes of keys and values.
+        bytes: Of keys and values.
         skipped: Offsets at the range's start that were gone.
         newest_ms: Newest record timestamp (Unix time); None: no record had one.
     """
@@ -46,13 +45,14 @@ class ReadReports:
     def reported_for(self, ranges: Sequence[OffsetRange]) -> Reported:
         """The sums of a batch of these ranges; None if a report is missing."""
         own = self.of(ranges)
+        skipped = own.skipped_offsets()
         if not own.cover(ranges):
-            return Reported(skipped=own.skipped_offsets())
+            return Reported(skipped=skipped)
         return Reported(
             records=own.total_records(),
             bytes=own.total_bytes(),
             newest_ms=own.newest_ms(),
-            skipped=own.skipped_offsets(),
+            skipped=skipped,
         )
 
     def of(self, ranges: Iterable[OffsetRange]) -> ReadReports:

@@ -17,11 +17,7 @@ from kafka_tx.model import (
     TopicPartition,
 )
 from kafka_tx.offsets.discovery import is_subscribed
-from kafka_tx.planning.cluster_poller import (
-    ClusterState,
-    LeaderEpochs,
-    Positions,
-)
+from kafka_tx.planning.cluster_poller import ClusterState, LeaderEpochs, Positions
 from kafka_tx.planning.deleted_topics import DeletedTopics
 from kafka_tx.planning.offset_json import SourceOffset
 from kafka_tx.planning.replays import readable_batch
@@ -52,15 +48,15 @@ class TransactionalMicroBatches(MicroBatches):
     Life of transaction n, in Spark's planning process except the listener:
 
     1. Spark calls ``latest`` for the batch after n-1. This call means that n-1 is in
-       Spark's commit log, so n-1 is committed now if the listener (user's process) has
-       not committed it already.
+      Spark's commit log, so n-1 is committed now if the listener (user's process) has
+      not committed it already.
     2. If n is stored, an earlier run planned it. Transactional: the stored ranges stay.
-       Opaque: ranges are planned anew from the committed offsets, unless other sources
-       of the query have parts of this batch.
+      Opaque: ranges are planned anew from the committed offsets, unless other sources
+      of the query have parts of this batch.
     3. Otherwise n is planned, and stored before Spark gets its end.
     4. ``ranges`` returns the stored ranges; tasks read exactly these.
     5. The batch is in Spark's commit log: the listener, or step 1 of n+1, commits n:
-       one atomic write, then the group mirror.
+      one atomic write, then the group mirror.
 
     The first of these steps takes over the id, once its checks have passed: until then
     the former owner is not fenced, and nothing is written.
@@ -283,11 +279,7 @@ class TransactionalMicroBatches(MicroBatches):
     # --- ownership ---
 
     def _owning(self, act: Callable[[], _T]) -> _T:
-        """Run ``act`` on the stored state, and take over the id if it raises nothing.
-
-        Raises:
-            OwnerLivesError: See ``latest``.
-        """
+        """Act on the stored state, and take over the id if that raises nothing."""
         if self._kept.is_owner:
             return act()
         for _ in range(TRIES):
@@ -387,16 +379,7 @@ class TransactionalMicroBatches(MicroBatches):
 
 
 class CheckpointSettling:
-    """Compares a checkpoint with the store.
-
-    A checkpoint may be one step ahead of the store (crash before the commit) or equal
-    to it. In other cases they disagree, and ``tx.onDisagreement`` decides, but not in a
-    query with several sources.
-
-    Args:
-        joint: Coordination with the query's other sources.
-        wanted: The subscription; other positions stay in the store.
-    """
+    """Compares a checkpoint with the store, as ``TransactionalMicroBatches`` says."""
 
     def __init__(
         self, kept: KeptBatches, joint: JointBatches, wanted: Subscription
@@ -407,9 +390,6 @@ class CheckpointSettling:
 
     def settle(self, start: SourceOffset) -> Positions:
         """Commit the batch that Spark has finished; return the positions to go on from.
-
-        Args:
-            start: Where the checkpoint is.
 
         Raises:
             CheckpointDisagreesError: And nothing says who decides.
