@@ -12,7 +12,6 @@ import time
 from collections import Counter
 from collections.abc import Mapping
 from threading import Lock
-from types import TracebackType
 from typing import Any
 
 import confluent_kafka.cimpl
@@ -42,7 +41,7 @@ class MockCluster:
         text = ctypes.create_string_buffer(_TEXT_BYTES)
         configuration = self._library.rd_kafka_conf_new()
         # the client only carries the cluster: it has no broker and must not say so
-        _set(self._library, configuration, b"log_level", b"0")
+        self._library.rd_kafka_conf_set(configuration, b"log_level", b"0", None, 0)
         self._client = self._library.rd_kafka_new(
             _PRODUCER, configuration, text, _TEXT_BYTES
         )
@@ -127,17 +126,8 @@ class MockCluster:
     def __enter__(self) -> MockCluster:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
-
-
-def _set(library: ctypes.CDLL, configuration: int, name: bytes, value: bytes) -> None:
-    library.rd_kafka_conf_set(configuration, name, value, None, 0)
 
 
 _POINTER, _TEXT, _NUMBER = ctypes.c_void_p, ctypes.c_char_p, ctypes.c_int
@@ -184,7 +174,6 @@ class Feed:
 
     Args:
         kafka: Options of the clients, without the prefix ``kafka.``.
-        topic: Its name; ``create_topic`` makes it.
         partitions: Values go round all of them.
 
     Raises:

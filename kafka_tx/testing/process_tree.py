@@ -160,15 +160,10 @@ def spark_directory() -> Path:
 
 
 def quick_spark(place: Path) -> dict[str, str]:
-    """Make a folder of links to PySpark's files.
+    """Make a folder of links to PySpark's files; links that are there already stay.
 
-    Spark Connect and MLlib do not work with it.
-
-    Args:
-        place: The folder; links that are there already stay.
-
-    Returns:
-        Variables for the environment of a program that starts a session.
+    Returns variables for the environment of a program that starts a session. Spark
+    Connect and MLlib do not work with it.
     """
     installed = spark_directory()
     (place / "jars").mkdir(parents=True, exist_ok=True)

@@ -6,6 +6,7 @@ import re
 from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import Any, NamedTuple, TypeVar
 
 import pyarrow as pa
@@ -159,8 +160,9 @@ class _Partition:
         self.records = self.between(low, high)
 
     def between(self, low: int, high: int) -> list[MemoryRecord]:
-        start = bisect_left(self.records, low, key=_offset)
-        return self.records[start : bisect_left(self.records, high, key=_offset)]
+        offset = attrgetter("offset")
+        start = bisect_left(self.records, low, key=offset)
+        return self.records[start : bisect_left(self.records, high, key=offset)]
 
 
 class MemoryLog:
@@ -371,20 +373,18 @@ class MemoryLog:
         Raises: as ``records``; and OtherTopicError: the range was planned of another
             topic than is there.
         """
-        return of_planned_topic(self._batches(wanted), wanted, self._id_of(wanted), 0)
+        return of_planned_topic(
+            self._batches(wanted),
+            wanted,
+            lambda _: self._ids.get(wanted.topic_partition.topic, ""),
+            0,
+        )
 
     def _batches(self, wanted: OffsetRange) -> Iterator[pa.RecordBatch]:
-        records = self.records(wanted)
-        if records:
-            yield self._batch(wanted, records)
-
-    def _id_of(self, wanted: OffsetRange) -> Callable[[int], str]:
-        return lambda _: self._ids.get(wanted.topic_partition.topic, "")
-
-    def _batch(
-        self, wanted: OffsetRange, records: list[MemoryRecord]
-    ) -> pa.RecordBatch:
-        partition, count = wanted.topic_partition, len(records)
+        records, partition = self.records(wanted), wanted.topic_partition
+        count = len(records)
+        if not count:
+            return
         columns: list[list[Any]] = [
             [record.key for record in records],
             [record.value for record in records],
@@ -395,13 +395,9 @@ class MemoryLog:
             [0] * count,
         ]
         schema = arrow_schema(include_headers=False)
-        return pa.RecordBatch.from_arrays(
-            [
-                pa.array(column, kind.type)
-                for column, kind in zip(columns, schema, strict=True)
-            ],
-            schema=schema,
-        )
+        typed = zip(columns, schema, strict=True)
+        arrays = [pa.array(column, kind.type) for column, kind in typed]
+        yield pa.RecordBatch.from_arrays(arrays, schema=schema)
 
     def _at(self, partition: TopicPartition, timestamp_ms: int) -> int | None:
         for record in self._log(partition).records:
@@ -414,10 +410,6 @@ class MemoryLog:
             return self._partitions[partition]
         except KeyError:
             raise UnknownTopicError(f"the memory log has no {partition}") from None
-
-
-def _offset(record: MemoryRecord) -> int:
-    return record.offset
 
 
 def _is_wanted(topic: str, wanted: Subscription) -> bool:

@@ -125,10 +125,9 @@ class _Rejecting:
         if given is None:
             context = df.sparkSession.sparkContext
             query_id = context.getLocalProperty(QUERY_ID)
-            found = jvm.source_options(df.sparkSession, query_id).get(
-                attempt.source, {}
-            )
-            given = {n: v for n, v in found.items() if n.startswith("kafka.")}
+            sources = jvm.source_options(df.sparkSession, query_id)
+            found = sources.get(attempt.source, {}).items()
+            given = {n: v for n, v in found if n.startswith("kafka.")}
         return {
             **given,
             "topic": self._topic,
@@ -157,11 +156,11 @@ def _written(
 
 
 def dead_letters(rows: DataFrame, txid: int, limit: int | None) -> DataFrame:
-    """Rejected rows as records.
+    """Rejected rows, with the source's columns and ``reason``, as records.
 
     Args:
-        rows: With the columns of the source and ``reason``.
-        txid: Of their batch.
+        rows: Of one batch.
+        txid: Of this batch.
         limit: Largest record batch of the topic, in bytes; None: unknown.
     """
     reason = F.coalesce(F.col("reason").cast("string"), F.lit(""))
@@ -239,12 +238,8 @@ def _check_topic(config: SinkConfig) -> None:
     try:
         sink_assembly.check_topic(config)
     except UnknownTopicError as error:
-        raise ConfigError.illegal(
-            "topic",
-            config.topic,
-            "a topic that exists. Create it; the batch comes again",
-            error.message,
-        ) from None
+        legal = "a topic that exists. Create it; the batch comes again"
+        raise ConfigError.illegal("topic", config.topic, legal, error.message) from None
 
 
 def _note(df: DataFrame, attempt: TransactionAttempt, counts: Counts) -> None:

@@ -129,11 +129,8 @@ class _Tries:
         answer = self._ask(batch_id)
         self._tries = self._tries + 1 if answer.txid == self._newest else 1
         self._newest = answer.txid
-        attempt = TransactionAttempt.of(
-            answer.txid, epoch=answer.epoch, number=self._tries
-        )
         return replace(
-            attempt,
+            TransactionAttempt.of(answer.txid, epoch=answer.epoch, number=self._tries),
             source=self._tx_id,
             plan=answer.plan,
             numbering=answer.numbering,
@@ -160,16 +157,15 @@ class _Run:
         ids = self._shape.numbered
         questions = {id_: self.query.question(id_, batch_id) for id_ in ids}
         if len(ids) == 1 and not self._shape.others:
-            return self.query.ask(
-                self._tx_id, replace(questions[self._tx_id], shape=self._shape)
-            )
+            asked = replace(questions[self._tx_id], shape=self._shape)
+            return self.query.ask(self._tx_id, asked)
         answers = {id_: self.query.ask(id_, asked) for id_, asked in questions.items()}
         _check_modes(answers)
         joint = JointBatch(self._tx_id, self._parts(questions, answers))
-        known = {id_: answer.joint or joint for id_, answer in answers.items()}
-        for id_ in sorted(
-            ids, key=lambda i: (known[i].is_same(joint), i != self._tx_id)
-        ):
+        agree = {
+            i: (answer.joint or joint).is_same(joint) for i, answer in answers.items()
+        }
+        for id_ in sorted(ids, key=lambda i: (agree[i], i != self._tx_id)):
             asked = replace(questions[id_], shape=self._shape, joint=joint)
             answers[id_] = self.query.ask(id_, asked)
         return replace(answers[self._tx_id], plan=self._plan(answers))

@@ -78,7 +78,6 @@ class Attachment:
         return None if self._endpoint is None else self._endpoint.port
 
     def __repr__(self) -> str:
-        """The address of the metrics and the ids of all queries so far."""
         where = "no endpoint" if self._endpoint is None else self._endpoint.url
         return f"<kafka_tx.Attachment {where}, ids: {self._listener.seen or 'none'}>"
 
@@ -220,32 +219,30 @@ class CommitListener(StreamingQueryListener):
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:
         """Spark has committed a batch, or the query was idle for a while."""
-        with self._in_use:
-            self._progressed(event.progress)
-
-    def _progressed(self, progress: StreamingQueryProgress) -> None:
-        query_id, listener = str(progress.id), self._read_report_listener
-        self._in_flight.batch_ended(query_id)
+        progress, listener = event.progress, self._read_report_listener
+        query_id = str(progress.id)
         collect = listener.collect if listener else lambda *_: None
-        for source in progress.sources:
-            before, after = _json(source.startOffset), _json(source.endOffset)
-            if after is None or MARK not in after:
-                continue
-            start = SourceOffset.from_json(before) if before else None
-            end, id_ = SourceOffset.from_json(after), after[MARK]["id"]
-            self._know(query_id, str(progress.runId), id_)
-            self.feed.finished(
-                Finished(
-                    start=start,
-                    end=end,
-                    latest=_json(source.latestOffset),
-                    duration_ms=progress.durationMs.get("triggerExecution", 0),
-                    phases_ms=_phases(progress.durationMs),
-                    read_reports=collect(query_id, progress.batchId),
-                    spark_batch=_ran(progress, start, end),
-                    dead_letters=counted(query_id, progress.batchId, id_),
+        with self._in_use:
+            self._in_flight.batch_ended(query_id)
+            for source in progress.sources:
+                before, after = _json(source.startOffset), _json(source.endOffset)
+                if after is None or MARK not in after:
+                    continue
+                start = SourceOffset.from_json(before) if before else None
+                end, id_ = SourceOffset.from_json(after), after[MARK]["id"]
+                self._know(query_id, str(progress.runId), id_)
+                self.feed.finished(
+                    Finished(
+                        start=start,
+                        end=end,
+                        latest=_json(source.latestOffset),
+                        duration_ms=progress.durationMs.get("triggerExecution", 0),
+                        phases_ms=_phases(progress.durationMs),
+                        read_reports=collect(query_id, progress.batchId),
+                        spark_batch=_ran(progress, start, end),
+                        dead_letters=counted(query_id, progress.batchId, id_),
+                    )
                 )
-            )
 
     def _know(self, query_id: str, run_id: str, tx_id: str) -> None:
         """Cache the query's options; a new run may name another store."""
@@ -338,9 +335,9 @@ class CommitListener(StreamingQueryListener):
             return
         with self._in_use:
             is_running = any(store.id in ids for ids in self._ids.values())
-            shown = (
-                show_committed(self._registry, store.id, state) if is_running else None
-            )
+            if not is_running:
+                return
+            shown = show_committed(self._registry, store.id, state)
             if shown is not None:
                 self.feed.stands_at(store.id, shown.offsets)
 

@@ -59,9 +59,8 @@ class Found:
     """The last commit of one numbering of a sink.
 
     Attributes:
-        attempt: That wrote it; only txid and numbering where its log is gone.
+        attempt: Only txid and numbering where its log is gone.
         version: Of the table; None where its log is gone.
-        when_ms: When it was written.
         metrics: Of the commit, as Delta counts them.
     """
 
@@ -242,7 +241,6 @@ class _InJvm(DeltaSink):
         return snapshot.version(), partial(self._commit_info, log)
 
     def _last(self, given: TransactionAttempt) -> Found | None:
-        """The last commit of the numbering, or else of the newest one."""
         log, snapshot = self._looked = self._opened()
         if log is None:
             return None
@@ -273,8 +271,7 @@ class _InJvm(DeltaSink):
         return log.update(False, none, none)
 
     def _log(self) -> Any:  # noqa: ANN401 - of Delta
-        """Of the table, which is looked up once for each batch."""
-        if self._opened_log is None:
+        if self._opened_log is None:  # looked up once for each batch
             self._opened_log = self._find_log()
         return self._opened_log
 

@@ -12,8 +12,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from kafka_tx.spark.sinks.formats import active_session
+
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
 
 KNOWN = "4.4."
 """The line of Delta whose steps these are."""
@@ -35,19 +37,10 @@ def append(
 ) -> bool:
     """Append in one commit that follows ``snapshot`` (driver).
 
-    Args:
-        df: The rows.
-        log: Of the table.
-        snapshot: On which there is no commit of this txid.
-        catalog_table: An ``Option``: the table in the catalog.
-        options: Of the writer, and those of the identity.
-        partition_by: Columns, for a table that is made.
-
-    Returns:
-        False where there were no rows, so that nothing was committed.
-
-    Raises:
-        Exception: What Delta raises; nothing was committed, unless an answer was lost.
+    The snapshot has no commit of this txid. ``options`` are those of the writer and of
+    the identity; ``partition_by`` counts for a table that is made. Returns False where
+    there were no rows, so that nothing was committed. Raises what Delta raises: nothing
+    was committed then, unless an answer was lost.
     """
     spark = df.sparkSession
     jvm: Any = spark._jvm
@@ -70,7 +63,7 @@ def append(
     )
     transaction = log.startTransaction(catalog_table, some(snapshot))
     transaction.readTxn().addOne(options["txnAppId"])
-    with _active(jvm, session, transaction):
+    with _active(spark, transaction):
         done = write.writeAndReturnCommitData(transaction, session, none, False)
         if not _has_files(done.actions().iterator()):
             return False
@@ -87,18 +80,14 @@ def _has_files(actions: Any) -> bool:  # noqa: ANN401 - of Scala
 
 
 @contextmanager
-def _active(jvm: Any, session: Any, transaction: Any) -> Iterator[None]:  # noqa: ANN401
+def _active(spark: SparkSession, transaction: Any) -> Iterator[None]:  # noqa: ANN401
     """Let Delta's steps find their session and transaction in this thread."""
-    sessions = jvm.org.apache.spark.sql.classic.SparkSession
-    transactions = getattr(jvm.org.apache.spark.sql.delta, "OptimisticTransaction$")
-    active, former = getattr(transactions, "MODULE$"), sessions.getActiveSession()
-    sessions.setActiveSession(session)
-    active.setActive(transaction)
-    try:
-        yield
-    finally:
-        active.clearActive()
-        if former.isDefined():
-            sessions.setActiveSession(former.get())
-        else:
-            sessions.clearActiveSession()
+    delta: Any = spark._jvm.org.apache.spark.sql.delta
+    transactions = getattr(delta, "OptimisticTransaction$")
+    active = getattr(transactions, "MODULE$")
+    with active_session(spark):
+        active.setActive(transaction)
+        try:
+            yield
+        finally:
+            active.clearActive()

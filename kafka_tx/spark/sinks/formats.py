@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
@@ -35,7 +36,6 @@ class Batch:
     """The arguments of a write.
 
     Attributes:
-        df: The rows.
         table: A name, or a path.
         name: Of the sink.
         options: Of the writer, for an append.
@@ -49,6 +49,22 @@ class Batch:
     options: Mapping[str, str] = field(default_factory=dict)
     partition_by: Sequence[str] = ()
     statement: Callable[[DataFrame, str], object] = _no_statement
+
+
+@contextmanager
+def active_session(spark: SparkSession) -> Iterator[None]:
+    """Let the JVM's classes find this session in this thread."""
+    jvm: Any = spark._jvm
+    sessions = jvm.org.apache.spark.sql.classic.SparkSession
+    former = sessions.getActiveSession()
+    sessions.setActiveSession(spark._jsparkSession)
+    try:
+        yield
+    finally:
+        if former.isDefined():
+            sessions.setActiveSession(former.get())
+        else:
+            sessions.clearActiveSession()
 
 
 def is_path(table: str) -> bool:
@@ -85,11 +101,7 @@ def _class_of(spark: SparkSession, catalog: str) -> str:
 
 
 def check_classic(spark: SparkSession) -> None:
-    """Refuse statements in a session without a JVM of its own.
-
-    Raises:
-        ConfigError: The session is one of Spark Connect.
-    """
+    """Refuse statements in a session of Spark Connect, which has no JVM of its own."""
     if not is_classic(spark):
         raise ConfigError(
             "write_to_table needs the session's JVM, which a session of Spark Connect"
@@ -184,8 +196,26 @@ def _check_iceberg(spark: SparkSession, table: str) -> None:
     """Refuse a session that has no jar of Iceberg's, or one for another Spark."""
     jar = _jar_of(spark, "org.apache.iceberg.IcebergBuild")
     none = "this session has no jar of Iceberg's"
-    if is_wrong := none if jar is None else _is_for_another(jar):
-        raise _no_jar(table, is_wrong)
+    is_wrong = none if jar is None else _is_for_another(jar)
+    if not is_wrong:
+        return
+    line = _line()
+    jars = " or ".join(
+        f"org.apache.iceberg:iceberg-spark-runtime-{of}_2.13:{version}"
+        for of, version in _JARS.items()
+        if of == line or line not in _JARS
+    )
+    advice = f"Start it with spark.jars.packages={jars}"
+    if line not in _JARS:
+        advice = (
+            "Unless Iceberg has published one meanwhile, run the query on Spark"
+            f" {' or '.join(_JARS)} with {jars}, or write to a Delta table"
+        )
+    raise ConfigError(
+        f"table '{table}' is in a catalog of Iceberg's, this is Spark {line}, and"
+        f" {is_wrong}. Nothing was written. {advice}",
+        option="spark.jars.packages",
+    )
 
 
 def _jar_of(spark: SparkSession, of: str) -> str | None:
@@ -214,23 +244,3 @@ def _is_for_another(jar: str) -> str:
 
 def _line() -> str:
     return ".".join(pyspark.__version__.split(".")[:2])
-
-
-def _no_jar(table: str, what: str) -> ConfigError:
-    line = _line()
-    jars = " or ".join(
-        f"org.apache.iceberg:iceberg-spark-runtime-{of}_2.13:{version}"
-        for of, version in _JARS.items()
-        if of == line or line not in _JARS
-    )
-    advice = f"Start it with spark.jars.packages={jars}"
-    if line not in _JARS:
-        advice = (
-            "Unless Iceberg has published one meanwhile, run the query on Spark"
-            f" {' or '.join(_JARS)} with {jars}, or write to a Delta table"
-        )
-    return ConfigError(
-        f"table '{table}' is in a catalog of Iceberg's, this is Spark {line}, and"
-        f" {what}. Nothing was written. {advice}",
-        option="spark.jars.packages",
-    )

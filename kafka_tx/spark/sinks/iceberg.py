@@ -21,7 +21,7 @@ from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
 from kafka_tx.errors import ConfigError
 from kafka_tx.model import TransactionAttempt
-from kafka_tx.spark.sinks.formats import Batch, full_name, quoted
+from kafka_tx.spark.sinks.formats import Batch, active_session, full_name, quoted
 from kafka_tx.transactions.table_writes import (
     KEY,
     Commit,
@@ -190,7 +190,6 @@ class _InJvm(IcebergSink):
         return None if table is None else table.properties()
 
     def _loaded(self) -> Any:  # noqa: ANN401 - of Iceberg
-        """The table as it is now; None where there is none."""
         with self._active():
             catalog, identifier = self._place()
             catalog.invalidateTable(identifier)  # it keeps tables for 30 s
@@ -248,19 +247,8 @@ class _InJvm(IcebergSink):
             if place.exists():
                 yield self._jvm.org.apache.iceberg.TableMetadataParser.read(place)
 
-    @contextmanager
-    def _active(self) -> Iterator[None]:
-        """Let catalogs find the settings of the session of the batch."""
-        sessions = self._jvm.SparkSession
-        former = sessions.getActiveSession()
-        sessions.setActiveSession(self._spark._jsparkSession)
-        try:
-            yield
-        finally:
-            if former.isDefined():
-                sessions.setActiveSession(former.get())
-            else:
-                sessions.clearActiveSession()
+    def _active(self) -> AbstractContextManager[None]:
+        return active_session(self._spark)
 
 
 class IcebergAppend(_InJvm):
@@ -353,10 +341,7 @@ class IcebergStatement(_InJvm):
 
     @property
     def _branches(self) -> str:
-        """How the branches of the sink begin; the attempt's id ends their names.
-
-        So a frozen driver writes into no branch of a newer one.
-        """
+        # the attempt's id follows: a frozen driver writes into no branch of a newer one
         return f"{KEY}_{self._name}_"
 
     def _open(self, branch: str) -> None:
@@ -398,10 +383,7 @@ class IcebergStatement(_InJvm):
         return [one[0] for one in found if one and int(one[1]) <= attempt_id]
 
     def _check_target(self, table: Any, branch: str) -> None:  # noqa: ANN401
-        """Refuse a function that has written into the table itself.
-
-        Written again, its rows would be there twice.
-        """
+        """Refuse a function that has written into the table: again, it would repeat."""
         head, current = table.snapshot(branch), table.currentSnapshot()
         begun = self._base if self._base is not None else head.parentId()
         is_as_it_was = begun is None or head.snapshotId() == begun

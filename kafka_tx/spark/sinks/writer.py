@@ -124,20 +124,9 @@ def _written(
     assert context is not None
     index = context.partitionId()
     part = sink_assembly.part_transaction(config, index)
-    with closing(_KeptBatches(batches)) as kept:
-        written = part.write(_Records(kept, config))
+    with closing(_KeptBatches(batches, config)) as kept:
+        written = part.write(kept)
     return PartMessage(index, written, replace(config, memory=""))
-
-
-class _Records:
-    """The records of a part; can be iterated several times."""
-
-    def __init__(self, kept: _KeptBatches, config: SinkConfig) -> None:
-        self._kept = kept
-        self._config = config
-
-    def __iter__(self) -> Iterator[OutBatch]:
-        return _out_batches(iter(self._kept), self._config)
 
 
 @tells_first("write", "commit")
@@ -189,9 +178,7 @@ class KafkaTxStreamWriter(StreamWriter):
         reported = [message for message in messages if isinstance(message, PartMessage)]
         if any(message.written.held is not None for message in reported):
             _write_the_rest(reported)
-        if any(
-            message.written.looked for message in reported
-        ):  # the first batch of a run
+        if any(message.written.looked for message in reported):  # a run's first batch
             _end_open_parts(reported)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
@@ -291,26 +278,25 @@ def _out_batches(
 
 
 class _KeptBatches:
-    """Arrow batches stored as they arrive, in memory and then in a file.
+    """The records of a part, which can be iterated several times.
 
-    The file is temporary and has no name: it also goes when the process ends.
-
-    Args:
-        batches: Iterated once, only as far as needed.
+    Their Arrow batches are taken only as far as needed, and stored in memory and then
+    in a temporary file without a name, which also goes when the process ends.
     """
 
-    def __init__(self, batches: Iterator[pa.RecordBatch]) -> None:
+    def __init__(self, batches: Iterator[pa.RecordBatch], config: SinkConfig) -> None:
         self._batches = batches
+        self._config = config
         self._file = tempfile.SpooledTemporaryFile(_IN_MEMORY_BYTES)  # noqa: SIM115
         self._schemas: list[pa.Schema] = []
         self._ends = [0]
 
-    def __iter__(self) -> Iterator[pa.RecordBatch]:
-        """All batches from the first on."""
-        place = 0
-        while place < len(self._schemas):
+    def __iter__(self) -> Iterator[OutBatch]:
+        return _out_batches(self._from_the_first(), self._config)
+
+    def _from_the_first(self) -> Iterator[pa.RecordBatch]:
+        for place in range(len(self._schemas)):
             yield self._read(place)
-            place += 1
         for batch in self._batches:
             self._keep(batch)
             yield batch
