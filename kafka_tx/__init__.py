@@ -137,60 +137,38 @@ __all__ = [
 ]
 
 _HOMES = {
-    "AtLeastOnceTopologyHandle": "kafka_tx.spark.at_least_once.topology",
-    "BasicBolt": "kafka_tx.topology.declare.bolts",
-    "BatchBolt": "kafka_tx.topology.declare.bolts",
-    "BatchProgress": "kafka_tx.running.transactional.batch_progress",
-    "BrokerHosts": "kafka_tx.topology.declare.spout_hosts",
-    "Committer": "kafka_tx.topology.declare.bolts",
-    "DataFrameBolt": "kafka_tx.topology.declare.bolts",
-    "FailedException": "kafka_tx.errors",
-    "FieldMapper": "kafka_tx.topology.declare.kafka_message",
-    "FieldTopic": "kafka_tx.topology.declare.kafka_message",
-    "FunctionScheme": "kafka_tx.topology.rows.schemes",
-    "JsonFormatter": "kafka_tx.logs",
-    "KafkaBolt": "kafka_tx.running.kafka_sink_bolt",
-    "KafkaMessage": "kafka_tx.topology.declare.kafka_message",
-    "KafkaSpout": "kafka_tx.running.at_least_once.spout",
-    "KafkaTxDataSource": "kafka_tx.spark.source.data_source",
-    "KafkaTxError": "kafka_tx.errors",
-    "KeyValueScheme": "kafka_tx.topology.rows.schemes",
-    "MemoryTransactionalSpout": "kafka_tx.topology.declare.memory_spouts",
-    "MetadataScheme": "kafka_tx.topology.rows.schemes",
-    "NonTransactionalMap": "kafka_tx.sql.maps",
-    "OpaqueMap": "kafka_tx.sql.maps",
-    "OpaqueMemoryTransactionalSpout": "kafka_tx.topology.declare.memory_spouts",
-    "OpaquePartitionedTransactionalSpout": "kafka_tx.topology.declare.spouts",
-    "OpaqueTransactionalKafkaSpout": "kafka_tx.running.transactional.drop_in_spouts",
-    "OpaqueValue": "kafka_tx.sql.maps",
-    "PartitionedTransactionalSpout": "kafka_tx.topology.declare.spouts",
-    "RawScheme": "kafka_tx.topology.rows.schemes",
-    "RecordScheme": "kafka_tx.topology.rows.schemes",
-    "RichBolt": "kafka_tx.topology.declare.bolts",
-    "SnapshotValue": "kafka_tx.sql.snapshot",
-    "SpoutConfig": "kafka_tx.topology.declare.spout_config",
-    "StaticHosts": "kafka_tx.topology.declare.spout_hosts",
-    "StringScheme": "kafka_tx.topology.rows.schemes",
-    "TaskContext": "kafka_tx.topology.declare.bolts",
-    "TopicPartition": "kafka_tx.model",
-    "TopologyBuilder": "kafka_tx.spark.at_least_once.topology",
-    "TopologyHandle": "kafka_tx.spark.transactional.topology",
-    "TransactionAttempt": "kafka_tx.model",
-    "TransactionalKafkaSpout": "kafka_tx.running.transactional.drop_in_spouts",
-    "TransactionalMap": "kafka_tx.sql.maps",
-    "TransactionalSpout": "kafka_tx.topology.declare.spouts",
-    "TransactionalTopologyBuilder": "kafka_tx.spark.transactional.topology",
-    "TransactionalValue": "kafka_tx.sql.maps",
-    "ZkHosts": "kafka_tx.topology.declare.spout_hosts",
-    "append_once": "kafka_tx.spark.sinks.state",
-    "append_to_table": "kafka_tx.spark.sinks.state",
-    "attach": "kafka_tx.spark.queries.listener",
-    "for_each_transaction": "kafka_tx.spark.queries.foreach",
-    "update_map": "kafka_tx.spark.sinks.state",
-    "with_dead_letters": "kafka_tx.spark.queries.dead_letters",
-    "write_to_table": "kafka_tx.spark.sinks.state",
-    "write_transaction": "kafka_tx.spark.sinks.transaction",
+    "errors": "FailedException KafkaTxError",
+    "logs": "JsonFormatter",
+    "model": "TopicPartition TransactionAttempt",
+    "running.at_least_once.spout": "KafkaSpout",
+    "running.kafka_sink_bolt": "KafkaBolt",
+    "running.transactional.batch_progress": "BatchProgress",
+    "running.transactional.drop_in_spouts": "OpaqueTransactionalKafkaSpout"
+    " TransactionalKafkaSpout",
+    "spark.at_least_once.topology": "AtLeastOnceTopologyHandle TopologyBuilder",
+    "spark.queries.dead_letters": "with_dead_letters",
+    "spark.queries.foreach": "for_each_transaction",
+    "spark.queries.listener": "attach",
+    "spark.sinks.state": "append_once append_to_table update_map write_to_table",
+    "spark.sinks.transaction": "write_transaction",
+    "spark.source.data_source": "KafkaTxDataSource",
+    "spark.transactional.topology": "TopologyHandle TransactionalTopologyBuilder",
+    "sql.maps": "NonTransactionalMap OpaqueMap OpaqueValue TransactionalMap"
+    " TransactionalValue",
+    "sql.snapshot": "SnapshotValue",
+    "topology.declare.bolts": "BasicBolt"
+    " BatchBolt Committer DataFrameBolt RichBolt TaskContext",
+    "topology.declare.kafka_message": "FieldMapper FieldTopic KafkaMessage",
+    "topology.declare.memory_spouts": "MemoryTransactionalSpout"
+    " OpaqueMemoryTransactionalSpout",
+    "topology.declare.spout_config": "SpoutConfig",
+    "topology.declare.spout_hosts": "BrokerHosts StaticHosts ZkHosts",
+    "topology.declare.spouts": "OpaquePartitionedTransactionalSpout"
+    " PartitionedTransactionalSpout TransactionalSpout",
+    "topology.rows.schemes": "FunctionScheme"
+    " KeyValueScheme MetadataScheme RawScheme RecordScheme StringScheme",
 }
+"""Public names by the module that defines them."""
 
 
 def __dir__() -> list[str]:
@@ -200,10 +178,10 @@ def __dir__() -> list[str]:
 def __getattr__(name: str) -> Any:  # noqa: ANN401 - any public name
     if name == "__version__":
         return _version()
-    home = _HOMES.get(name)
-    if home is None:
-        raise AttributeError(f"module 'kafka_tx' has no attribute {name!r}")
-    return getattr(import_module(home), name)
+    for home, names in _HOMES.items():
+        if name in names.split():
+            return getattr(import_module(f"kafka_tx.{home}"), name)
+    raise AttributeError(f"module 'kafka_tx' has no attribute {name!r}")
 
 
 def _version() -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import uuid
 from collections.abc import Callable, Collection, Mapping
+from contextlib import closing
 from typing import TYPE_CHECKING, Protocol
 
 from kafka_tx.clock import SystemClock as SystemClock
@@ -30,10 +31,7 @@ if TYPE_CHECKING:
 
 
 def open_store(url: str, id: str) -> Store:  # noqa: A002 - the word users know
-    """The store that a URL names, for one id.
-
-    ``memory:`` (this process only), ``zookeeper://h1:2181,h2:2181/root``, or any
-    SQLAlchemy URL such as ``sqlite:////var/lib/jobs/state.db``.
+    """The store that a URL names, for one id; ``memory:`` is of this process only.
 
     Raises:
         ConfigError: The URL or the id cannot be used.
@@ -101,18 +99,13 @@ def _room_of(url: str) -> _Room:
 def stored_states(url: str, ids: Collection[str] = ()) -> dict[str, StoredId]:
     """What a store holds of these ids, or of all of them, ascending; read together.
 
-    Raises:
-        ConfigError, StateError: As of ``stored_ids``.
+    Raises: as ``stored_ids``.
     """
     return _room_of(url).stored_states(url, ids)
 
 
 def patient_store(url: str, id: str) -> Store:  # noqa: A002 - the word users know
-    """As ``open_store``; calls are retried while the store is unavailable.
-
-    The URL's parameter ``retry_for_ms`` sets for how long. Queries and topologies wait;
-    the commands do not.
-    """
+    """As ``open_store``; calls are retried for the URL's ``retry_for_ms``."""
     store = open_store(url, id)
     if not store.retry_ms:
         return store
@@ -121,31 +114,20 @@ def patient_store(url: str, id: str) -> Store:  # noqa: A002 - the word users kn
     return RetryingStore(store, RetryPolicy(SystemClock(), store.retry_ms))
 
 
-def ledger(transactions: TransactionsConfig) -> Ledger:
-    """A query's ledger; fails at once if the store is unavailable."""
+def ledger(transactions: TransactionsConfig, *, is_patient: bool = False) -> Ledger:
+    """A query's ledger; ``is_patient``: it retries while the store is unavailable."""
     from kafka_tx.transactions.ledger import Ledger
 
-    return Ledger(open_store(transactions.store, transactions.id), transactions.history)
-
-
-def patient_ledger(transactions: TransactionsConfig) -> Ledger:
-    """A query's ledger; retries while the store is unavailable."""
-    from kafka_tx.transactions.ledger import Ledger
-
-    return Ledger(
-        patient_store(transactions.store, transactions.id), transactions.history
-    )
+    opened = patient_store if is_patient else open_store
+    return Ledger(opened(transactions.store, transactions.id), transactions.history)
 
 
 def stored_offsets(config: SourceConfig) -> dict[TopicPartition, LogPosition]:
     """The committed positions of ``tx.id``; empty without one. Only reads."""
     if config.transactions is None:
         return {}
-    found = ledger(config.transactions)
-    try:
+    with closing(ledger(config.transactions)) as found:
         committed = found.load().committed
-    finally:
-        found.close()
     return {} if committed is None else committed.positions()
 
 
@@ -158,13 +140,11 @@ def offset_store(
 ) -> OffsetStore:
     """The offset store of an at-least-once spout.
 
-    ``memory:`` (as long as the topology), ``kafka:`` (the consumer group ``id`` of the
-    cluster that is read), ``zookeeper://…/root`` (as storm-kafka keeps them, with the
-    topic in the path if ``by_topic``), or any SQLAlchemy URL.
+    ``memory:`` lasts as long as the topology, ``kafka:`` is the consumer group ``id``
+    of the cluster that is read, and ``zookeeper://…/root`` has storm-kafka's paths,
+    with the topic in them if ``by_topic``. All others are SQLAlchemy URLs.
 
-    Raises:
-        ConfigError: The URL or the id cannot be used.
-        StateError: The store cannot be reached or written.
+    Raises: as ``open_store``.
     """
     check_id(id, "id")
     kind = kind_of(url, "store")
@@ -214,8 +194,7 @@ def cluster_view(config: SourceConfig) -> ClusterView:
 def range_reader(config: SourceConfig) -> RangeReader:
     """A reader of exact ranges (executor): the native one where it can be used.
 
-    The environment variable ``KAFKA_TX_READER``, ``python`` or ``native``, overrides
-    this.
+    The environment variable ``KAFKA_TX_READER`` asks for ``python`` or ``native``.
 
     Raises:
         ConfigError: ``native`` was asked for and cannot be used; says why.

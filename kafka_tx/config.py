@@ -47,10 +47,7 @@ _LEGAL_TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
 def check_topic(option: str, name: str, value: object = None) -> str:
     """Return ``name`` if Kafka takes it as the name of a topic.
 
-    Args:
-        option: Where it was given.
-        name: Of one topic.
-        value: All that was given there, for the text; None: the name.
+    ``value`` is all that was given, for the text of the error; None: the name.
 
     Raises:
         ConfigError: It is empty, too long, ``.`` or ``..``, or has another character.
@@ -74,11 +71,7 @@ LEGAL_OPTIONS = 'a dictionary such as {"kafka.bootstrap.servers": "host:9092"}'
 def check_kind(
     option: str, value: object, kinds: type | tuple[type, ...], legal: str
 ) -> None:
-    """Refuse a value of a wrong type, by the name of its option.
-
-    Raises:
-        ConfigError: The value is of another kind; True and False are no numbers.
-    """
+    """Refuse a value of a wrong type: ConfigError. True and False are no numbers."""
     is_odd = isinstance(value, bool) and kinds is not bool
     if is_odd or not isinstance(value, kinds):
         raise ConfigError.illegal(option, value, legal)
@@ -98,7 +91,7 @@ class PerPartition:
 class FromCommitted:
     """The position in the store, else in the Kafka group, else ``otherwise``.
 
-    ``otherwise`` is None where having no committed offset is an error.
+    None: having no committed offset is an error.
     """
 
     otherwise: Earliest | Latest | None = field(default_factory=Earliest)
@@ -188,9 +181,7 @@ class BatchLimits:
             offsets of one task in a batch of a source.
         max_bytes: Of keys and values in a batch. The number of records is estimated
             from the batches before, so a batch may hold more.
-        min_records: Wait until this many offsets are available …
-        max_delay_ms: … but not longer than this since the last batch.
-        min_partitions: Cut a batch into about this many tasks or more.
+        max_delay_ms: Longest time since the last batch that ``min_records`` may wait.
 
     Raises:
         ConfigError: A limit is below 1, or the least is more than the most.
@@ -310,7 +301,6 @@ class SinkConfig:
         parts, life, compares, run, looks: As of ``transactions.sink_parts.Part``.
         memory: The markers that the driver has read; empty: none.
         marker_topic: The topic with the markers of exactly-once sinks.
-        takes_timestamp: Whether a column ``timestamp`` is the records' time.
     """
 
     kafka: Mapping[str, str]

@@ -68,7 +68,6 @@ class KafkaTxError(Exception):
 
     @property
     def __cause__(self) -> BaseException | None:
-        """The cause of the error."""
         found: BaseException | None = _CAUSE.__get__(self)
         return found
 
@@ -178,10 +177,7 @@ class OwnerLivesError(FencedError):
 
 
 class StateLostError(StateError):
-    """The store lost what this process wrote: it was restored, or is another store.
-
-    Fields: ``store`` and ``id``.
-    """
+    """The store lost what this process wrote: it was restored, or is another store."""
 
     error_class = "KAFKA_TX_STATE_LOST"
 
@@ -218,10 +214,7 @@ class BrokerUnavailableError(KafkaError):
 
 
 class GroupOccupiedError(KafkaError):
-    """A consumer is a member of a group whose offsets are written from outside.
-
-    Fields: ``group``. Once it has left, the offsets can be written.
-    """
+    """A consumer is a member of a group whose offsets are written from outside."""
 
     error_class = "KAFKA_TX_GROUP_OCCUPIED"
     retryable = True
@@ -249,8 +242,7 @@ class FetchError(KafkaError):
 class DeliveryError(KafkaError):
     """A record could not be written.
 
-    Fields: ``topic``, ``key``, ``size`` (bytes of key and value), ``code``, and
-    ``retryable``: whether brokers were unavailable, so that a retry may succeed.
+    ``size``: bytes of key and value. ``retryable`` is true if brokers were unavailable.
     """
 
     error_class = "KAFKA_TX_DELIVERY"
@@ -261,10 +253,7 @@ class DeliveryError(KafkaError):
 
 
 class WriteDeniedError(AuthenticationError, DeliveryError):
-    """A record was refused: the user may not write to its topic.
-
-    Fields: those of DeliveryError.
-    """
+    """A record was refused: the user may not write to its topic."""
 
 
 class OffsetOutOfRangeError(KafkaTxError):
@@ -279,8 +268,7 @@ class OffsetOutOfRangeError(KafkaTxError):
 class OtherTopicError(OffsetOutOfRangeError):
     """A range was read from a topic that was recreated since it was planned.
 
-    Fields: those of OffsetOutOfRangeError without the log's bounds, and ``planned_id``
-    and ``found_id``.
+    Fields: those of its base, with empty bounds, ``planned_id`` and ``found_id``.
     """
 
     error_class = "KAFKA_TX_OTHER_TOPIC"
@@ -339,9 +327,8 @@ class FailedException(TransactionError):  # noqa: N818 - the name Storm's users 
 class ComponentError(TransactionError):
     """A spout or bolt of a topology raised an error that a replay does not repair.
 
-    Fields: ``component``, ``task``, ``txid``, ``attempt_id``, ``traceback`` (text, of
-    the user's own frames) and ``cause``: the error itself where it is one of this tree,
-    else None, since any other may not be picklable.
+    ``traceback`` has the user's own frames. ``cause`` is the error itself if it is one
+    of this tree; another may not be picklable.
     """
 
     error_class = "KAFKA_TX_COMPONENT"

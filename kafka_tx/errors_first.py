@@ -1,10 +1,9 @@
 """Puts an error of kafka_tx on top of the traceback that Spark shows.
 
-Spark shows an error of a Python process as Python prints it: the traceback first, the
-error some thirty lines later. Python prints the cause of an error before it, without a
-traceback if the cause has none. So an error that leaves for Spark gets a copy of itself
-as its first cause. An error of PySpark that tells of one of kafka_tx in a task gets a
-copy of the latter.
+Python prints an error some thirty lines after its traceback, but the cause of an error
+before it, without a traceback if the cause has none. So an error that leaves for Spark
+gets a copy of itself as its first cause. An error of PySpark that tells of one of
+kafka_tx in a task gets a copy of the latter.
 """
 
 from __future__ import annotations

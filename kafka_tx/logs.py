@@ -27,10 +27,7 @@ _about: ContextVar[Mapping[str, Any]] = ContextVar("kafka_tx_logs", default={}) 
 
 
 class EventLog(logging.LoggerAdapter[logging.Logger]):
-    """A logger whose methods take ``id``, ``txid`` and ``attempt``, too.
-
-    Fields that a call does not name come from ``about``.
-    """
+    """A logger that takes ``id``, ``txid`` and ``attempt``, too; see ``about``."""
 
     def log(self, level: int, msg: object, *args: object, **named: Any) -> None:  # noqa: ANN401 - as in logging
         """Write a line if the level is on; line breaks of its values become ``|``."""

@@ -97,17 +97,16 @@ def epochs_of(ranges: Iterable[OffsetRange]) -> dict[TopicPartition, int]:
 
 @dataclass(frozen=True, slots=True, order=True)
 class TransactionAttempt:
-    """One try at processing one batch.
+    """One try at processing one batch. Source: Storm, TransactionAttempt.
 
-    ``txid`` names the batch (first 1, +1 each, the same on every replay);
-    ``attempt_id`` is new on every try. Everything downstream is keyed by the pair, so
-    that rows of an older attempt never count in a newer one. Greater ids are newer,
-    also across owners: see ``of``.
+    ``txid`` names the batch: 1 for the first, the same on every replay. ``attempt_id``
+    is new on every try; a greater one is newer, also across owners. Everything
+    downstream is keyed by the pair, so that rows of an older attempt never count in a
+    newer one.
 
     Sources and topologies fill in all that a sink must know. If you make attempts by
     hand, you number the batches: sinks then compare txid and epoch only. Set
     ``mode="opaque"`` if a replay may hold other records.
-    Source: Storm, TransactionAttempt.
     """
 
     txid: int
@@ -125,7 +124,7 @@ class TransactionAttempt:
 
     @classmethod
     def of(cls, txid: int, *, epoch: int, number: int) -> TransactionAttempt:
-        """The attempt with this number under an owner: ids need no clock."""
+        """The attempt with this number under an owner."""
         return cls(txid, epoch * ATTEMPTS_PER_EPOCH + number)
 
     @property
@@ -138,7 +137,7 @@ class TransactionAttempt:
 
     @classmethod
     def parse(cls, text: str) -> TransactionAttempt:
-        """Read the text form ``txid:attempt``."""
+        """Read the text form ``txid:attempt_id``."""
         txid, _, attempt_id = text.partition(":")
         return cls(int(txid), int(attempt_id))
 
@@ -239,13 +238,12 @@ class TopicDescription:
 
 @dataclass(frozen=True, slots=True)
 class LogBounds:
-    """What a partition holds now: ``[log_start, end)`` of one topic.
+    """The bounds of a partition's log now: ``[log_start, end)`` of one topic.
 
     ``end`` is the high watermark, or the last stable offset under ``read_committed``.
     ``topic_id`` was reported both before and after the bounds; None if brokers report
-    no ids: a position with a known id is then not compared (``offsets.standing``).
-    ``leader_epoch``: of the leader that reported the end; None if it reports none.
-    ``epoch_ends``: where older leader epochs ended (``ClusterView.epoch_ends``).
+    no ids. ``leader_epoch``: of the leader that reported the end; None if it reports
+    none. ``epoch_ends``: where older leader epochs ended (``ClusterView.epoch_ends``).
     """
 
     log_start: int
@@ -347,7 +345,7 @@ class JointPart(NamedTuple):
 class JointBatch:
     """One batch of Spark as all streaming sources of its query have it.
 
-    Each source with a ``tx.id`` keeps the whole of it, under the txid of its own.
+    Each source with a ``tx.id`` stores the whole of it, under its own txid.
 
     Attributes:
         numbers: The ``tx.id`` whose txid and epoch the user's function gets.
@@ -404,7 +402,7 @@ class QueryShape:
         return len(self.numbered) + len(self.others) > 1
 
     def counting(self, joint: JointBatch | None) -> QueryShape:
-        """The same query, counting as in this batch of it."""
+        """The same query with the numberings of this batch of it."""
         parts = joint.parts if joint else {}
         known = [parts[id_].numbering for id_ in self.numbered if id_ in parts]
         return replace(self, numberings=tuple(known))
@@ -464,14 +462,11 @@ class BatchMetadata:
         return epochs_of(self.ranges)
 
     def logged_ends(self) -> dict[TopicPartition, int]:
-        """The position after this batch as whoever logged it has it."""
+        """The position after this batch as Spark's log has it."""
         return {**self.ends(), **self.logged}
 
     def fingerprint(self) -> str:
-        """Of where it ends, as logged: another batch of the same txid has another.
-
-        So has a recreated topic with equal offsets. A joint batch's has no name in it.
-        """
+        """A digest of logged ends and topic ids; a joint batch's is without a name."""
         ends = [
             (p.topic, self.topic_ids.get(p.topic), p.partition, at)
             for p, at in sorted(self.logged_ends().items())
@@ -484,7 +479,7 @@ class BatchMetadata:
         return {r.topic_partition: r.start for r in self.ranges}
 
     def positions(self) -> dict[TopicPartition, LogPosition]:
-        """The position after this batch, per partition, each with the log it is of."""
+        """As ``ends``, each with the log that it is of."""
         ids = self.topic_ids
         return {
             at: LogPosition(r.end, r.topic_id or ids.get(at.topic), r.leader_epoch)

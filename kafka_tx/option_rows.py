@@ -82,11 +82,7 @@ def long(name: str, value: object) -> int:
 
 
 def duration_ms(name: str, value: object) -> int:
-    """A time such as ``500ms``, ``30s``, ``15m``, ``1h``; a bare number is ms.
-
-    Raises:
-        ConfigError: It is none.
-    """
+    """A time such as ``500ms``, ``30s``, ``15m``, ``1h``; a bare number is ms."""
     match = _DURATION.fullmatch(str(value))
     unit = match.group(2).lower() if match else None
     if match is None or unit not in _UNITS_MS:
@@ -115,7 +111,6 @@ class Option:
 
     Attributes:
         name: As it is documented.
-        sentence: What it does.
         field: The field that it sets; empty: it is parsed together with others.
         read: Parses the value; takes the name, too.
         default: As the docs show it.
@@ -163,11 +158,7 @@ def _shown(one: Any) -> str:  # noqa: ANN401 - a field of any dataclass
 
 
 def values_of(options: Iterable[Option], given: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields of what was given under lower-case names; later rows win.
-
-    Raises:
-        ConfigError: A value is not legal.
-    """
+    """The fields that were given under lower-case names; raises ConfigError."""
     return {
         each.field: each.read(each.name, given[each.name.lower()])
         for each in options

@@ -29,13 +29,10 @@ def of_planned_topic(
     A range of one batch is checked once, after its last record and before the batch is
     given. Longer ranges are checked before the first batch, so that a recreated topic
     fails before any record is given, and again at the end. A topic that is gone by then
-    was read while it existed.
+    was read while it existed. Without ``wanted.topic_id`` nothing is checked.
 
-    Args:
-        batches: As they are fetched.
-        wanted: The range; without a ``topic_id`` nothing is checked.
-        ask: ``topic_id_now``, of a time-out in ms.
-        timeout_ms: Longest time without an answer.
+    ``ask`` asks for the topic's id with a time-out in ms, and ``timeout_ms`` is the
+    longest time without an answer.
 
     Raises:
         OtherTopicError: The topic was recreated since the range was planned.
@@ -82,10 +79,32 @@ def _check(
     wanted: OffsetRange, ask: Callable[[int], str | None], timeout_ms: int
 ) -> None:
     found = _reported(ask, timeout_ms)
+    topic, partition = wanted.topic_partition
     if found is None:
-        raise _untold(wanted, timeout_ms)
+        raise FetchError(
+            f"range {wanted} was fetched, and no broker answered within"
+            f" {timeout_ms / 1_000:g} s whether topic '{topic}' still has the id"
+            f" {wanted.topic_id}, of which the range was planned. Check that the"
+            " brokers have a controller",
+            topic=topic,
+            partition=partition,
+            start=wanted.start,
+            end=wanted.end,
+            position=wanted.end,
+        )
     if known_id(found) not in {None, wanted.topic_id}:
-        raise _of_another(wanted, found)
+        raise OtherTopicError(
+            f"{wanted} was planned of the topic with the id {wanted.topic_id}, and"
+            f" topic '{topic}' has the id {found} now: it was deleted and created"
+            " again",
+            topic=topic,
+            partition=partition,
+            wanted=wanted.start,
+            log_start=None,
+            log_end=None,
+            planned_id=wanted.topic_id,
+            found_id=found,
+        )
 
 
 def _reported(ask: Callable[[int], str | None], timeout_ms: int) -> str | None:
@@ -95,33 +114,3 @@ def _reported(ask: Callable[[int], str | None], timeout_ms: int) -> str | None:
         _log.warning("no broker reported the id of a topic; asking again")
         found = ask(_ANSWER_MS)
     return found
-
-
-def _of_another(wanted: OffsetRange, found: str) -> OtherTopicError:
-    topic, partition = wanted.topic_partition
-    return OtherTopicError(
-        f"{wanted} was planned of the topic with the id {wanted.topic_id}, and topic"
-        f" '{topic}' has the id {found} now: it was deleted and created again",
-        topic=topic,
-        partition=partition,
-        wanted=wanted.start,
-        log_start=None,
-        log_end=None,
-        planned_id=wanted.topic_id,
-        found_id=found,
-    )
-
-
-def _untold(wanted: OffsetRange, timeout_ms: int) -> FetchError:
-    topic, partition = wanted.topic_partition
-    return FetchError(
-        f"range {wanted} was fetched, and no broker answered within"
-        f" {timeout_ms / 1_000:g} s whether topic '{topic}' still has the id"
-        f" {wanted.topic_id}, of which the range was planned. Check that the brokers"
-        " have a controller",
-        topic=topic,
-        partition=partition,
-        start=wanted.start,
-        end=wanted.end,
-        position=wanted.end,
-    )

@@ -60,6 +60,8 @@ class Store(Protocol):
     characters ``A-Z a-z 0-9 . _ - = /``. Values are text. Writes are atomic and fenced:
     the store keeps an epoch for the id; a write with an older epoch changes nothing.
     Safe to use from several threads. Never pickled: each process opens its own.
+
+    All methods raise the state errors of ``acquire``.
     """
 
     @property
@@ -93,25 +95,16 @@ class Store(Protocol):
         """
 
     def epoch(self) -> int:
-        """The stored epoch now; 0 when the id was never acquired.
-
-        Raises:
-            StateUnavailableError, StateCorruptedError, StateError: As of ``acquire``.
-        """
+        """The stored epoch now; 0 when the id was never acquired."""
 
     def read(self, prefix: str = "") -> dict[str, str]:
         """Every path that begins with ``prefix`` and its value, in path order.
 
         A consistent snapshot where the store can give one. An id without state: ``{}``.
-
-        Raises: as ``epoch``.
         """
 
     def get(self, path: str) -> str | None:
-        """One value, or None when the path does not exist.
-
-        Raises: as ``epoch``, and ConfigError for an illegal path.
-        """
+        """One value, or None when the path does not exist."""
 
     def write(
         self, epoch: int, put: Texts, delete: Paths = (), *, expect: Expected = None
@@ -122,21 +115,17 @@ class Store(Protocol):
         owner that writes from two processes keeps them from crossing with it. Deleting
         a missing path is no error; a path that is both put and deleted is put. On any
         error nothing was changed, except that a StateUnavailableError leaves it open
-        whether the write arrived: writes are therefore made so that doing them twice
-        is harmless.
+        whether the write arrived: writes are therefore made so that doing them twice is
+        harmless.
 
-        Raises:
+        Raises, beside the errors of ``acquire``:
             FencedError: The stored epoch is another than ``epoch``.
-            ConfigError, StateConflictError, StateUnavailableError,
-                StateCorruptedError, StateError: As of ``acquire``.
         """
 
     def sinks(self, numbering: str) -> dict[str, int]:
         """Sinks beside the store that count this numbering, with their last txid.
 
         Beside: in the same database, so that they go back with the store.
-
-        Raises: as ``epoch``.
         """
 
     def close(self) -> None:
@@ -144,17 +133,18 @@ class Store(Protocol):
 
 
 class OffsetStore(Protocol):
-    """Committed offsets of one consumer, one record for each partition."""
+    """Committed offsets of one consumer, one record for each partition.
+
+    All methods that ask the store raise StateUnavailableError (it does not answer) and
+    StateError (it refuses).
+    """
 
     @property
     def retry_ms(self) -> int:
         """How long a topology retries while the store is unavailable."""
 
     def renew_ms(self) -> int | None:
-        """How often to write all offsets again, or the store drops them; None: never.
-
-        May ask the servers, once.
-        """
+        """How often to write all offsets again, as they expire; None: they do not."""
 
     def fitting(self, committed: CommittedOffset) -> int:
         """Number of the lowest runs beyond the offset that the store has room for.
@@ -174,8 +164,6 @@ class OffsetStore(Protocol):
 
         Raises:
             StateCorruptedError: The record of the owners cannot be read.
-            StateUnavailableError: The store does not answer.
-            StateError: The store refuses.
         """
 
     def load(
@@ -185,20 +173,17 @@ class OffsetStore(Protocol):
 
         Raises:
             StateCorruptedError: A record exists and cannot be read.
-            StateUnavailableError: The store does not answer.
-            StateError: The store refuses.
         """
 
     def store(self, offsets: Mapping[TopicPartition, CommittedOffset]) -> None:
         """Write all of them at once; other partitions keep theirs.
 
-        None of them: an owner only asks whether the store is still its own.
+        None of them: an owner only asks whether the store is still its own. After a
+        StateUnavailableError it is unknown whether the write arrived.
 
         Raises:
             FencedError: Another owner came; nothing was written.
             StateLostError: The store is not where this owner left it.
-            StateUnavailableError: The store does not answer; unknown whether it landed.
-            StateError: The store refuses.
         """
 
     def close(self) -> None:
@@ -206,9 +191,10 @@ class OffsetStore(Protocol):
 
 
 class ClusterView(Protocol):
-    """Topics, leaders and offsets as the cluster reports them, in few requests.
+    """Topics, leaders and offsets as the cluster reports them.
 
     Requests are batched: the cost grows with the number of brokers, not of partitions.
+    All methods raise what ``topics`` raises.
     """
 
     def topics(self, wanted: Subscription) -> dict[str, TopicDescription]:
@@ -227,8 +213,6 @@ class ClusterView(Protocol):
         """Log start and end of every asked partition, or why it cannot be had now.
 
         A partition whose topic was recreated meanwhile is ``Unavailable``.
-
-        Raises: as ``topics``.
         """
 
     def survey(
@@ -236,11 +220,7 @@ class ClusterView(Protocol):
     ) -> Survey:
         """Topics as by ``topics`` and bounds as by ``bounds``, in fewer requests.
 
-        Args:
-            wanted: Which topics are described.
-            partitions: Of these topics, those whose bounds are asked.
-
-        Raises: as ``topics``.
+        ``partitions`` are of these topics.
         """
 
     def topic_ids(self, names: Iterable[str]) -> dict[str, str | None]:
@@ -248,17 +228,12 @@ class ClusterView(Protocol):
 
         A topic whose id no broker reports is left out: it is hidden from the user, or
         only brokers answer that know no ids.
-
-        Raises: as ``topics``.
         """
 
     def offsets(
         self, wanted: Mapping[TopicPartition, Position]
     ) -> dict[TopicPartition, int | Unavailable | None]:
-        """Resolve positions to next offsets; None where no record matches a time.
-
-        Raises: as ``topics``.
-        """
+        """Resolve positions to next offsets; None where no record matches a time."""
 
     def ends(
         self, partitions: Collection[TopicPartition]
@@ -267,8 +242,6 @@ class ClusterView(Protocol):
 
         An epoch is None if the leader reports none. Partitions whose leader does not
         answer are left out.
-
-        Raises: as ``topics``.
         """
 
     def epoch_ends(
@@ -277,12 +250,8 @@ class ClusterView(Protocol):
         """Where leader epochs ended in the logs as their leaders have them now.
 
         What follows there was written under later epochs. Partitions whose leader does
-        not answer are left out.
-
-        Args:
-            wanted: The epoch in each partition; older than that of its leader.
-
-        Raises: as ``topics``.
+        not answer are left out. The epochs of ``wanted`` are older than those of the
+        leaders.
         """
 
     def close(self) -> None:

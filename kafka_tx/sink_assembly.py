@@ -25,7 +25,7 @@ _HANDED = 65_536
 
 
 def check_topic(config: SinkConfig) -> None:
-    """Make sure that the topic can be written to; see ``topics.check_written``."""
+    """As ``topics.check_written``: make sure that the topic can be written to."""
     from kafka_tx.kafka.topics import check_written
 
     assert config.topic is not None
@@ -90,9 +90,7 @@ def marker_log(config: SinkConfig) -> MarkerLog:
 
 
 def remembered(config: SinkConfig) -> str:
-    """The sink's markers for its tasks, for ``SinkConfig.memory``.
-
-    Called on the driver, before any task writes. Empty if they are too large to send.
+    """The sink's markers for its tasks; read on the driver, before any task writes.
 
     Raises: as ``MarkerLog.recall``.
     """
@@ -100,7 +98,7 @@ def remembered(config: SinkConfig) -> str:
 
 
 def handed(memory: Memory) -> str:
-    """Markers as text for ``SinkConfig.memory``; empty if too large to send."""
+    """Markers as text; empty if they are too large to send."""
     text = memory.text
     return text if len(text) <= _HANDED else ""
 

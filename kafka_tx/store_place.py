@@ -1,7 +1,7 @@
 """Where a store is: one absolute place, whatever folder a process works in.
 
 Spark's planning process works in another folder than the user's, and the next start of
-a job may be in a third one. A store that is found by the folder is another one then.
+a job may be in a third one: a relative URL would be another store there.
 """
 
 from __future__ import annotations

@@ -1,8 +1,4 @@
-"""Assigns partitions to tasks, and opens and closes their managers.
-
-The edges pass in a ``Discovery`` that finds the partitions: by brokers, ZooKeeper, or
-``FixedPartitions``.
-"""
+"""Assigns partitions to tasks, and opens and closes their managers."""
 
 from __future__ import annotations
 
@@ -52,68 +48,6 @@ class ManagerSource(Protocol):
         """
 
 
-class Managed:
-    """The managers of a coordinator's partitions."""
-
-    def __init__(self, source: ManagerSource) -> None:
-        self._source = source
-        self._managers: dict[TopicPartition, PartitionManager] = {}
-        self.new: set[TopicPartition] = set()  # not opened yet
-
-    def prepare(self, partitions: Iterable[TopicPartition]) -> bool:
-        """Prepare to open these; False: they cannot be opened yet."""
-        missing = sorted(p for p in partitions if p not in self._managers)
-        if not missing:
-            return True
-        try:
-            self._source.prepare(missing)
-        except KafkaTxError as error:
-            if not error.retryable:
-                raise
-            _log.warning("%s cannot be opened yet: %s", few(missing), error)
-            return False
-        return True
-
-    def get(self, partition: TopicPartition) -> PartitionManager | None:
-        """The manager of a partition; None if it is not open."""
-        return self._managers.get(partition)
-
-    def close(self, partitions: Iterable[TopicPartition]) -> None:
-        """Close some in one step; partitions that are not open are ignored."""
-        found = {p: self._managers.pop(p, None) for p in sorted(partitions)}
-        managers = [manager for manager in found.values() if manager is not None]
-        if not managers:
-            return
-        try:
-            self._source.close(managers)
-        except KafkaTxError as error:
-            if not error.retryable:
-                raise
-            _log.warning("%s were closed without a commit: %s", few(list(found)), error)
-
-    def open(self, partition: TopicPartition, leader: Broker | None) -> None:
-        """Open a partition; after a retryable error, the next look tries again."""
-        if partition in self._managers:
-            return
-        try:
-            manager = self._source.open(partition, leader, is_new=partition in self.new)
-        except KafkaTxError as error:
-            if not error.retryable:
-                raise
-            _log.warning("%s cannot be opened yet: %s", partition, error)
-            return
-        self._managers[partition] = manager
-        self.new.discard(partition)
-
-    def is_missing(self, partitions: Iterable[TopicPartition]) -> bool:
-        """Whether one of these has no manager."""
-        return any(partition not in self._managers for partition in partitions)
-
-    def close_all(self) -> None:
-        """Close all managers."""
-        self.close(list(self._managers))
-
-
 @dataclass(frozen=True, slots=True)
 class Assignment:
     """A task's share of the partitions, ascending; log ``warning``."""
@@ -127,15 +61,14 @@ def assign(
 ) -> Assignment:
     """Give task i of n every n-th partition, beginning with the i-th.
 
-    The order is topic name, then number. It depends only on the partitions, so all
-    tasks agree without messages; each partition belongs to one task. Partitions added
-    to the last topic move no other. Partitions added to an earlier topic may move
+    The order is topic name, then number: all tasks agree without messages. Partitions
+    added to the last topic move no other. Partitions added to an earlier topic may move
     others: their tasks close these before other tasks go on from the committed offsets.
+
+    Source: Storm, KafkaUtils.calculatePartitionsForTask.
 
     Raises:
         ConfigError: ``task_index`` is not within ``0 … total_tasks - 1``.
-
-    Source: Storm, KafkaUtils.calculatePartitionsForTask.
     """
     if not 0 <= task_index < total_tasks:
         raise ConfigError.illegal(
@@ -157,11 +90,9 @@ class OwnershipChange:
 
     Attributes:
         lost: Close (= commit) these before any of ``gained`` is opened.
-        gained: Open these.
         new: Those of ``gained`` that did not exist in the first answer and had no
             owner: without a stored offset they start at the earliest.
         kept: Owned before and now; includes ``leader_moved`` and ``recreated``.
-        leader_moved: The leader is another broker; nothing else changed.
         recreated: The topic was deleted and created again: the log is a new one.
         warning: Text to log.
     """
@@ -177,7 +108,7 @@ class OwnershipChange:
 
 @dataclass(slots=True)
 class _KnownTopic:
-    """The known state of one topic, combined from all answers so far."""
+    """One topic, combined from all answers so far."""
 
     topic_id: str | None = None
     leaders: dict[int, Broker] = field(default_factory=dict)
@@ -234,9 +165,7 @@ class Ownership:
     ) -> OwnershipChange:
         """Apply a metadata answer; return the changes for this task.
 
-        Args:
-            answer: The topics in the answer.
-            deleted: Known topics that brokers, asked by name, do not find.
+        ``deleted`` are known topics that brokers, asked by name, do not find.
         """
         before = self._leaders()
         recreated = {name for name, topic in answer.items() if self._learn(name, topic)}
@@ -309,7 +238,7 @@ class RefreshingCoordinator:
     partition only; an answer may be empty or outdated).
 
     Args:
-        discovery: Fetches the partitions that exist now.
+        discovery: By brokers, ZooKeeper, or ``FixedPartitions``.
         task_index: This task, from 0.
         total_tasks: All tasks of the spout.
         refresh_interval_ms: Largest age of an answer before the next poll.
@@ -341,7 +270,9 @@ class RefreshingCoordinator:
         self._interval_ms = refresh_interval_ms
         self._clock = clock
         self._ownership = Ownership(task_index, total_tasks, gone_after=gone_after)
-        self._managed = Managed(managers)
+        self._source = managers
+        self._managers: dict[TopicPartition, PartitionManager] = {}
+        self._new: set[TopicPartition] = set()  # not opened yet
         self._looked_ms: int | None = None
         self._warned: str | None = None
         self._is_complete = False
@@ -353,11 +284,7 @@ class RefreshingCoordinator:
         return self._ownership.partitions
 
     def my_managed_partitions(self) -> Sequence[TopicPartition]:
-        """This task's partitions, in assignment order; polls first if that is due.
-
-        Raises:
-            KafkaTxError: as ``refresh``.
-        """
+        """This task's partitions, in assignment order, after a ``refresh`` if due."""
         if self.is_due():
             self.refresh()
         return self._ownership.partitions
@@ -374,15 +301,15 @@ class RefreshingCoordinator:
 
     @property
     def is_complete(self) -> bool:
-        """Whether the last poll succeeded, and all its partitions can be read.
+        """Whether no records can exist that no manager knows of.
 
-        If not, there may be records that no manager knows of.
+        The last poll succeeded, and all its partitions can be read.
         """
         return self._is_complete
 
     def manager(self, partition: TopicPartition) -> PartitionManager | None:
         """A partition's manager; None: another task's partition, or not open yet."""
-        return self._managed.get(partition)
+        return self._managers.get(partition)
 
     def leader(self, partition: TopicPartition) -> Broker | None:
         """The last known leader; None for an unknown partition."""
@@ -400,16 +327,10 @@ class RefreshingCoordinator:
         self.look()()
 
     def look(self) -> Callable[[], None]:
-        """The part of ``refresh`` that may block; changes nothing here.
+        """The part of ``refresh`` that may block, and its errors; changes nothing here.
 
-        May be called on another thread, one call at a time.
-
-        Returns:
-            The part that applies the answer: call it on the coordinator's thread,
-            before the next ``look``.
-
-        Raises:
-            KafkaTxError: as ``refresh``.
+        May be called on another thread, one call at a time. Call the result, which
+        applies the answer, on the coordinator's thread, before the next ``look``.
         """
         try:
             found = self._discovery.look()
@@ -421,8 +342,20 @@ class RefreshingCoordinator:
             return self._not_answered
         is_led = (p for p in found.partitions if found.leader(p))
         share = assign(is_led, *self._task).partitions
-        is_prepared = self._managed.prepare({*share, *self._ownership.partitions})
+        is_prepared = self._prepare({*share, *self._ownership.partitions})
         return lambda: self._take(found, deleted, may_open=is_prepared)
+
+    def _prepare(self, partitions: Iterable[TopicPartition]) -> bool:
+        missing = sorted(p for p in partitions if p not in self._managers)
+        try:
+            if missing:
+                self._source.prepare(missing)
+        except KafkaTxError as error:
+            if not error.retryable:
+                raise
+            _log.warning("%s cannot be opened yet: %s", few(missing), error)
+            return False
+        return True
 
     def _not_answered(self) -> None:
         self._looked_ms = self._clock.monotonic_ms()
@@ -434,30 +367,51 @@ class RefreshingCoordinator:
         change = self._ownership.refresh(found.topics, deleted)
         if change.lost or change.gained:
             _log.info("lost %s, gained %s", few(change.lost), few(change.gained))
-        left = [p for p in change.lost if p.topic in deleted and self._is_unfinished(p)]
+        lost = self._managers.keys() & set(change.lost)
+        left = [p for p in sorted(lost) if p.topic in deleted]
+        left = [p for p in left if self._managers[p].pending > 0]
         if left:
             _log.warning("deleted before all was processed: %s", few(left))
         if change.warning and change.warning != self._warned:
             _log.warning("%s", change.warning)
         self._warned = change.warning
-        self._managed.new = (self._managed.new | set(change.new)) - set(change.lost)
-        self._managed.close(change.lost)
-        for partition in change.kept:
-            manager = self._managed.get(partition)
-            if manager is not None:
-                manager.leader = self._ownership.leader(partition)
-                if partition in change.recreated:
-                    manager.saw_topic(found.topic_ids()[partition.topic])
-        for partition in self._ownership.partitions if may_open else ():
-            leader = self._ownership.leader(partition)
-            self._managed.open(partition, leader)
-        is_missing = self._managed.is_missing(self._ownership.partitions)
-        self._is_complete = not is_missing and not self._ownership.leaderless
+        self._new = (self._new | set(change.new)) - set(change.lost)
+        self._close(change.lost)
+        for partition in self._managers.keys() & set(change.kept):
+            manager = self._managers[partition]
+            manager.leader = self._ownership.leader(partition)
+            if partition in change.recreated:
+                manager.saw_topic(found.topic_ids()[partition.topic])
+        mine = self._ownership.partitions
+        if may_open:
+            self._open([p for p in mine if p not in self._managers])
+        has_all = self._managers.keys() >= set(mine)
+        self._is_complete = has_all and not self._ownership.leaderless
 
-    def _is_unfinished(self, partition: TopicPartition) -> bool:
-        manager = self._managed.get(partition)
-        return manager is not None and manager.pending > 0
+    def _open(self, partitions: Iterable[TopicPartition]) -> None:
+        for partition in partitions:
+            leader, is_new = self._ownership.leader(partition), partition in self._new
+            try:
+                manager = self._source.open(partition, leader, is_new=is_new)
+            except KafkaTxError as error:
+                if not error.retryable:
+                    raise
+                _log.warning("%s cannot be opened yet: %s", partition, error)
+                continue
+            self._managers[partition] = manager
+            self._new.discard(partition)
 
     def close(self) -> None:
         """Close (= commit) every manager."""
-        self._managed.close_all()
+        self._close(list(self._managers))
+
+    def _close(self, partitions: Iterable[TopicPartition]) -> None:
+        found = {p: self._managers.pop(p, None) for p in sorted(partitions)}
+        managers = [manager for manager in found.values() if manager is not None]
+        try:
+            if managers:
+                self._source.close(managers)
+        except KafkaTxError as error:
+            if not error.retryable:
+                raise
+            _log.warning("%s were closed without a commit: %s", few(list(found)), error)

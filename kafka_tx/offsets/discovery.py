@@ -25,10 +25,9 @@ DELETED = ""
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """One answer about the topics of a subscription.
+    """One answer about the topics of a subscription; absent topics are left out.
 
     Attributes:
-        topics: Descriptions by the cluster; absent topics are left out.
         partitions: Partitions of the subscription, ascending, with or without a leader:
             all of these topics, or the assigned ones that exist.
     """
@@ -77,12 +76,8 @@ class Discovery:
     """Fetches the partitions of a subscription; caches nothing.
 
     The caller decides on missing partitions: a coordinator waits before it removes
-    them, a source reports them as deleted.
-
-    Args:
-        describe: ``ClusterView.topics``, or the same from ZooKeeper: one batched
-            request for any number of partitions.
-        wanted: The subscription.
+    them, a source reports them as deleted. ``describe`` is ``ClusterView.topics``, or
+    the same from ZooKeeper: one batched request for any number of partitions.
     """
 
     def __init__(
@@ -97,10 +92,7 @@ class Discovery:
         )
 
     def look(self) -> Found:
-        """Fetch the partitions now.
-
-        Raises: as ``describe``.
-        """
+        """Fetch the partitions now. Raises: as ``describe``."""
         return self.found_in(self._describe(self.wanted))
 
     def found_in(self, topics: Mapping[str, TopicDescription]) -> Found:
@@ -114,12 +106,9 @@ class Discovery:
 class FixedPartitions:
     """Fixed partitions and leaders; brokers are asked only for topic ids.
 
-    ``describe`` is for a ``Discovery``. While brokers do not answer, ids are unknown,
-    and the partitions stay. A topic that is missing in an answer is left out.
-
-    Args:
-        leaders: Leaders of all partitions.
-        describe: ``ClusterView.topics``.
+    ``describe`` is for a ``Discovery``, and asks ``ClusterView.topics``. While brokers
+    do not answer, ids are unknown, and the partitions stay. A topic that is missing in
+    an answer is left out.
 
     Source: Storm, StaticPartitionConnections (deviates: notices a topic that was
     deleted and created again).
@@ -136,10 +125,7 @@ class FixedPartitions:
             self._leaders.setdefault(topic, {})[number] = leader
 
     def describe(self, wanted: Subscription) -> dict[str, TopicDescription]:
-        """Describe the fixed partitions.
-
-        Raises: errors of ``ClusterView.topics`` that are not retryable.
-        """
+        """Describe the fixed partitions; raises only errors that are not retryable."""
         try:
             reported = self._ask(wanted)
         except KafkaTxError as error:

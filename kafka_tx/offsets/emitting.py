@@ -13,10 +13,7 @@ from kafka_tx.offsets.manager import PartitionManager
 class Emission:
     """A range that was emitted.
 
-    Attributes:
-        manager: Manager of the partition; it gets the acks and fails.
-        range: The offsets to read.
-        generation: Pass it with every ack or fail.
+    ``manager`` gets the acks and fails, each with ``generation``.
     """
 
     manager: PartitionManager
@@ -26,13 +23,7 @@ class Emission:
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A partition that may emit.
-
-    Attributes:
-        manager: Manager of the partition.
-        bounds: Bounds of its log.
-        fresh: Whether new records may be emitted; retries always may.
-    """
+    """A partition that may emit retries and, if ``fresh``, new records."""
 
     manager: PartitionManager
     bounds: LogBounds
@@ -82,10 +73,7 @@ class RoundRobin:
 
 
 class CommitTimer:
-    """Decides when to commit: at intervals, and if the wall clock was set back.
-
-    Source: Storm, KafkaSpout.nextTuple.
-    """
+    """Decides when to commit: at intervals, and if the wall clock was set back."""
 
     def __init__(self, interval_ms: int, now_ms: int) -> None:
         self._interval_ms = interval_ms

@@ -27,11 +27,7 @@ def packed(epochs: Mapping[TopicPartition, int]) -> dict[str, Entries]:
 
 
 def unpacked(data: Mapping[str, Any]) -> dict[TopicPartition, int]:
-    """Undo ``packed``.
-
-    Raises:
-        ValueError, TypeError: The data does not have this form.
-    """
+    """Undo ``packed``; raises ValueError or TypeError for data of another form."""
     found: dict[TopicPartition, int] = {}
     for topic, entries in data.items():
         for epoch, runs in entries:

@@ -55,11 +55,7 @@ class OutOfRange(StrEnum):
 
     @classmethod
     def parse(cls, word: str) -> OutOfRange:
-        """The policy for the option ``out_of_range``.
-
-        Raises:
-            ConfigError: The word is another one.
-        """
+        """The policy for the option ``out_of_range``; raises ConfigError for others."""
         try:
             return cls.EARLIEST if word == "nearest" else cls(word)
         except ValueError:
@@ -83,8 +79,7 @@ class Verdict:
     """Where a partition goes on.
 
     Attributes:
-        next_offset: The next offset to read.
-        reason: Why that is not the position; None: it is.
+        reason: Why ``next_offset`` is not the position; None: it is.
         lost: Number of offsets between; 0 if it is another topic.
     """
 
@@ -169,9 +164,7 @@ def _lost(partition: TopicPartition, standing: Standing, advice: str) -> DataLos
 class Losses:
     """Judges the partitions of a batch, and counts skipped offsets until ``take``.
 
-    Args:
-        policy: The door's policy.
-        advice: As of ``judge``.
+    All methods raise DataLossError for a loss if the policy is to fail.
     """
 
     def __init__(self, policy: OutOfRange, advice: str = "") -> None:
@@ -186,10 +179,7 @@ class Losses:
         return taken
 
     def judge(self, partition: TopicPartition, standing: Standing) -> int:
-        """Count what ``judge`` skips; return the offset to go on at.
-
-        Raises: as ``judge``.
-        """
+        """Count what ``judge`` skips; return the offset to go on at."""
         verdict = judge(partition, standing, self.policy, self.advice)
         if verdict.reason is not None:
             logger.warning("%s", _lost(partition, standing, self._advice))
@@ -200,17 +190,13 @@ class Losses:
     def skipped(
         self, partition: TopicPartition, first: int, end: int, reason: LossReason
     ) -> None:
-        """Count ``[first, end)``, whatever the policy is."""
+        """Count ``[first, end)`` as skipped; never raises."""
         if end > first:
             self._skipped[partition, reason] += end - first
             logger.warning("%s: [%d, %d) is gone and skipped", partition, first, end)
 
     def deleted(self, partitions: Iterable[TopicPartition]) -> None:
-        """These partitions do not exist any more.
-
-        Raises:
-            DataLossError: There are some, and the policy is to fail.
-        """
+        """These partitions do not exist any more."""
         names = [str(partition) for partition in sorted(partitions)]
         if names:
             text = f"Partitions {', '.join(names)} have been deleted."
@@ -221,11 +207,7 @@ class Losses:
             )
 
     def added_late(self, partition: TopicPartition, log_start: int) -> None:
-        """A partition that appeared during the run does not begin at 0.
-
-        Raises:
-            DataLossError: The policy is to fail.
-        """
+        """A partition that appeared during the run does not begin at 0."""
         self._report(
             DataLossError(
                 "ADDED_PARTITION_DOES_NOT_START_FROM_OFFSET_ZERO",

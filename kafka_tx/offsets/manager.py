@@ -41,15 +41,14 @@ class PartitionManager:
     4. Write ``next_to_commit`` to the store, then call ``committed``.
 
     Driver only, one thread; uses no clock and no network. Memory holds runs, not single
-    records. If only the leader moves, the same manager goes on, with another
-    ``leader``. Acks and fails may pass the ``generation`` of their plan; those of an
-    older one are ignored, since its offsets meant other records.
+    records. Acks and fails may pass the ``generation`` of their plan; those of an older
+    one are ignored, since its offsets meant other records.
 
     Attributes:
         topic_partition: The manager's identity; never the broker.
-        leader: Stored with the offset, for tools that show it.
+        leader: Stored with the offset, for tools that show it; may change.
         committed_to: The offset known to be stored; None before the first commit.
-        topic_id: Id of the topic; stored with the offset. Empty: not known.
+        topic_id: Stored with the offset. Empty: not known.
         leader_epoch: Epoch of the leader that reported the log's end; also stored.
         generation: Changes if the log lost its end, so that offsets are used again.
         counts: Counters of this manager.
@@ -102,8 +101,8 @@ class PartitionManager:
         plan.
 
         Args:
-            bounds: Current bounds of the log. If the log lost its end and grew again,
-                the end is where the other records begin.
+            bounds: Of the log. If it lost its end and grew again, the end is where the
+                other records begin.
             max_offsets: Retries and fresh records together.
             now_ms: Monotonic time; decides which retries are due.
             fresh: False: retries only, for example if a store asks for a pause.
@@ -172,13 +171,10 @@ class PartitionManager:
     # --- answers --------------------------------------------------------------------
 
     def ack(self, done: int | OffsetRange, generation: int | None = None) -> int:
-        """Complete a record, or every record of a range.
+        """Complete a record, or every record of a range; return how many it did.
 
         This includes records that wait for a retry or were given up. Offsets that are
         not pending are ignored and counted.
-
-        Returns:
-            Number of offsets completed by this call.
         """
         if self._is_old(generation):
             start, end = self._span(done)
@@ -197,14 +193,11 @@ class PartitionManager:
         present: Iterable[tuple[int, int]],
         generation: int | None = None,
     ) -> int:
-        """Complete the offsets of a range that have no record.
+        """Complete the offsets of a range that have no record; return their number.
 
         The reader's position passed ``read.end`` and it found records only at
         ``present`` (runs, ascending). The other offsets were compacted, aborted or hold
         markers, even if they waited for a retry.
-
-        Returns:
-            Number of offsets completed by this call.
         """
         if self._is_old(generation):
             return 0
@@ -217,10 +210,8 @@ class PartitionManager:
         """Count a failure of a record, or of every unfinished record of a range.
 
         Ignored and counted: offsets that are not pending, or failed already and wait.
-
-        Returns:
-            Records that failed too often. They stay pending until acknowledged; after
-            another failure (of writing the dead letter) they are returned again.
+        Returns records that failed too often: they stay pending until acknowledged;
+        after another failure (of writing the dead letter) they are returned again.
         """
         start, end = self._span(failed)
         if self._is_old(generation):
@@ -342,9 +333,8 @@ class PartitionManager:
     def next_to_commit(self, max_runs: int = 1_000) -> CommittedOffset | None:
         """The offset to store; None if it is stored already, or the topic is another.
 
-        Args:
-            max_runs: Most runs completed beyond the offset to include. Higher runs are
-                left out; after a crash they would be emitted again.
+        Runs completed beyond it, above the first ``max_runs``, are left out; after a
+        crash they would be emitted again.
         """
         if self._is_recreated:
             return None
@@ -355,7 +345,7 @@ class PartitionManager:
             self._rules.topology_name,
             self.leader,
             self.topic_id,
-            tuple(islice(self._unfinished.failures(), _MOST_FAILURES)),
+            tuple(islice(self._unfinished.retry.failed_runs(), _MOST_FAILURES)),
             self.leader_epoch,
         )
         return None if _is_stored(wanted, self._stored) else wanted

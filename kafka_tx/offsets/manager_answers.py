@@ -33,14 +33,10 @@ class PartitionPlan:
 
 @dataclass(frozen=True, slots=True)
 class GiveUp:
-    """Records that failed too often; they are not tried again.
+    """Contiguous records that failed in all ``attempts``; they are not tried again.
 
     They hold the commit back until the caller acknowledges them. The caller does so
     once they are in the dead-letter topic or were skipped on purpose.
-
-    Attributes:
-        records: Contiguous offsets with the same number of attempts.
-        attempts: How often each record was processed.
     """
 
     records: OffsetRange
@@ -53,7 +49,6 @@ class Counts:
 
     Attributes:
         emitted: Offsets emitted for the first time.
-        retried: Offsets emitted again.
         completed: Offsets acknowledged, each once.
         failed: Failures, several for one offset.
         given_up: Offsets that failed more often than the limit allows, each once.
@@ -61,7 +56,6 @@ class Counts:
         skipped: Offsets that the position skipped, by reason: never read, or lost with
             the log's end after they were read.
         ignored_acks: Offsets acknowledged late, twice, or without being emitted.
-        ignored_fails: The same for failures.
         lost: Offsets lost for good, by reason. A record that is in flight when the log
             drops it counts only if it fails.
     """

@@ -29,8 +29,7 @@ def with_extras(
     """The same offset, with the fields of ``extras_of``.
 
     Raises:
-        ValueError: A field has an illegal value.
-        TypeError: A field has an illegal type.
+        ValueError, TypeError: A field has an illegal value or type.
     """
     failures = tuple((int(s), int(e), int(n)) for s, e, n in found.get("failures", ()))
     topic_id = str(found.get("topic_id", ""))

@@ -29,11 +29,8 @@ def new_word() -> str:
 class Claim:
     """An owner's claim: task ``task`` of ``tasks`` that share an id, since an epoch.
 
-    Epochs of an id only rise, across all tasks.
-
-    Attributes:
-        words: Words that its last write may have left; several if the outcome of a
-            write is not known.
+    ``words`` are those that its last write may have left: several if the outcome of a
+    write is not known.
     """
 
     task: int
@@ -47,13 +44,10 @@ class Owners:
     """The newest owners of an id; stored beside the offsets.
 
     Tasks that share an id do not fence each other. A task with another number of tasks
-    fences all: partitions are then assigned anew, and all old claims end.
-
-    Attributes:
-        last: The greatest epoch ever given.
-        tasks: Number of tasks that share the id.
-        epochs: Epoch of each task's newest owner.
-        words: Word that the last write of each owner left.
+    fences all: partitions are then assigned anew, and all old claims end. ``last`` is
+    the greatest epoch ever given: epochs of an id only rise, across all tasks.
+    ``epochs`` and ``words`` have each task's newest owner and the word that its last
+    write left.
     """
 
     last: int = 0
@@ -75,10 +69,7 @@ class Owners:
     def check(self, claim: Claim, *, store: str, id: str) -> None:  # noqa: A002
         """Check that a writer is its task's newest owner, on the store that it left.
 
-        Args:
-            claim: The writer's claim.
-            store: The address of the store without secrets.
-            id: The id of the offsets.
+        ``store`` is the address without secrets.
 
         Raises:
             FencedError: A newer owner came.
@@ -113,11 +104,7 @@ class Owners:
 
     @classmethod
     def of(cls, payload: Mapping[str, Any]) -> Owners:
-        """Read the result of ``payload``.
-
-        Raises:
-            KeyError, TypeError, ValueError, AttributeError: The payload is illegal.
-        """
+        """Read the result of ``payload``; raises Python's errors for an illegal one."""
         epochs = {int(task): int(e) for task, e in payload["epochs"].items()}
         words = {int(task): str(word) for task, word in payload["words"].items()}
         return cls(int(payload["last"]), int(payload["tasks"]), epochs, words)

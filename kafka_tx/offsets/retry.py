@@ -204,18 +204,15 @@ class RetryQueue:
         return found
 
     def released(self, start: int, end: int, now_ms: int) -> None:
-        """Let ``[start, end)`` be emitted again at once, without counting a failure.
-
-        For records that were never tried, because the job or the fetch failed.
-        """
+        """Let ``[start, end)``, which was never tried, be emitted again at once."""
         for low, high, failures in self._histories(start, end):
             self._failures.setdefault(failures, OffsetRuns()).add(low, high)
             self._waiting.add(low, high, now_ms)
 
     def due(self, now_ms: int, max_offsets: int) -> list[tuple[int, int]]:
-        """Due runs, longest due first, at most ``max_offsets`` together.
+        """Runs that are due, longest due first, cut to ``max_offsets`` together.
 
-        Runs stay due until ``started``.
+        They stay due until ``started``.
         """
         return self._waiting.due(now_ms, max_offsets)
 
@@ -234,10 +231,9 @@ class RetryQueue:
             self._forget(start, end, failures)
 
     def clear_from(self, offset: int) -> int:
-        """Drop ``offset`` and all above; return how many were waiting.
+        """Drop ``offset`` and all above, and their counts; return how many waited.
 
-        These offsets may come back as other records (the log lost its end), so all
-        their counts are dropped.
+        They may come back as other records: the log lost its end.
         """
         dropped = self._waiting.remove_from(offset)
         for failures, runs in list(self._failures.items()):

@@ -4,13 +4,11 @@ Offsets are grouped into blocks of ``BLOCK``. A full block needs no memory of it
 full neighbours form one run in a ``RunList``. Only a block that is partly in the set
 has a bitmap (one int). A single acknowledgement is one look-up and two operations on a
 512-bit int, for any number of runs; a contiguous range of any length touches at most
-two bitmaps.
+two bitmaps. An isolated hole costs about 400 bytes.
 
-The rejected alternative is one sorted list of all runs. A million offsets acknowledged
-in random order make up to half a million runs, and every change moves half the list.
-Blocked lists (as in sortedcontainers) reduce this to about 2 µs an offset, still
-several times the bitmap's time. The bitmap's price: an isolated hole costs about 400
-bytes instead of 150. If holes are dense an offset costs a fraction of a byte.
+One sorted list of all runs would need half a million runs for a million offsets
+acknowledged in random order, and every change moves half the list. Blocked lists (as in
+sortedcontainers) take about 2 µs an offset, several times the bitmap's time.
 """
 
 from __future__ import annotations

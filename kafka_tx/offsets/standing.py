@@ -66,7 +66,6 @@ class Standing:
     """A position, and the finding of the last answer about it.
 
     Attributes:
-        finding: The result of the check.
         position: The next offset, as known before the answer.
         bounds: Bounds of the log; None: not reported.
         common_end: Offset at which a later leader's log begins to differ from the
@@ -149,13 +148,8 @@ def stand(
 
     Unknown ids equal nothing. A position with a topic id waits while no broker reports
     the log's topic id. A position without a topic id is checked by its offset alone.
-
     Leader epochs are compared if both are known, and belong to one known topic.
-
-    Args:
-        position: The next offset, and its log.
-        bounds: The brokers' answer; None or ``Unavailable``: no answer.
-        exists: Whether the brokers list the partition.
+    ``exists`` tells whether the brokers list the partition.
     """
     now_id = None if bounds is None else bounds.topic_id
     known, common_end = _known_of(position, bounds)
@@ -200,11 +194,7 @@ def is_of_other_leader(position: LogPosition, bounds: LogBounds) -> bool:
 
 
 class Settling:
-    """Decides which findings count: one that may be outdated must last for a time.
-
-    Args:
-        believed_after_ms: This time in ms, by finding.
-    """
+    """Decides which findings count: one that may be outdated must last for a time."""
 
     def __init__(
         self, believed_after_ms: Mapping[Finding, int] = BELIEVED_AFTER_MS
@@ -215,15 +205,10 @@ class Settling:
     def believes(
         self, partition: TopicPartition, standing: Standing, now_ms: int
     ) -> bool:
-        """Whether the finding counts now; if not, poll again later.
+        """Whether the finding counts now (a monotonic clock); if not, poll again.
 
         A partition that does not answer proves nothing: the finding does not count, and
         the wait does not begin anew.
-
-        Args:
-            partition: The partition.
-            standing: The result of the check.
-            now_ms: Time of the answer, by a monotonic clock.
         """
         finding = standing.finding
         if finding is Finding.UNANSWERED:

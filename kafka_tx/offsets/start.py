@@ -75,8 +75,8 @@ def choose_start(
     """Decide where a partition starts. Called once, when a task gets the partition.
 
     The first rule that applies wins: no stored offset; an offset of another deployment
-    that is to be ignored; an offset too far behind; otherwise the stored offset. 0 is a
-    valid offset. Last, the policy moves a start outside of the log.
+    that is to be ignored; an offset too far behind; otherwise the stored offset. Last,
+    the policy moves a start outside of the log.
 
     Args:
         partition: Named in the reason.
@@ -84,8 +84,8 @@ def choose_start(
         stored: The stored record; None: there is none.
         resolved: The offset that ``rules.position`` stands for; None when a start time
             is later than every record, which means the end.
-        bounds: Current bounds of the log. Without a topic id, or if ``stored`` has
-            none, the topic is assumed to be the same.
+        bounds: Of the log. Without a topic id, or if ``stored`` has none, the topic is
+            assumed to be the same.
 
     Source: Storm, PartitionManager (deviates: offset 0 is legal, a record that cannot
     be read is an error of the store and no reason to start again).

@@ -19,7 +19,6 @@ class PartitionRules:
     """Settings of partition managers; the same for all partitions of a spout.
 
     Attributes:
-        back_off: When and how often failed records are retried.
         max_uncommitted_offsets: Most offsets of a partition emitted beyond the commit
             (holes not counted). At the limit no new records are emitted; retries, which
             are included, still are. None: no limit.
@@ -28,8 +27,7 @@ class PartitionRules:
             last emitted one. None: never.
         out_of_range: Policy if the log has lost offsets to read, or its end below
             emitted ones.
-        topology_id: Stored with every offset.
-        topology_name: Stored with every offset.
+        topology_id, topology_name: Stored with every offset.
 
     Raises:
         ConfigError: A limit is below 1.
@@ -54,9 +52,9 @@ class PartitionRules:
 class OffsetWindow:
     """The emitted and unfinished offsets of one partition.
 
-    Memory holds only pending offsets. Offsets between pending ones are completed, so
-    these cost nothing. Exception: offsets that an earlier owner completed beyond
-    ``emitted_to`` are held until emitting reaches and skips them.
+    Memory holds only pending offsets: those between are completed. Exception: offsets
+    that an earlier owner completed beyond ``emitted_to`` are held until emitting
+    reaches and skips them.
 
     Attributes:
         emitted_to: The next offset to emit for the first time; only ``cut`` lowers it.
@@ -182,10 +180,6 @@ class Unfinished:
         """Abandoned offsets whose outcome is not known yet."""
         return sum(len(runs) for runs in self._abandoned.values())
 
-    def failures(self) -> Iterator[tuple[int, int, int]]:
-        """Runs of unfinished records and their failure counts, ascending."""
-        return self.retry.failed_runs()
-
     def in_flight(self, start: int, end: int) -> list[tuple[int, int]]:
         """The runs of ``[start, end)`` that are pending and do not wait for a retry."""
         if end - start == 1:  # records usually fail one at a time
@@ -199,10 +193,7 @@ class Unfinished:
         ]
 
     def complete_one(self, offset: int) -> bool:
-        """Complete a pending record; False, without a change, if it is not pending.
-
-        Nearly every acknowledgement calls this, so it is kept fast.
-        """
+        """As ``complete``, of one record and faster; False: it is not pending."""
         if not self.window.pending.discard(offset):
             return False
         self._counts.completed += 1
@@ -236,7 +227,6 @@ class Unfinished:
         return holes
 
     def _failed(self, start: int, end: int) -> list[tuple[int, int]]:
-        """Runs of ``[start, end)`` that are pending and failed before."""
         return [
             run
             for low, high in self.window.pending.overlap(start, end)

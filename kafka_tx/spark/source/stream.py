@@ -198,9 +198,9 @@ class KafkaTxStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             transactions,
             view,
             clock,
-            assembly.patient_ledger(transactions),
-            ledger_of=lambda tx_id: assembly.patient_ledger(
-                replace(transactions, id=tx_id)
+            assembly.ledger(transactions, is_patient=True),
+            ledger_of=lambda tx_id: assembly.ledger(
+                replace(transactions, id=tx_id), is_patient=True
             ),
             mirror=self._mirror,
             committed=committed,
