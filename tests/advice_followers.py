@@ -240,7 +240,7 @@ FOLLOWED: dict[str, tuple[str, ...]] = {
     "loss::Losses.deleted": (
         _FAULTS + "test_a_deleted_topic_is_left_out_if_losses_are_allowed",
     ),
-    "start_positions::_otherwise_of": (
+    "start_positions::committed_or": (
         _BATCHES + "test_committed_takes_the_groups_offsets_and_the_rule_for_the_rest",
     ),
     "replays::_WAS_OPAQUE": (_PEOPLE,),
@@ -369,7 +369,7 @@ FOLLOWED: dict[str, tuple[str, ...]] = {
         "tests/spark/test_transactional_runner.py"
         "::test_what_does_not_finish_in_time_is_cut_off_with_an_error",
     ),
-    "start_positions::_check_match": (
+    "start_positions::_unmatched": (
         "tests/running/test_drop_in_spouts.py"
         "::test_a_start_time_after_the_last_record_is_refused_or_the_end",
     ),

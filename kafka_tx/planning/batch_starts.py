@@ -43,8 +43,8 @@ def choose_starts(
             offset beyond the end always fails.
         first_offsets: Starts of the first batch, fetched before ``known``: otherwise
             the end of a growing log would lie beyond ``known``. None: the earliest.
-        believes: Whether an answer that contradicts the batch before counts already. If
-            not, the partition is left out, as if it were not reachable.
+        believes: A partition whose answer does not count yet is left out, as if it were
+            not reachable.
 
     Raises:
         FetchError: The first batch must wait for a partition.
@@ -65,7 +65,9 @@ def choose_starts(
             starts[partition] = position.offset
             continue
         standing = stand(position, bounds)
-        if _is_believed(partition, standing, believes):
+        if standing.finding is not Finding.UNANSWERED and (
+            not standing.means_loss or believes(partition, standing)
+        ):
             starts[partition] = losses.judge(partition, standing)
     return starts
 
@@ -90,14 +92,6 @@ def _goes_on(position: LogPosition, bounds: LogBounds) -> bool:
         and position.leader_epoch == bounds.leader_epoch
     )
     return is_same and bounds.log_start <= position.offset <= bounds.end
-
-
-def _is_believed(
-    partition: TopicPartition, standing: Standing, believes: Believes
-) -> bool:
-    if standing.means_loss:
-        return believes(partition, standing)
-    return standing.finding is not Finding.UNANSWERED
 
 
 def _reachable(

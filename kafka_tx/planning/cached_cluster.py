@@ -25,12 +25,8 @@ class CachedCluster:
     So polls take a tenth of the driver's time at most, for any number of partitions,
     and with few partitions every batch sees the current logs. Answers are cached for a
     second at most; ``forget`` invalidates them after a failure. An old answer loses
-    nothing: the end of a log only grows, and bounds name the id of their topic.
-
-    Args:
-        cluster: The brokers to ask.
-        wanted: The subscription.
-        clock: Measures the duration of a request.
+    nothing: the end of a log only grows, and bounds name the id of their topic. All
+    methods raise as ``ClusterView.topics``.
     """
 
     def __init__(
@@ -53,10 +49,7 @@ class CachedCluster:
         self.logs.forget()
 
     def found(self) -> Found:
-        """The existing partitions.
-
-        Raises: as ``ClusterView.topics``.
-        """
+        """The existing partitions."""
         is_old = self._clock.monotonic_ms() >= self._found_until_ms
         return self.fresh_found() if is_old else self._found
 
@@ -65,21 +58,16 @@ class CachedCluster:
         return self._found
 
     def fresh_found(self) -> Found:
-        """The existing partitions, from a new request.
-
-        Raises: as ``ClusterView.topics``.
-        """
+        """The existing partitions, from a new request."""
         began_ms = self._clock.monotonic_ms()
         self._found = self._discovery.look()
         self._found_until_ms = self._until_ms(began_ms)
         return self._found
 
     def survey(self) -> Found:
-        """The existing partitions; also asks for the ``bounds`` of known ones.
+        """As ``found``, and asks for the ``bounds`` of known partitions, too.
 
         Both together cost less than one request after the other.
-
-        Raises: as ``ClusterView.topics``.
         """
         known = self._found.partitions
         if known and self._clock.monotonic_ms() >= self._found_until_ms:
@@ -87,10 +75,7 @@ class CachedCluster:
         return self.found()
 
     def bounds(self, partitions: Collection[TopicPartition]) -> Bounds:
-        """The bounds of these logs.
-
-        Raises: as ``ClusterView.bounds``.
-        """
+        """The bounds of these logs."""
         kept = self.kept_bounds()
         if self._is_anew() or any(partition not in kept for partition in partitions):
             kept = self.fresh_bounds(partitions)
@@ -106,21 +91,14 @@ class CachedCluster:
         return self._bounds
 
     def fresh_bounds(self, partitions: Collection[TopicPartition]) -> Bounds:
-        """The bounds of these logs, from a new request.
-
-        Raises: as ``ClusterView.bounds``.
-        """
-        return self._looked(partitions, {})
+        """The bounds of these logs, from a new request."""
+        return self._polled(partitions, {})
 
     def bounds_beyond(self, positions: Mapping[TopicPartition, LogPosition]) -> Bounds:
         """The current bounds; for logs that are read to their ends see ``log_bounds``.
 
-        At intervals the starts of all logs are asked for, too.
-
-        Args:
-            positions: The planned end of each partition.
-
-        Raises: as ``ClusterView.bounds``.
+        ``positions`` are the planned ends. At intervals the starts of all logs are
+        asked for.
         """
         if self.logs.is_whole_due or self._is_anew():
             return self.logs.completed(self.fresh_bounds(positions), positions)
@@ -130,14 +108,14 @@ class CachedCluster:
             if isinstance(bounds := self._bounds.get(partition), LogBounds)
             and at.is_end_of(bounds)
         }
-        return self.logs.completed(self._looked(positions, done), positions)
+        return self.logs.completed(self._polled(positions, done), positions)
 
     def _is_anew(self) -> bool:
         """Whether bounds belong to other topics than the existing ones."""
         now = self._found.topic_ids()
         return any(is_another(id_, now.get(name)) for name, id_ in self._topics)
 
-    def _looked(
+    def _polled(
         self,
         partitions: Collection[TopicPartition],
         done: Mapping[TopicPartition, LogBounds],

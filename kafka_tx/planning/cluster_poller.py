@@ -65,12 +65,7 @@ class ClusterState:
     def standings(
         self, positions: Positions, ids: Mapping[str, str], epochs: LeaderEpochs
     ) -> dict[TopicPartition, Standing]:
-        """The standing of each position.
-
-        Args:
-            positions: The next offsets.
-            ids: Topic ids of the positions; unknown ones are left out.
-            epochs: Leader epochs of the positions; unknown ones are left out.
+        """The standing of each position; its topic id and leader epoch may be unknown.
 
         Raises: as ``ClusterView.epoch_ends``.
         """
@@ -102,10 +97,9 @@ class ClusterState:
 class ClusterPoller:
     """Polls a subscription, with a few requests each time.
 
-    Args:
-        retries: Least number of repeated polls after an answer that means loss, and the
-            pause between in ms. A log that ends too early must report this end for
-            ``BELIEVED_AFTER_MS``.
+    ``retries`` are the least number of repeated polls after an answer that means loss,
+    and the pause between in ms. A log that ends too early must report this end for
+    ``BELIEVED_AFTER_MS``.
     """
 
     def __init__(
@@ -151,11 +145,7 @@ class ClusterPoller:
     def steady(
         self, standings: Callable[[ClusterState], Mapping[TopicPartition, Standing]]
     ) -> ClusterState:
-        """Poll until all findings count: an answer may be outdated.
-
-        Args:
-            standings: Derives the standings from an answer.
-        """
+        """Poll until all findings of ``standings`` count: an answer may be outdated."""
         settling = Settling(self._believed_after_ms)
         look = self.now()
         until_ms = look.at_ms + _GIVE_UP_MS + max(self._believed_after_ms.values())

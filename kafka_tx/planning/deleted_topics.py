@@ -21,11 +21,8 @@ class DeletedTopics:
     """Asks brokers by name for topics that a subscription no longer finds.
 
     A hidden topic (the user lacks permission) is not deleted, nor is one without an
-    answer. A topic with another id was created anew: the old one is deleted.
-
-    Args:
-        cluster: The brokers to ask.
-        clock: Measures how long an answer has been the same.
+    answer. A topic with another id was created anew: the old one is deleted. Methods
+    raise as ``ClusterView.topic_ids``.
     """
 
     def __init__(self, cluster: ClusterView, clock: Clock) -> None:
@@ -35,10 +32,7 @@ class DeletedTopics:
         self._next_ms = 0
 
     def now(self, ids: Mapping[str, str | None]) -> set[str]:
-        """The topics among ``ids`` that do not exist now under their ids.
-
-        Raises: as ``ClusterView.topic_ids``.
-        """
+        """The topics among ``ids`` that do not exist now under their ids."""
         return _gone(ids, self._cluster.topic_ids(ids)) if ids else set()
 
     def for_good(
@@ -47,13 +41,8 @@ class DeletedTopics:
         """Those of the missing topics that were deleted ``STANDS_MS`` ago, or earlier.
 
         Empty while the same brokers do not know one of the found topics under its id:
-        they may belong to another cluster, or may not have loaded their topics yet.
-
-        Args:
-            missing: Topics with positions that were not found, with ids.
-            found: The other topics with positions, with ids.
-
-        Raises: as ``ClusterView.topic_ids``.
+        they may belong to another cluster, or may not have loaded their topics yet. All
+        topics come with their ids, and have positions.
         """
         now_ms = self._clock.monotonic_ms()
         self._since_ms = {t: at for t, at in self._since_ms.items() if t in missing}

@@ -26,17 +26,14 @@ a metric shows the headroom."""
 
 
 def longest_pause_ms(partitions: int) -> int:
-    """Return the longest pause between polls of so many quiet partitions."""
+    """The longest pause between polls of so many quiet partitions."""
     return partitions * _PAUSE_MS_EACH
 
 
 def pause_ms(fruitless: int, shortest_ms: int, longest_ms: int) -> int:
-    """Return the pause after so many polls without news: twice as long each time.
+    """The pause after so many polls (1 or more) without news: twice as long each time.
 
-    Args:
-        fruitless: Polls since the last news, 1 or more.
-        shortest_ms: The first pause; no pause is shorter.
-        longest_ms: No pause is longer, unless the shortest is.
+    No pause is longer than ``longest_ms``, unless the shortest is.
     """
     pauses = BackOff(
         initial_delay_ms=shortest_ms,
@@ -116,9 +113,6 @@ class EpochEnds:
 
     Sends no request if the leader is the one that held the position, and no request
     twice to one leader.
-
-    Args:
-        cluster: The brokers to ask.
     """
 
     def __init__(self, cluster: ClusterView) -> None:
@@ -176,10 +170,6 @@ class LogPoller(EpochEnds):
     the same start and topic: there is nothing to read in it. That halves the cost. A
     topic that was created anew with as many records is detected by its id at the next
     poll of topics.
-
-    Args:
-        cluster: The brokers to ask.
-        clock: Tells when the starts of quiet logs are due again.
     """
 
     def __init__(self, cluster: ClusterView, clock: Clock) -> None:
@@ -205,7 +195,7 @@ class LogPoller(EpochEnds):
         """The bounds of partitions; of quiet ones only the ends are asked for.
 
         Args:
-            partitions: The partitions to poll.
+            partitions: All of them.
             quiet: The last bounds of logs that are read to their ends.
             ask: Asks for the other bounds; None: ``ClusterView.bounds``.
 

@@ -37,9 +37,8 @@ ONLY_WHOLE = (
 def lost_with_checkpoint(query: QueryShape | None) -> str:
     """One or two sentences for the end of an advice; empty if nothing is lost.
 
-    Args:
-        query: As stored; None: unknown, as no batch of it was numbered in a classic
-            session.
+    A stored query is None (unknown) if no batch of it was numbered in a classic
+    session.
     """
     if query is None:
         return _UNKNOWN

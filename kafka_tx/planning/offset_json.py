@@ -53,11 +53,10 @@ class TransactionMark:
         txid: The last transaction at or before this offset; 0 before the first.
         epoch: The owner's epoch at the time of the plan.
         start: This is the query's start: ``txid`` ended here, before its first batch.
-        topic_ids: Known topic ids of the positions.
+        topic_ids, leader_epochs: The known ones of the positions.
         unseen: Positions of partitions that were read before and are not found now.
             Otherwise only the store has them.
         numbering: The numbering of ``txid``; see ``txid_layout``.
-        leader_epochs: Known leader epochs of the positions.
         query: Shape of the query, if it is known to have several sources: an older copy
             of the store may lack it.
     """
@@ -96,11 +95,10 @@ class SourceOffset:
     """One offset of the source: the next position of every partition, and its mark.
 
     Attributes:
-        positions: The next offset of every partition.
         mark: The transaction that ends here.
         begins: Start of the batch that ends here, if not the end of the batch before.
-        noted_ids: Known topic ids of the positions; empty with a mark, which has them.
-        noted_epochs: Known leader epochs of the positions, as ``noted_ids``.
+        noted_ids, noted_epochs: Known topic ids and leader epochs of the positions;
+            empty with a mark, which has them.
     """
 
     positions: Mapping[TopicPartition, int]
@@ -118,10 +116,7 @@ class SourceOffset:
 
     @property
     def topic_ids(self) -> Mapping[str, str]:
-        """Ids of the topics that the positions belong to; unknown ones are left out.
-
-        A checkpoint of Spark's own source has none.
-        """
+        """Known ids of the positions' topics; Spark's own source knows none."""
         return self.mark.topic_ids if self.mark else self.noted_ids
 
     @classmethod
@@ -207,20 +202,12 @@ def parse_positions(option: str, text: str) -> dict[TopicPartition, Position]:
 
 
 def parse_timestamps(option: str, text: str) -> dict[TopicPartition, int]:
-    """Read a JSON of epoch milliseconds per partition.
-
-    Raises:
-        ConfigError: The text does not have this form.
-    """
+    """Read a JSON of epoch milliseconds per partition, as ``parse_positions`` does."""
     return _parse_numbers(option, text, TIMESTAMPS)
 
 
 def parse_assign(text: str) -> tuple[TopicPartition, ...]:
-    """Read the ``assign`` JSON.
-
-    Raises:
-        ConfigError: The text does not have this form, or names no partition.
-    """
+    """Read the ``assign`` JSON; raises ConfigError, also if it names no partition."""
     if not text.strip().startswith("{"):
         raise ConfigError(
             "No topicpartitions to assign as specified value for option 'assign' is"

@@ -23,7 +23,7 @@ from kafka_tx.model import (
     TopicPattern,
     Topics,
 )
-from kafka_tx.offsets.discovery import Discovery, Found
+from kafka_tx.offsets.discovery import Discovery
 from kafka_tx.planning.start_positions import (
     assigned_partitions,
     committed_or,
@@ -142,26 +142,19 @@ def bound(config: SourceConfig, view: ClusterView, task: OpenRange) -> OffsetRan
     Raises:
         UnknownTopicError: A topic or partition named by the user does not exist any
             more.
-        OffsetsError: As ``ranges_of``.
-        BrokerUnavailableError: The partition does not answer.
+        OffsetsError, BrokerUnavailableError: As ``ranges_of``.
     """
     partition = task.topic_partition
-    found = _found(config, view, partition)
+    found = Discovery(view.topics, Topics((partition.topic,))).look()
+    if not isinstance(config.subscription, TopicPattern):  # it is named: must exist
+        named = replace(config, subscription=Assigned((partition,)))
+        assigned_partitions(named, found)
     if not found.exists(partition):
         return OffsetRange(partition, 0, 0)
     starts, ends = {partition: task.start}, {partition: task.end}
     (whole,) = ranges_of(config, view, starts, ends)
     wanted = task.within(whole.start, whole.end)
     return wanted.of_topic(task.topic_id or found.topic_ids().get(partition.topic))
-
-
-def _found(config: SourceConfig, view: ClusterView, partition: TopicPartition) -> Found:
-    """Look a partition up; it is an error if a named one does not exist."""
-    found = Discovery(view.topics, Topics((partition.topic,))).look()
-    if not isinstance(config.subscription, TopicPattern):
-        named = replace(config, subscription=Assigned((partition,)))
-        assigned_partitions(named, found)
-    return found
 
 
 def came_since(

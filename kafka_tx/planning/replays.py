@@ -56,8 +56,11 @@ def readable_batch(
             lacks a part of a range.
     """
     ranges, logged = [], dict(batch.logged)
+    ends = {r.topic_partition: r.end for r in batch.ranges}
+    standings = look.standings(ends, batch.topic_ids, batch.leader_epochs())
     for wanted in batch.ranges:
-        left = _left(wanted, look, batch)
+        partition = wanted.topic_partition
+        left = _left(wanted, standings[partition])
         if left != wanted and (is_committed or transactions.mode == "transactional"):
             advice = (
                 "It is committed, so the sink has its records: start with a new"
@@ -65,9 +68,15 @@ def readable_batch(
                 if is_committed
                 else _advice(transactions, batch, look, query, others)
             )
-            advice += lost_with_checkpoint(query)
-            raise _impossible(transactions, batch, wanted, look, advice)
-        partition = wanted.topic_partition
+            bounds = look.bounds.get(partition)
+            raise replay_impossible(
+                f"transaction {batch.txid} of '{transactions.id}' must read {wanted}"
+                f" again, but {partition} {_now(standings[partition])}.",
+                wanted,
+                txid=batch.txid,
+                available=(bounds.log_start, bounds.end) if bounds else None,
+                advice=advice + lost_with_checkpoint(query),
+            )
         losses.skipped(partition, wanted.start, left.start, LossReason.TRIMMED)
         if look.found.exists(partition):
             losses.skipped(partition, left.end, wanted.end, LossReason.CUT)
@@ -77,10 +86,9 @@ def readable_batch(
     return replace(batch, ranges=tuple(ranges), logged=logged)
 
 
-def _left(wanted: OffsetRange, look: ClusterState, batch: BatchMetadata) -> OffsetRange:
+def _left(wanted: OffsetRange, standing: Standing) -> OffsetRange:
     """The part of a range that can still be read."""
     start, end = wanted.start, wanted.end
-    standing = _standing(wanted, look, batch)
     if not len(wanted) or standing.finding is Finding.UNANSWERED:
         return wanted
     if standing.finding is Finding.DELETED:  # or hidden: it may come back
@@ -89,32 +97,6 @@ def _left(wanted: OffsetRange, look: ClusterState, batch: BatchMetadata) -> Offs
         return wanted.between(end, end)
     first = min(max(standing.bounds.log_start, start), end)
     return wanted.between(first, max(first, min(end, standing.end)))
-
-
-def _standing(
-    wanted: OffsetRange, look: ClusterState, batch: BatchMetadata
-) -> Standing:
-    partition, ids = wanted.topic_partition, batch.topic_ids
-    return look.stand(partition, wanted.end, ids, batch.leader_epochs())
-
-
-def _impossible(
-    transactions: TransactionsConfig,
-    batch: BatchMetadata,
-    wanted: OffsetRange,
-    look: ClusterState,
-    advice: str,
-) -> ReplayImpossibleError:
-    partition = wanted.topic_partition
-    bounds = look.bounds.get(partition)
-    return replay_impossible(
-        f"transaction {batch.txid} of '{transactions.id}' must read {wanted} again, but"
-        f" {partition} {_now(wanted, look, batch)}.",
-        wanted,
-        txid=batch.txid,
-        available=(bounds.log_start, bounds.end) if bounds else None,
-        advice=advice,
-    )
 
 
 def _advice(
@@ -161,11 +143,7 @@ def _advice(
 
 
 def set_to(offsets: Mapping[str, str]) -> str:
-    """The commands that set all these ids to these offsets.
-
-    Args:
-        offsets: By ``tx.id``, as of ``as_given``.
-    """
+    """The commands that set all these ids to these offsets, as of ``as_given``."""
     return " and ".join(
         f"`kafka-tx offsets set --id {tx_id} --store <tx.store>"
         " --bootstrap-servers <kafka.bootstrap.servers> --yes"
@@ -189,8 +167,7 @@ def as_given(
     return json.dumps(given)
 
 
-def _now(wanted: OffsetRange, look: ClusterState, batch: BatchMetadata) -> str:
-    standing = _standing(wanted, look, batch)
+def _now(standing: Standing) -> str:
     if standing.finding is Finding.ANEW:
         return "belongs to another topic of that name now"
     if standing.bounds is None:
@@ -204,10 +181,9 @@ def _now(wanted: OffsetRange, look: ClusterState, batch: BatchMetadata) -> str:
 def _positions(
     positions: Mapping[TopicPartition, int], batch: BatchMetadata, look: ClusterState
 ) -> str:
-    """The positions to go on at, as JSON: at most a log's end; a new topic's start.
+    """The positions to go on at: at most a log's end; a new topic's start.
 
-    Includes the topic ids and leader epochs of these positions; unknown ones stay
-    unchanged.
+    Includes the topic ids and leader epochs; unknown ones stay unchanged.
     """
     standings = look.standings(positions, batch.topic_ids, batch.leader_epochs())
     anew = look.found.recreated(batch.topic_ids)
@@ -236,7 +212,7 @@ def replay_impossible(
     Args:
         problem: The batch, the records and the fault: a whole sentence.
         wanted: The range to read again.
-        txid: Txid of the batch; None if a task does not know it.
+        txid: None if a task does not know it.
         available: First offset and end of the available records; None: there are none.
         advice: Next steps, in whole sentences.
     """

@@ -45,14 +45,7 @@ def limited_ends(
     limits: BatchLimits,
     record_bytes: float,
 ) -> dict[TopicPartition, int]:
-    """The end of each partition in a new batch.
-
-    Args:
-        starts: The next offset of each partition.
-        ends: Current end of each partition's log; not below its start.
-        limits: Limits of the batch.
-        record_bytes: Average size of a record.
-    """
+    """The end of each partition in a new batch; no end is below its start."""
     chosen = dict(ends)
     per_partition = limits.max_records_per_partition
     if per_partition is not None:
@@ -72,18 +65,10 @@ def rate_limit(
     """Share ``limit`` offsets among partitions in proportion to their unread offsets.
 
     A partition with unread offsets gets at least one offset, so the sum may exceed
-    ``limit`` by one for each small partition. Called on the driver, once for a batch.
-
-    Args:
-        limit: Offsets for the whole batch (``maxOffsetsPerTrigger``), 0 or more.
-        starts: The next offset to read. The caller adds the earliest offset of a new
-            partition; a partition without a start is not limited.
-        ends: Current end of each partition's log (exclusive).
-
-    Returns:
-        The new end for every partition of ``ends``, in its order. A partition whose end
-        is not beyond its start keeps this end, even below the start: the caller decides
-        whether this is data loss.
+    ``limit`` by one for each small partition. A partition without a start is not
+    limited: the caller adds the earliest offset of a new one. A partition whose end is
+    not beyond its start keeps this end, even below the start: the caller decides
+    whether this is data loss.
     """
     sizes = {
         partition: end - starts[partition]
@@ -108,19 +93,17 @@ def is_delayed(
     last_batch_ms: int | None,
     max_delay_ms: int,
 ) -> bool:
-    """Whether a batch should wait because too little is available.
+    """Whether a batch should wait because too little is available (driver).
 
-    Called on the driver whenever a batch could be planned. If the answer is False the
-    caller plans a batch, even without records to read, and passes ``now_ms`` as the
-    next ``last_batch_ms``.
+    If the answer is False the caller plans a batch, even without records to read, and
+    passes ``now_ms`` as the next ``last_batch_ms``.
 
     Args:
         min_offsets: Offsets that a batch waits for (``minOffsetsPerTrigger``).
         starts: The next offset to read; a missing partition counts from 0, as in Spark,
             unless the caller adds its earliest offset.
         ends: Current end of each partition's log (exclusive).
-        now_ms: Of the same clock as ``last_batch_ms``. Use a monotonic clock: a clock
-            that is set back makes the wait longer.
+        now_ms: By a monotonic clock: one that is set back makes the wait longer.
         last_batch_ms: Time of the last answer False in this process; None: never; the
             answer is False then.
         max_delay_ms: Longest wait since ``last_batch_ms`` (``maxTriggerDelay``).
@@ -137,17 +120,12 @@ def task_ranges(
     min_partitions: int | None = None,
     max_records: int | None = None,
 ) -> list[OffsetRange]:
-    """Cut the ranges of a batch into the ranges of its tasks.
+    """Cut the ranges of a batch, one for a partition, into the ranges of its tasks.
 
     First no piece has more than ``max_records`` offsets. Then, if there are fewer than
     ``min_partitions`` pieces, large pieces are cut further in proportion to their size,
     which gives *about* ``min_partitions``. Pieces are contiguous, cover their range
     exactly and come in its order. Empty ranges are dropped.
-
-    Args:
-        ranges: At most one range for a partition.
-        min_partitions: Spark's ``minPartitions``; None: no minimum.
-        max_records: Spark's ``maxRecordsPerPartition`` (offsets); None: no limit.
 
     Raises:
         ConfigError: A limit is below 1.

@@ -65,7 +65,8 @@ def resolve(
     answers = view.offsets(wanted)
     unmatched = [p for p, answer in answers.items() if answer is None]
     if unmatched:
-        _check_match(config, wanted, unmatched, starting=starting)
+        if starting and config.start_without_match == "error":
+            raise _unmatched(unmatched[0], wanted[unmatched[0]])
         answers.update(view.offsets({p: Latest() for p in unmatched}))
     return {
         p: answer if isinstance(answer, int) else _unanswered(p, answer)
@@ -89,22 +90,15 @@ def committed_or(
     starts = {p: known[p] for p in partitions if p in known}
     missing = [p for p in partitions if p not in known]
     if missing:
-        otherwise = _otherwise_of(rule, missing)
-        starts |= resolve(config, view, missing, otherwise, starting=True)
+        if rule.otherwise is None:
+            raise OffsetsError(
+                "KAFKA_TX_NO_COMMITTED_OFFSET",
+                f"no committed offset in the store or the group for {_names(missing)}."
+                " Set startingOffsets to committed:earliest or committed:latest for the"
+                " first run.",
+            )
+        starts |= resolve(config, view, missing, rule.otherwise, starting=True)
     return starts
-
-
-def _otherwise_of(
-    rule: FromCommitted, missing: Iterable[TopicPartition]
-) -> Earliest | Latest:
-    if rule.otherwise is None:
-        raise OffsetsError(
-            "KAFKA_TX_NO_COMMITTED_OFFSET",
-            f"no committed offset in the store or the group for {_names(missing)}. Set"
-            " startingOffsets to committed:earliest or committed:latest for the first"
-            " run.",
-        )
-    return rule.otherwise
 
 
 def ranges_between(
@@ -190,25 +184,16 @@ def positions_of(
     return dict(rule.positions)
 
 
-def _check_match(
-    config: SourceConfig,
-    wanted: Mapping[TopicPartition, Position],
-    unmatched: list[TopicPartition],
-    *,
-    starting: bool,
-) -> None:
-    if starting and config.start_without_match == "error":
-        partition = unmatched[0]
-        position = wanted[partition]
-        time = position.timestamp_ms if isinstance(position, AtTime) else position
-        raise OffsetsError(
-            "KAFKA_TX_NO_OFFSET_FOR_TIMESTAMP",
-            "No offset matched from request of topic-partition"
-            f" {partition} and timestamp {time}. Set startingOffsetsByTimestampStrategy"
-            " to latest to begin at the end there.",
-            topic=partition.topic,
-            partition=partition.partition,
-        )
+def _unmatched(partition: TopicPartition, position: Position) -> OffsetsError:
+    time = position.timestamp_ms if isinstance(position, AtTime) else position
+    return OffsetsError(
+        "KAFKA_TX_NO_OFFSET_FOR_TIMESTAMP",
+        "No offset matched from request of topic-partition"
+        f" {partition} and timestamp {time}. Set startingOffsetsByTimestampStrategy"
+        " to latest to begin at the end there.",
+        topic=partition.topic,
+        partition=partition.partition,
+    )
 
 
 def _unanswered(partition: TopicPartition, answer: Unavailable | None) -> int:
