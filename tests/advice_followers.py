@@ -414,7 +414,7 @@ NOTHING_AT_RISK: dict[str, str] = {
     "runner::_hanging": _OUTSIDE,
     "drop_in_spouts::_NOT_FOR_SPOUTS[tx]": _MEANT,
     "drop_in_spouts::_policy": _MEANT,
-    "jvm::_unasked": _TOLD,
+    "jvm::RunningQuery._asking": _TOLD,
     "jvm::error_of": _TOLD,
     "errors_first::errors_first": "repeats the text of another error",
     "chunk_answers::ChunkAnswers.fail": _TOLD,

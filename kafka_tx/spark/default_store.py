@@ -22,11 +22,8 @@ def refuse_default_store(
 ) -> None:
     """Refuse options that name no store where the driver is a cluster's (driver).
 
-    The folder of the user on a node is another one at the next start, or gone.
-
-    Args:
-        spark: The session; one of Spark Connect says nothing of its driver.
-        options: Of a source or topology.
+    The folder of the user on a node is another one at the next start, or gone. A
+    session of Spark Connect says nothing of its driver, and is not refused.
 
     Raises:
         ConfigError: They name none, and the driver runs on a node.

@@ -20,12 +20,8 @@ def refuse_speculation(spark: SparkSession, committing: str, way_out: str = "") 
 
     Spark goes by what its SparkContext was started with. A session may show something
     else: a session that shows ``true`` is refused too, as its tasks are told so. Under
-    Spark Connect the session shows what the server was started with.
-
-    Args:
-        spark: The session, also of Spark Connect.
-        committing: What commits in tasks, for the text.
-        way_out: What can be done beside switching speculation off: ``; or …``.
+    Spark Connect the session shows what the server was started with. The text says what
+    commits in tasks, and after it a further way out: ``; or …``.
 
     Raises:
         ConfigError: Speculation is on.

@@ -104,9 +104,8 @@ def _no_records(batch_id: int) -> ConfigError:
 def serve(socket: Path, answer: Callable[[int], Answer]) -> None:
     """Answer, on threads of this process, for as long as it lives.
 
-    Args:
-        socket: Its name tells others that somebody listens there.
-        answer: Gives the transaction of a batch of Spark; what it raises is told.
+    The socket's name tells others that somebody listens there. What ``answer`` raises
+    for a batch of Spark is told.
     """
 
     class Handler(StreamRequestHandler):
@@ -114,9 +113,8 @@ def serve(socket: Path, answer: Callable[[int], Answer]) -> None:
 
         def handle(self) -> None:
             asked = json.loads(self.rfile.readline(_LONGEST))
-            self.wfile.write(
-                json.dumps(_reported(answer, asked["batch"])).encode() + b"\n"
-            )
+            reported = json.dumps(_reported(answer, asked["batch"]))
+            self.wfile.write(reported.encode() + b"\n")
 
     class Server(ThreadingMixIn, UnixStreamServer):
         daemon_threads = True
@@ -145,9 +143,6 @@ class ConnectRun:
     """One run of a query, as the process of its ``foreachBatch`` knows it.
 
     Made when that process starts, which is before the planner does.
-
-    Args:
-        tx_id: Of the source.
 
     Raises:
         KafkaTxError: No JVM has started this process.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
@@ -71,11 +72,8 @@ class KafkaTxBatchReader(DataSourceReader):
 
     def partitions(self) -> Sequence[InputPartition]:
         """Find the partitions and cut them into tasks."""
-        view = assembly.cluster_view(self._config)
-        try:
+        with closing(assembly.cluster_view(self._config)) as view:
             return plan(self._config, view)
-        finally:
-            view.close()
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Read the range of a task, with bounds known by now (executor)."""
@@ -87,13 +85,10 @@ class KafkaTxBatchReader(DataSourceReader):
         task, planned = partition.task, partition.planned
         if task is not None and task.is_fixed and planned is None:
             return [task.given()]
-        view = assembly.log_view(self._config)
-        try:
+        with closing(assembly.log_view(self._config)) as view:
             ranges = [] if task is None else [bound(self._config, view, task)]
             if planned is not None:
                 ranges += came_since(self._config, view, planned)
-        finally:
-            view.close()
         return [wanted for wanted in ranges if len(wanted)]
 
 
@@ -158,10 +153,9 @@ def _pieces(
     """What the tasks read if they run now; none where nothing hangs on it yet."""
     limits = config.limits
     is_cut = limits.min_partitions or limits.max_records_per_partition
-    is_whole = all(isinstance(start, Earliest) for start in starts.values()) and all(
-        isinstance(end, Latest) for end in ends.values()
-    )
-    if is_whole and not is_cut:
+    starts_first = all(isinstance(start, Earliest) for start in starts.values())
+    ends_last = all(isinstance(end, Latest) for end in ends.values())
+    if starts_first and ends_last and not is_cut:
         return []
     return task_ranges(
         _readable(config, view, ranges_of(config, view, starts, ends)),
@@ -187,11 +181,9 @@ def _readable(
     for wanted in ranges:
         log_start = earliest.get(wanted.topic_partition)
         if isinstance(log_start, int) and wanted.start < log_start and len(wanted):
-            first = min(log_start, wanted.end)
-            log = LogBounds(first, wanted.end)
+            log = LogBounds(min(log_start, wanted.end), wanted.end)
             trimmed = Standing(Finding.TRIMMED, wanted.start, log)
             first = losses.judge(wanted.topic_partition, trimmed)
-            readable.append(wanted.between(first, wanted.end))
-        else:
-            readable.append(wanted)
+            wanted = wanted.between(first, wanted.end)
+        readable.append(wanted)
     return readable

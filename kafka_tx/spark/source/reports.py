@@ -67,9 +67,6 @@ _KEPT_BATCHES = 64
 class ReadReportListener:
     """Sorts the reports of tasks by batch.
 
-    Args:
-        driver: Where executors find this process.
-
     Raises:
         OSError: It cannot listen.
     """

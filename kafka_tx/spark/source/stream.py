@@ -148,12 +148,10 @@ class KafkaTxStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self, start: dict[str, Any], end: dict[str, Any]
     ) -> Sequence[InputPartition]:
         """One task for each range, cut further as the limits ask."""
-        ranges = self._planner().ranges(
-            SourceOffset.from_json(start), SourceOffset.from_json(end)
-        )
+        between = SourceOffset.from_json(start), SourceOffset.from_json(end)
         limits = self._config.limits
         pieces = task_ranges(
-            ranges,
+            self._planner().ranges(*between),
             min_partitions=limits.min_partitions,
             max_records=limits.max_records_per_partition,
         )
@@ -222,11 +220,8 @@ _ENDS_WITHIN_S = 2.0
 class Heartbeat:
     """Calls ``beat`` three times in ``SILENT_MS``, on a thread of its own.
 
-    A failed call is ignored: a fenced planner notices that by other means.
-
-    Args:
-        beat: Writes a sign of life.
-        let_go: Removes the sign; called once, at the end.
+    A failed call is ignored: a fenced planner notices that by other means. ``let_go``
+    removes the sign of life, once, at the end.
     """
 
     def __init__(

@@ -9,7 +9,8 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from threading import Lock
 from typing import Any
 
@@ -123,9 +124,8 @@ def source_options(spark: SparkSession, query_id: str) -> dict[str, dict[str, st
         for leaf in _leaves(_query(spark, query_id).analyzedPlan()):
             if not leaf.getClass().getName().endswith(".StreamingRelationV2"):
                 continue
-            given = planners_options(
-                spark, dict(leaf.extraOptions().asCaseSensitiveMap())
-            )
+            options = dict(leaf.extraOptions().asCaseSensitiveMap())
+            given = planners_options(spark, options)
             if "tx.id" in given:
                 found[given["tx.id"].strip()] = given
     except _FAILURES as error:
@@ -157,12 +157,12 @@ class RunningQuery:
 
     Raises:
         ConfigError: It opens one ``tx.id`` several times.
-        KafkaTxError: It cannot be asked.
+        KafkaTxError: It cannot be asked, now or by one of the methods.
     """
 
     def __init__(self, spark: SparkSession, query_id: str) -> None:
         self._query_id = query_id
-        try:
+        with self._asking():
             self._query = _query(spark, query_id)
             streaming = spark._jvm.org.apache.spark.sql.connector.read.streaming
             self._limit = streaming.ReadLimit.allAvailable()  # questions ignore it
@@ -170,8 +170,6 @@ class RunningQuery:
             self._states = tuple(sorted(set(_STATES.findall(plan))))
             self._streams = _streams(self._query, self._states)
             self._others = _others(self._query, self._streams)
-        except _FAILURES as error:
-            raise _unasked(query_id, error) from error
 
     @property
     def tx_ids(self) -> list[str]:
@@ -184,68 +182,56 @@ class RunningQuery:
         return QueryShape(tuple(self.tx_ids), others, self._states)
 
     def other_ends(self) -> dict[str, str]:
-        """What stands for the end of each source without ``tx.id`` in this batch.
-
-        Raises:
-            KafkaTxError: The query cannot be asked.
-        """
-        try:
+        """What stands for the end of each source without ``tx.id`` in this batch."""
+        with self._asking():
             ends = self._query.availableOffsets()
             found = {name: ends.get(stream) for name, stream in self._others.items()}
             return {
                 name: short_digest(end.get().json()) if end.isDefined() else ""
                 for name, end in found.items()
             }
-        except _FAILURES as error:
-            raise _unasked(self._query_id, error) from error
 
     @property
     def is_running(self) -> bool:
         """Whether this run is still active; a query has one at a time."""
-        try:
+        with self._asking():
             return bool(self._query.isActive())
-        except _FAILURES as error:
-            raise _unasked(self._query_id, error) from error
 
     def question(self, tx_id: str, batch_id: int) -> Question:
-        """The question about the batch in progress; raises KafkaTxError."""
-        try:
-            start, end = (
-                _offset(progress.get(self._streams[tx_id]))
-                for progress in (
-                    self._query.committedOffsets(),
-                    self._query.availableOffsets(),
-                )
-            )
-        except _FAILURES as error:
-            raise _unasked(self._query_id, error) from error
+        """The question about the batch in progress."""
+        stream = self._streams[tx_id]
+        with self._asking():
+            start = _offset(self._query.committedOffsets().get(stream))
+            end = _offset(self._query.availableOffsets().get(stream))
         assert end is not None, "a batch under way has an end"
         return Question(self._query_id, batch_id, start, end)
 
     def ask(self, tx_id: str, question: Question) -> Answer:
-        """Ask the planner of this very run; raises KafkaTxError."""
+        """Ask the planner of this very run; also raises its error."""
         stream = self._streams[tx_id]
-        try:
-            asked = stream.deserializeOffset(json.dumps(question.to_json()))
-            reported = answer_of(stream, asked, self._limit)
-        except Py4JJavaError as error:
-            raise error_of(str(error.java_exception.getMessage())) from error
-        except _FAILURES as error:
-            raise _unasked(self._query_id, error) from error
+        with self._asking():
+            try:
+                asked = stream.deserializeOffset(json.dumps(question.to_json()))
+                reported = answer_of(stream, asked, self._limit)
+            except Py4JJavaError as error:
+                raise error_of(str(error.java_exception.getMessage())) from error
         return Answer.from_json(reported)
+
+    @contextmanager
+    def _asking(self) -> Iterator[None]:
+        try:
+            yield
+        except _FAILURES as error:
+            raise KafkaTxError(
+                f"the running query {self._query_id} cannot be asked which transaction"
+                f" it processes: {error}"
+            ) from error
 
 
 def _offset(found: Any) -> SourceOffset | None:  # noqa: ANN401 - an Option of the JVM
     if not found.isDefined():
         return None
     return SourceOffset.from_json(json.loads(found.get().json()))
-
-
-def _unasked(query_id: str, error: Exception) -> KafkaTxError:
-    return KafkaTxError(
-        f"the running query {query_id} cannot be asked which transaction it processes:"
-        f" {error}"
-    )
 
 
 def let_listeners_finish(spark: SparkSession, timeout_ms: int) -> None:
@@ -331,11 +317,7 @@ def _others(query: Any, ours: dict[str, Any]) -> dict[str, Any]:  # noqa: ANN401
 def _name_of(query: Any, stream: Any) -> str:  # noqa: ANN401 - JVM objects
     """What Spark calls a stream; one in Python, which has no name, by what it reads."""
     for options, known in _relations(query):
-        read = [
-            options[k]
-            for k in ("subscribe", "subscribepattern", "assign")
-            if k in options
-        ]
+        read = [options[name] for name in _SUBSCRIPTIONS if name in options]
         if read and known.equals(stream):
             return f"topic {read[0]}"
     return _NOT_A_NAME.sub("", stream.toString())

@@ -14,7 +14,7 @@ import pickle
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import (
     DataSourceStreamReader,
@@ -84,30 +84,6 @@ __all__ = [
 ]
 
 
-class LimitedReader(Protocol):
-    """A reader as Spark 4.2 calls it."""
-
-    def initialOffset(self) -> dict[str, Any]: ...
-
-    def getDefaultReadLimit(self) -> ReadLimit: ...
-
-    def latestOffset(
-        self, start: dict[str, Any], limit: ReadLimit
-    ) -> dict[str, Any]: ...
-
-    def is_question(self, offset: dict[str, Any]) -> bool: ...
-
-    def partitions(
-        self, start: dict[str, Any], end: dict[str, Any]
-    ) -> Sequence[InputPartition]: ...
-
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]: ...
-
-    def commit(self, end: dict[str, Any]) -> None: ...
-
-    def stop(self) -> None: ...
-
-
 class AnswerPartition(InputPartition):
     """What the planner answers to a question that came as a call of ``partitions``."""
 
@@ -126,10 +102,10 @@ class StartlessReader(DataSourceStreamReader):
       initial offset, which Spark asks for afterwards and must be the same then.
 
     Args:
-        reader: As Spark 4.2 calls it.
+        reader: As Spark 4.2 calls it, and with ``is_question``.
     """
 
-    def __init__(self, reader: LimitedReader) -> None:
+    def __init__(self, reader: DataSourceStreamReader) -> None:
         self._reader = reader
         self._initial: dict[str, Any] | None = None
         self._at: dict[str, Any] | None = None
@@ -161,7 +137,7 @@ class StartlessReader(DataSourceStreamReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Read one range (executor)."""
-        return self._reader.read(partition)
+        yield from self._reader.read(partition)
 
     def commit(self, end: dict[str, Any]) -> None:
         """Spark is done with everything below ``end``; comes one batch late."""
@@ -172,12 +148,9 @@ class StartlessReader(DataSourceStreamReader):
         self._reader.stop()
 
 
-def as_this_spark_calls_it(reader: LimitedReader) -> DataSourceStreamReader:
+def as_this_spark_calls_it(reader: DataSourceStreamReader) -> DataSourceStreamReader:
     """The reader itself, or one that this version of Spark knows how to call."""
-    if TAKES_LIMITS:
-        assert isinstance(reader, DataSourceStreamReader)
-        return reader
-    return StartlessReader(reader)
+    return reader if TAKES_LIMITS else StartlessReader(reader)
 
 
 def answer_of(stream: Any, asked: Any, limit: Any) -> dict[str, Any]:  # noqa: ANN401

@@ -64,16 +64,12 @@ def show_to_streams(
 ) -> None:
     """Let the planning process of streams import files from ``--py-files``.
 
-    Spark puts shipped files into one directory, and the planning process searches an
-    empty one below it: ``No module named 'kafka_tx'``. So this links the empty one to
-    the first, if the package was shipped. Called, any number of times, by the worker
-    that makes the data source for ``load()``, on the driver's machine. A failure is
-    logged; the stream then finds no module.
-
-    Args:
-        package_file: A file of the package.
-        shipped_to: Spark's directory; by default the one that Spark gave this worker.
-            A zip file in any other directory belongs to the user and stays alone.
+    Spark puts shipped files into one directory (by default the one that it gave this
+    worker), and the planning process searches an empty one below it: ``No module named
+    'kafka_tx'``. So this links the empty one to the first, if the package was shipped:
+    a zip file in any other directory belongs to the user and stays alone. Called, any
+    number of times, by the worker that makes the data source for ``load()``, on the
+    driver's machine. A failure is logged; the stream then finds no module.
     """
     archive = next((p for p in Path(package_file).parents if p.is_file()), None)
     root = shipped_to or SparkFiles._root_directory

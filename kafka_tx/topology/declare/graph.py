@@ -54,7 +54,6 @@ class Component:
 
     Attributes:
         name: Unique in its topology.
-        kind: Its kind.
         parallelism: Requested tasks; None: as many as its source has, but one for
             committers and after a global grouping. Never None in a graph.
         inputs: Its groupings, in the order declared; empty for a spout.
@@ -90,7 +89,6 @@ class Graph:
     """A checked graph; immutable.
 
     Attributes:
-        id: The id of the topology.
         components: Sources before their readers; apart from that as declared.
     """
 
@@ -121,18 +119,15 @@ class Graph:
 def checked_graph(
     topology_id: str, components: Iterable[Component], problems: Iterable[str] = ()
 ) -> Graph:
-    """Check everything and put the components in order.
+    """Check everything and put the components, given as declared, in order.
 
-    Args:
-        topology_id: Names the graph in errors.
-        components: In the order declared.
-        problems: Problems of single components. If there are any, the graph is not
-            checked, because it would only report the same problems.
+    If single components have ``problems``, the graph is not checked, because it would
+    only report the same problems.
 
     Raises:
-        ConfigError: Lists all problems, each line with the component's name:
-            duplicate names, missing groupings, unknown sources, streams and
-            fields, groupings that do not fit, parallelism, cycles.
+        ConfigError: Lists all problems, each line with the component's name: duplicate
+            names, missing groupings, unknown sources, streams and fields, groupings
+            that do not fit, parallelism, cycles.
     """
     declared = list(components)
     known = {component.name: component for component in declared}
@@ -166,17 +161,14 @@ def _component_problems(
 ) -> list[str]:
     found = []
     parallelism = component.parallelism
-    if parallelism is not None and not _is_count(parallelism):
+    is_int = isinstance(parallelism, int) and not isinstance(parallelism, bool)
+    if parallelism is not None and (not is_int or parallelism < 1):
         found.append(f"parallelism is {parallelism!r}; legal: a whole number from 1.")
     if component.kind is not ComponentKind.SPOUT and not component.inputs:
         found.append("no grouping; call e.g. .shuffle_grouping(source) on it.")
     for given in component.inputs:
         found += _input_problems(component, given, known)
     return [f"component '{component.name}': {problem}" for problem in found]
-
-
-def _is_count(number: object) -> bool:
-    return isinstance(number, int) and not isinstance(number, bool) and number >= 1
 
 
 def _input_problems(
@@ -235,18 +227,13 @@ def _in_order(known: Mapping[str, Component]) -> list[Component]:
     done: dict[str, Component] = {}
     waiting = list(known.values())
     while waiting:
-        ready = next(
-            (
-                component
-                for component in waiting
-                if all(name in done or name not in known for name in component.sources)
-            ),
-            None,
-        )
-        if ready is None:
+        for component in waiting:
+            if all(name in done or name not in known for name in component.sources):
+                waiting.remove(component)
+                done[component.name] = component
+                break
+        else:
             break
-        waiting.remove(ready)
-        done[ready.name] = ready
     return list(done.values())
 
 
@@ -269,10 +256,9 @@ def _cycle_problems(known: Mapping[str, Component], placed: set[str]) -> list[st
 
 def _with_parallelism(ordered: list[Component]) -> tuple[Component, ...]:
     done: dict[str, Component] = {}
-    for component in ordered:
-        if component.parallelism is None:
-            component = replace(component, parallelism=_default(component, done))
-        done[component.name] = component
+    for each in ordered:
+        tasks = each.parallelism or _default(each, done)
+        done[each.name] = replace(each, parallelism=tasks)
     return tuple(done.values())
 
 

@@ -209,7 +209,6 @@ class Grouping:
     """How rows of one stream are spread over the tasks of one bolt.
 
     Attributes:
-        kind: The kind of grouping.
         fields: The names of a fields grouping, in their order; empty for other kinds.
     """
 
@@ -230,14 +229,10 @@ class Router(Protocol):
 def router_for(
     grouping: Grouping, fields: Fields, tasks: int, source_task: int
 ) -> Router:
-    """The router of one task of a source.
+    """The router of one task of a source, to ``tasks`` (at least 1) of a bolt.
 
-    Args:
-        grouping: The grouping of the rows.
-        fields: The fields of the stream.
-        tasks: Number of tasks of the target, at least 1.
-        source_task: Index of the emitting task; shuffles of different tasks begin at
-            different targets, so that small blocks do not all go to task 0.
+    Shuffles of different source tasks begin at different targets, so that small blocks
+    do not all go to task 0.
     """
     match grouping.kind:
         case GroupingKind.ALL:
@@ -265,17 +260,17 @@ class AllRouter:
 
 
 class ShuffleRouter:
-    """Sends equal shares in turn; a share of an Arrow batch is one slice of it."""
+    """Sends equal shares in turn; a share of an Arrow batch is one slice of it.
+
+    Rows left over after equal shares go to the tasks after the last ones served.
+    """
 
     def __init__(self, tasks: int, first: int) -> None:
         self._tasks = tasks
         self._next = first % tasks
 
     def route(self, block: Block) -> Iterator[tuple[int, Block]]:
-        """One share for each task that gets any row.
-
-        Rows left over after equal shares go to the tasks after the last ones served.
-        """
+        """One share for each task that gets any row."""
         rows = size(block)
         share, more = divmod(rows, self._tasks)
         start = 0
@@ -289,12 +284,11 @@ class ShuffleRouter:
 class FieldsRouter:
     """Sends rows with equal values in some fields to one task: hash modulo tasks.
 
+    If Arrow changes a value (0.1 as ``float``, a dictionary as map), the changed value
+    is hashed, so that rows and record batches with the same key go to the same task.
+
     Args:
-        indexes: The indexes of the fields.
-        tasks: The number of the target's tasks.
-        kinds: The fields' declared types; None: no types. If Arrow changes a value
-            (0.1 as ``float``, a dictionary as map), the changed value is hashed, so
-            that rows and record batches with the same key go to the same task.
+        kinds: The fields' declared types; None: no types.
     """
 
     def __init__(

@@ -134,11 +134,8 @@ SCHEMES = "a Scheme, such as RawScheme() or StringScheme()"
 
 def is_scheme(value: object) -> bool:
     """Whether the value is a scheme; a class is not, because you must call it first."""
-    return (
-        hasattr(value, "fields")
-        and hasattr(value, "decode")
-        and not isinstance(value, type)
-    )
+    has_parts = hasattr(value, "fields") and hasattr(value, "decode")
+    return has_parts and not isinstance(value, type)
 
 
 def check_types(config: Any) -> None:  # noqa: ANN401 - a SpoutConfig

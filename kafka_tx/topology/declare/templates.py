@@ -90,8 +90,7 @@ def _untravelled(
 
 
 @lru_cache(maxsize=256)
-def _unpickled(payload: bytes) -> object:
-    """The class or function of a template; read once per process, not per task."""
+def _unpickled(payload: bytes) -> object:  # once per process, not per task
     return pickle.loads(payload)  # noqa: S301 - our own bytes
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property
@@ -81,7 +81,6 @@ class Stage:
         name: The name of its first component.
         components: Sources before their readers.
         tasks: How many tasks run it; 1 for a DataFrame stage.
-        placement: Where its tasks run.
     """
 
     name: str
@@ -100,8 +99,6 @@ class Edge:
     """The way of the rows of one stream to one component.
 
     Attributes:
-        target: The component that reads them.
-        given: Its subscription: source, stream, grouping.
         is_local: Source and target share their tasks: the rows stay.
         tasks: Number of tasks of the target.
         as_arrow: Rows must be sent as Arrow with the declared types.
@@ -137,11 +134,8 @@ class PhysicalPlan:
     """Everything a task must know; immutable, and small when pickled.
 
     Attributes:
-        graph: The components.
-        phases: In which phase and order they finish.
         stages: By name, in graph order.
-        processing: Waves of the processing phase, in order.
-        commit: Waves of the commit phase, in order.
+        processing, commit: Waves of the two phases, in order.
         dumps: Pickles committers on executors between the phases, and rows that may not
             be picklable.
         settings: The topology's settings, for ``TaskContext``.
@@ -188,15 +182,8 @@ _RUNS = {
 
 def describe(plan: PhysicalPlan) -> str:
     """The components, the two phases and where everything runs, as lines of text."""
-    return "\n".join(
-        [
-            f"topology {plan.graph.id}",
-            *_components(plan),
-            "processing phase",
-            *_processing(plan),
-            *_commit(plan),
-        ]
-    )
+    lines = [f"topology {plan.graph.id}", *_components(plan), "processing phase"]
+    return "\n".join([*lines, *_processing(plan), *_commit(plan)])
 
 
 def _components(plan: PhysicalPlan) -> Iterator[str]:
@@ -319,10 +306,10 @@ def commit_waves(
     graph: Graph, phases: Phases, stages: Mapping[str, Stage]
 ) -> tuple[Wave, ...]:
     """Waves in the order of ``phases.commit``; neighbours share one if possible."""
-    ordered = _in_order_of_first(phases.commit, stages.values())
+    stage_of = {name: each for each in stages.values() for name in each.components}
     above = _stages_above(graph, stages, phases.commit)
     waves: list[Wave] = []
-    for stage in ordered:
+    for stage in dict.fromkeys(stage_of[name] for name in phases.commit):
         last = waves[-1] if waves else None
         if (
             last is not None
@@ -333,11 +320,6 @@ def commit_waves(
         else:
             waves.append(Wave(stage.placement, (stage,)))
     return tuple(waves)
-
-
-def _in_order_of_first(names: Iterable[str], stages: Iterable[Stage]) -> list[Stage]:
-    stage_of = {name: stage for stage in stages for name in stage.components}
-    return list(dict.fromkeys(stage_of[name] for name in names))
 
 
 def _stages_above(
@@ -370,15 +352,9 @@ def plan_of(
     """Make the physical plan of a graph. The same graph gives the same plan."""
     phases = phases_of(graph)
     stages = _stages(graph, phases)
-    return PhysicalPlan(
-        graph,
-        phases,
-        stages,
-        processing_waves(graph, phases, stages),
-        commit_waves(graph, phases, stages),
-        dumps,
-        settings or {},
-    )
+    given = graph, phases, stages
+    waves = processing_waves(*given), commit_waves(*given)
+    return PhysicalPlan(*given, *waves, dumps, settings or {})
 
 
 # --- stages ---------------------------------------------------------------------------
@@ -430,10 +406,8 @@ def _fits(component: Component, upstream: Stage) -> bool:
         return is_frame and upstream.placement is Placement.DATAFRAME
     if upstream.tasks == 1 and component.tasks == 1:
         return True
-    if component.tasks == 1 and component.kind in (
-        ComponentKind.BATCH,
-        ComponentKind.COMMITTER,
-    ):
+    ends_batch = component.kind in (ComponentKind.BATCH, ComponentKind.COMMITTER)
+    if component.tasks == 1 and ends_batch:
         return False
     return all(_is_narrow(given, component, upstream) for given in component.inputs)
 

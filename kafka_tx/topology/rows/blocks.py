@@ -21,7 +21,6 @@ Rows: TypeAlias = list[tuple[Any, ...]]
 Block: TypeAlias = "pa.RecordBatch | Rows"
 """Some rows of one stream, in order: an Arrow record batch or plain tuples."""
 
-
 _MEASURED = {str, bytes, bytearray}
 
 

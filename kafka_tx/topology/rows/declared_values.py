@@ -26,12 +26,12 @@ _SHOWN = 200
 class ValueCheck:
     """Call it with the values of a row; it raises if Arrow would refuse one of them.
 
-    Common Python types have a fast check; Arrow itself checks all others.
-    Picklable.
+    Common Python types have a fast check; Arrow itself checks all others. Untyped
+    fields hold anything. Picklable.
 
     Args:
         source: The component that emits.
-        fields: Its declared fields; untyped fields hold anything.
+        fields: Its declared fields.
     """
 
     __slots__ = ("_fields", "_looks", "_source")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -61,7 +61,7 @@ class _Parser:
 
     def __init__(self, text: str) -> None:
         self._text = text
-        self._tokens = [*_tokens(text), ""]
+        self._tokens: list[str] = [*_TOKENS.findall(text), ""]
         self._at = 0
 
     def columns(self) -> list[tuple[str, pa.DataType | None]]:
@@ -162,11 +162,6 @@ class _Parser:
         )
 
 
-def _tokens(text: str) -> Iterator[str]:
-    for match in _TOKENS.finditer(text):
-        yield match.group(1)
-
-
 TX = "tx"
 """Name of the first column of every row: the attempt. It is never declared."""
 
@@ -246,7 +241,6 @@ class Fields:
         return tuple(self.names.index(name) for name in wanted)
 
     def __len__(self) -> int:
-        """Number of fields, ``tx`` not counted."""
         return len(self.names)
 
     def __str__(self) -> str:

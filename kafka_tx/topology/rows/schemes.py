@@ -38,7 +38,7 @@ class Decoded:
     """The rows that a scheme has made from a record batch.
 
     Attributes:
-        rows: The rows, in the order of their records.
+        rows: In the order of their records.
         records: For each row the index of its record in the given batch; None when
             there is exactly one row for each record, in order.
     """
