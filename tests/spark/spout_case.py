@@ -29,7 +29,6 @@ from kafka_tx.running.at_least_once.reading import KafkaRecords
 from kafka_tx.running.at_least_once.spout import SpoutManagers
 from kafka_tx.spark.at_least_once.runner import (
     AtLeastOnceRunner,
-    AtLeastOnceRunnerParts,
 )
 from kafka_tx.spark.at_least_once.topology import (
     AtLeastOnceTopologyHandle,
@@ -285,21 +284,16 @@ class Case:
             clock,
         )
         runner = AtLeastOnceRunner(
-            AtLeastOnceRunnerParts(
-                "job",
-                plan,
-                self.engine,
-                self.engine.listen,
-                {"spout": poller},
-                self.limits,
-                self.registry,
-                clock,
-                self.notes,
-            )
+            plan,
+            self.engine,
+            {"spout": poller},
+            self.limits,
+            self.registry,
+            clock,
+            self.notes,
+            listen=self.engine.listen,
         )
-        handle = AtLeastOnceTopologyHandle(
-            "job", runner, self.registry, Guest(self.registry)
-        )
+        handle = AtLeastOnceTopologyHandle(runner, Guest(self.registry))
         self.handles.append(handle)
         runner.start()
         return handle

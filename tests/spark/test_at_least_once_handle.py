@@ -34,7 +34,10 @@ class Bolt(BasicBolt):
 class Runner:
     """Ends when told to, unless it hangs."""
 
+    id = "job"
+
     def __init__(self, *, hangs=False):
+        self.registry = MetricsRegistry()
         self.has_ended = threading.Event()
         self.error: BaseException | None = None
         self.pollers: dict[str, Any] = {}
@@ -69,8 +72,7 @@ class Runner:
 
 
 def handle_of(runner: Any):
-    registry = MetricsRegistry()
-    return AtLeastOnceTopologyHandle("job", runner, registry, Guest(registry))
+    return AtLeastOnceTopologyHandle(runner, Guest(runner.registry))
 
 
 def test_the_status_shows_what_is_now_and_what_was():

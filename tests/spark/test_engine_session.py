@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import pytest
 
 from kafka_tx.errors import ConfigError
-from kafka_tx.spark.topologies.session import check_session
+from kafka_tx.spark.topologies.start import check_session
 from kafka_tx.spark.transactional.topology import TransactionalTopologyBuilder
 from kafka_tx.topology.declare.bolts import BasicBolt, BatchBolt, DataFrameBolt
 from kafka_tx.topology.declare.memory_spouts import MemoryTransactionalSpout

@@ -11,7 +11,6 @@ import time
 import uuid
 from asyncio import CancelledError
 from collections import Counter
-from dataclasses import replace
 from functools import partial
 from itertools import pairwise
 from typing import Any
@@ -32,11 +31,11 @@ from kafka_tx.metrics.endpoint import Guest
 from kafka_tx.metrics.registry import MetricsRegistry
 from kafka_tx.model import BatchMetadata, OffsetRange, TopicPartition
 from kafka_tx.options.topology_options import parse_settings
-from kafka_tx.spark.transactional.runner import TransactionalRunner
+from kafka_tx.spark.transactional import topology as topologies
 from kafka_tx.spark.transactional.topology import (
     TopologyHandle,
     TransactionalTopologyBuilder,
-    open_parts,
+    open_runner,
 )
 from kafka_tx.spark.versions.job_failures import JobLostError
 from kafka_tx.topology.declare.bolts import BasicBolt, BatchBolt, Committer
@@ -49,7 +48,7 @@ from kafka_tx.transactions import coordinator
 from kafka_tx.transactions.held import held_in
 from kafka_tx.transactions.ledger import Committed, Ledger
 from kafka_tx.transactions.memory import MemorySnapshot, MemoryStore
-from kafka_tx.transactions.rehearsals import RehearsedStore, taken_over
+from kafka_tx.transactions.rehearsals import RehearsedStore
 from tests.local_engine import LocalEngine
 
 WITHIN_S = 10
@@ -189,18 +188,15 @@ class World:
         given |= {"tx.idlePauseMs": 10, "tx.retryMs": 20}
         self.registry = MetricsRegistry()
         rehearsed = RehearsedStore(store or assembly.open_store(self.store, "jobs"))
-        settings, registry = parse_settings(given), self.registry
-        return taken_over(
-            rehearsed,
-            lambda: open_parts(topology, settings, rehearsed, registry, listeners),
+        return open_runner(
+            *(topology, topology.plan, self.engine, parse_settings(given), rehearsed),
+            *(self.registry, listeners),
         )
 
     def start(self, listeners=(), store=None, **config):
-        topology = self.topology()
-        parts = self.open(topology, listeners, store, **config)
-        runner = TransactionalRunner(parts, self.engine, topology.plan)
+        runner = self.open(self.topology(), listeners, store, **config)
         runner.start()
-        self.handle = TopologyHandle(runner, parts, Guest(parts.journal.registry))
+        self.handle = TopologyHandle(runner, Guest(runner.registry))
         return self.handle
 
     def end(self):
@@ -285,7 +281,7 @@ def test_what_a_batch_held_is_stored_and_shown_before_the_next_one(world, kind):
     assert held.reported.records == jobs.handle.lastProgress.records
     assert held.committed_ms <= jobs.handle.lastProgress.committed_at_ms
 
-    jobs.open(jobs.topology()).store.close()
+    jobs.open(jobs.topology())._end()
     assert jobs.sample("kafka_tx_committed_txid") == 4
     shown = jobs.sample("kafka_tx_last_commit_timestamp_seconds")
     assert shown == held.committed_ms / 1000
@@ -810,7 +806,7 @@ class Group:
         self.is_closed = True
 
 
-def test_ends_of_committed_kafka_batches_go_to_the_group_in_order(world):
+def test_ends_of_committed_kafka_batches_go_to_the_group_in_order(world, monkeypatch):
     jobs, group, partition = world(rows=40), Group(), TopicPartition("orders", 0)
     plan, read = jobs.spout.initialize_transaction, jobs.spout.batch
     plans: dict[int, Any] = {0: {}}
@@ -823,11 +819,8 @@ def test_ends_of_committed_kafka_batches_go_to_the_group_in_order(world):
     jobs.spout.batch = lambda attempt, _: read(attempt, plans[attempt.txid])
     jobs.spout.is_empty = lambda _: False
     jobs.spout.observed = jobs.spout.committed = lambda *_: None
-    topology = jobs.topology()
-    parts = replace(jobs.open(topology, pending=1), mirror=group)
-    runner = TransactionalRunner(parts, jobs.engine, topology.plan)
-    runner.start()
-    jobs.handle = TopologyHandle(runner, parts, Guest(parts.journal.registry))
+    monkeypatch.setattr(topologies, "_mirror", lambda *_: group)
+    jobs.start(pending=1)
 
     wait_for(lambda: len(group.offsets) >= 3)
     jobs.handle.stop(timeout_s=WITHIN_S)

@@ -108,7 +108,7 @@ def test_a_topology_knows_its_components_in_graph_order():
         ("sum", ComponentKind.COMMITTER),
     ]
     assert topology.id == "count"
-    assert (topology.spout_name, topology.spout) == ("spout", SPOUT)
+    assert (topology.graph.components[0].name, topology.spout) == ("spout", SPOUT)
 
 
 def test_parallelism_defaults_to_that_of_the_source_but_one_for_committers():

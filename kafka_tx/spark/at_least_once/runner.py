@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from itertools import islice
 from queue import Empty
 
@@ -21,7 +20,6 @@ from kafka_tx.running.at_least_once.chunk_answers import ChunkAnswers, InFlightC
 from kafka_tx.running.at_least_once.hangs import HangListener, Hangs, Moves
 from kafka_tx.running.at_least_once.poller import Looks, PollerParts, SpoutPoller
 from kafka_tx.running.at_least_once.reading import KafkaRecords
-from kafka_tx.running.ends import note_stop
 from kafka_tx.spark.topologies.running import (
     CANCEL_AGAIN_S,
     AttemptEngine,
@@ -52,33 +50,6 @@ _PREPARES = BackOff(initial_delay_ms=200, multiplier=2, limit=5)
 
 _LEAST_S, _HANDS_S = 0.1, 0.5
 """Least seconds of each wait at shutdown, and the reserve of the caller's time-out."""
-
-
-@dataclass(frozen=True)
-class AtLeastOnceRunnerParts:
-    """The parts of a runner.
-
-    Attributes:
-        id: The topology's id.
-        plan: The topology's plan.
-        engine: Runs the jobs.
-        listen: Starts a listener, to which tasks report bolts that hang.
-        pollers: The parts of each spout's poller.
-        limits: Limits for chunks, records and times.
-        registry: Takes the metrics.
-        clock: The machine's.
-        notes: The store for why it stopped; None: not stored. Closed at the end.
-    """
-
-    id: str
-    plan: PhysicalPlan
-    engine: AttemptEngine
-    listen: Callable[[int, Hangs, Moves], HangListener]
-    pollers: Mapping[str, PollerParts]
-    limits: RunnerLimits
-    registry: MetricsRegistry
-    clock: Clock
-    notes: Store | None = None
 
 
 class ChunkJob(JobThread):
@@ -118,27 +89,48 @@ class AtLeastOnceRunner(TopologyLoop[None]):
 
     The loop owns all managers. Other threads poll brokers, store offsets and write dead
     letters. Each chunk has a thread of its own.
+
+    Args:
+        plan: Of the topology.
+        engine: Runs the jobs.
+        pollers: The parts of each spout's poller.
+        limits: Limits for chunks, records and times.
+        registry: Takes the metrics.
+        clock: The machine's.
+        notes: The store for why it stopped; None: not stored. Closed at the end.
+        listen: Starts a listener, to which tasks report bolts that hang.
     """
 
-    def __init__(self, parts: AtLeastOnceRunnerParts) -> None:
-        super().__init__(parts.id)
-        self._parts = parts
-        self.pollers = {n: SpoutPoller(d, self._post) for n, d in parts.pollers.items()}
-        self._answers = ChunkAnswers(self.pollers, self._post, parts.clock)
+    def __init__(
+        self,
+        plan: PhysicalPlan,
+        engine: AttemptEngine,
+        pollers: Mapping[str, PollerParts],
+        limits: RunnerLimits,
+        registry: MetricsRegistry,
+        clock: Clock,
+        notes: Store | None,
+        *,
+        listen: Callable[[int, Hangs, Moves], HangListener],
+    ) -> None:
+        super().__init__(plan.graph.id, registry, clock, notes)
+        self._plan = plan
+        self._engine = engine
+        self._limits = limits
+        self.pollers = {n: SpoutPoller(d, self._post) for n, d in pollers.items()}
+        self._answers = ChunkAnswers(self.pollers, self._post, clock)
         self._jobs: dict[TransactionAttempt, ChunkJob] = {}
         self._chunks = self._next_root = self._turn = 0
-        limits = parts.limits
-        waves = parts.plan.processing
-        on_driver = any(wave.placement is Placement.DRIVER for wave in waves)
+        on_driver = any(w.placement is Placement.DRIVER for w in plan.processing)
         most = FIRST_RECORDS if on_driver else MOST_RECORDS
         self._size = ChunkSize(limits.chunk_records or most)
         self._unprepared = 0
         self._begins_at_ms = 0
         self._hanging: list[ChunkJob] = []
-        self._rotated_ms = parts.clock.monotonic_ms()
+        self._rotated_ms = clock.monotonic_ms()
         self._is_paused = False
         self._idle_since: dict[str, Looks] = {}
-        self._measured_ms = parts.clock.monotonic_ms()
+        self._measured_ms = clock.monotonic_ms()
         self.view: Mapping[str, int] = {"chunks": 0, "pending": 0, "waiting": 0}
         """The in-flight counts; replaced as a whole."""
         self.totals: Mapping[str, int] = {}
@@ -147,13 +139,17 @@ class AtLeastOnceRunner(TopologyLoop[None]):
         """The last pairs of both that differ from the pair before."""
         self.recent = deque(maxlen=100)
         self._ends_s: float | None = None
-        self._listener = self._listening(limits.timeout_ms)
+        self._listener = self._listening(listen, limits.timeout_ms)
 
-    def _listening(self, timeout_ms: int | None) -> HangListener | None:
+    def _listening(
+        self,
+        listen: Callable[[int, Hangs, Moves], HangListener],
+        timeout_ms: int | None,
+    ) -> HangListener | None:
         if timeout_ms is None:
             return None
         try:
-            return self._parts.listen(
+            return listen(
                 timeout_ms,
                 lambda *hang: self._post(lambda: self._hangs(*hang)),
                 lambda attempt: self._post(lambda: self._moves(attempt)),
@@ -219,9 +215,9 @@ class AtLeastOnceRunner(TopologyLoop[None]):
             pass
 
     def _wait_s(self) -> float:
-        now_ms = self._parts.clock.monotonic_ms()
+        now_ms = self._clock.monotonic_ms()
         times = [poller.wakes_at_ms() for poller in self.pollers.values()]
-        if len(self._jobs) >= self._parts.limits.chunks or self._is_paused:
+        if len(self._jobs) >= self._limits.chunks or self._is_paused:
             times = [now_ms + 100]
         times += [now_ms + 1_000, *self._answers.wakes()]
         if now_ms < self._begins_at_ms:  # nothing can be sent before
@@ -231,8 +227,8 @@ class AtLeastOnceRunner(TopologyLoop[None]):
         return max(0.001, (min(times) - now_ms) / 1_000)
 
     def _expire(self) -> None:
-        timeout_ms = self._parts.limits.timeout_ms
-        now_ms = self._parts.clock.monotonic_ms()
+        timeout_ms = self._limits.timeout_ms
+        now_ms = self._clock.monotonic_ms()
         if timeout_ms is None or now_ms - self._rotated_ms < timeout_ms:
             return
         self._rotated_ms = now_ms
@@ -243,7 +239,7 @@ class AtLeastOnceRunner(TopologyLoop[None]):
                 self._answers.timed_out(started, started.left, reason)
             elif job is None:  # given up before
                 self._answers.timed_out(started, started.roots, reason)
-            elif started.waited < self._parts.limits.silent_timeouts:
+            elif started.waited < self._limits.silent_timeouts:
                 started.waited += 1
                 self._answers.wait_for(started)
             else:
@@ -258,7 +254,7 @@ class AtLeastOnceRunner(TopologyLoop[None]):
             return
         if len(roots) > 1:
             self._size.timed_out(len(roots))
-        timeout_ms = self._parts.limits.timeout_ms
+        timeout_ms = self._limits.timeout_ms
         reason = f"{component}: not given back within {timeout_ms} ms"
         self._answers.hangs(job.started, roots, reason)
         self._cancel(job)
@@ -270,7 +266,7 @@ class AtLeastOnceRunner(TopologyLoop[None]):
             job.started.waited = 0
 
     def _cancel(self, job: ChunkJob) -> None:
-        job.give_up(self._parts.clock.monotonic_ms())
+        job.give_up(self._clock.monotonic_ms())
 
     def _abandon(self) -> None:
         """Free the places of jobs that were cancelled and do not end.
@@ -278,7 +274,7 @@ class AtLeastOnceRunner(TopologyLoop[None]):
         Raises:
             TransactionError: Too many of these jobs run.
         """
-        until_ms = self._parts.clock.monotonic_ms() - _ENDS_WITHIN_MS
+        until_ms = self._clock.monotonic_ms() - _ENDS_WITHIN_MS
         for attempt, job in list(self._jobs.items()):
             if job.given_up_ms is not None and job.given_up_ms <= until_ms:
                 logger.warning("it was cancelled and still runs", attempt=attempt)
@@ -296,10 +292,10 @@ class AtLeastOnceRunner(TopologyLoop[None]):
 
     def _start_chunk(self) -> bool:
         """Send one more chunk; False if there is no room or no record to send."""
-        limits = self._parts.limits
+        limits = self._limits
         if self._is_paused or self._is_stopping or len(self._jobs) >= limits.chunks:
             return False
-        if self._parts.clock.monotonic_ms() < self._begins_at_ms:
+        if self._clock.monotonic_ms() < self._begins_at_ms:
             return False
         room = self._size.records
         if limits.max_pending is not None:
@@ -317,23 +313,22 @@ class AtLeastOnceRunner(TopologyLoop[None]):
         return False
 
     def _send(self, name: str, emissions: list[Emission]) -> None:
-        parts, poller = self._parts, self._parts.pollers[name]
+        poller = self.pollers[name].parts
         self._chunks += 1
         attempt = TransactionAttempt(self._chunks, 1)
-        now_ms = parts.clock.monotonic_ms()
+        now_ms = self._clock.monotonic_ms()
         started = InFlightChunk(attempt, name, self._next_root, emissions, now_ms)
         self._next_root = started.end
         self._answers.sent(started)
         records = KafkaRecords(started.numbered, poller.reader, poller.scheme)
-        stage = parts.plan.stage_of[name].name
-        timeout_ms = parts.limits.timeout_ms
-        pace = Pace.of(timeout_ms, time.monotonic, records=len(started))
+        stage = self._plan.stage_of[name].name
+        pace = Pace.of(self._limits.timeout_ms, time.monotonic, records=len(started))
         watch = self._listener.watch(attempt) if self._listener else None
         job = ChunkJob(
             started,
-            parts.engine,
+            self._engine,
             lambda: run_chunk(
-                parts.plan, attempt, {stage: records}, parts.engine, pace, watch
+                self._plan, attempt, {stage: records}, self._engine, pace, watch
             ),
             lambda result: self._post(lambda: self._done(started, result)),
         )
@@ -345,7 +340,7 @@ class AtLeastOnceRunner(TopologyLoop[None]):
         if job is None:
             return  # given up before
         is_done = isinstance(result, Chunk) and result.failure is None
-        outcome, clock = "completed" if is_done else "failed", self._parts.clock
+        outcome, clock = "completed" if is_done else "failed", self._clock
         self.pollers[started.spout].metrics.chunk_ended(started, clock, outcome)
         if isinstance(result, Chunk):
             self._ended(started, result)
@@ -369,7 +364,7 @@ class AtLeastOnceRunner(TopologyLoop[None]):
         is_in_time = started in self._answers
         tried = self._answers.finished(started, chunk)
         if is_in_time:
-            job_s = (self._parts.clock.monotonic_ms() - started.since_ms) / 1_000
+            job_s = (self._clock.monotonic_ms() - started.since_ms) / 1_000
             self._size.ended(len(started), tried, chunk.took_s, job_s)
 
     def _failed(self, started: InFlightChunk, failure: BatchFailed) -> None:
@@ -384,7 +379,7 @@ class AtLeastOnceRunner(TopologyLoop[None]):
             if not _PREPARES.allows(self._unprepared):
                 raise failure.stops
             pause_ms = _PREPARES.delay_ms(self._unprepared)
-            self._begins_at_ms = self._parts.clock.monotonic_ms() + pause_ms
+            self._begins_at_ms = self._clock.monotonic_ms() + pause_ms
             self._answers.unused(started)
         elif failure.component == started.spout:
             self._answers.failed(started, str(failure))
@@ -397,8 +392,8 @@ class AtLeastOnceRunner(TopologyLoop[None]):
     def _publish(self) -> None:
         idle = {n: d.ended_polls() for n, d in self.pollers.items() if d.is_idle}
         is_asked = self._waiters.are_there or self._is_stopping
-        now_ms = self._parts.clock.monotonic_ms()
-        if is_asked or now_ms - self._measured_ms >= self._parts.limits.metrics_ms:
+        now_ms = self._clock.monotonic_ms()
+        if is_asked or now_ms - self._measured_ms >= self._limits.metrics_ms:
             self._measure(now_ms)
         if idle and not self._jobs:
             with self._waiters.changing():
@@ -414,7 +409,7 @@ class AtLeastOnceRunner(TopologyLoop[None]):
             metrics.update(found.managers, now_ms, found.take_touched())
             started = (job.started for job in self._jobs.values())
             mine = [chunk for chunk in started if chunk.spout == name]
-            metrics.in_flight(mine, self._parts.clock)
+            metrics.in_flight(mine, self._clock)
             totals.update(metrics.totals())
             view["pending"] += sum(manager.pending for manager in found.awake)
             view["waiting"] += sum(manager.waiting for manager in found.awake)
@@ -439,7 +434,7 @@ class AtLeastOnceRunner(TopologyLoop[None]):
     def _abort(self, error: BaseException) -> None:
         raise error
 
-    def _release(self) -> None:
+    def _release(self) -> list[str] | None:
         if self._ends_s is None:
             self.end_within(None)
         left = [j for j in self._jobs.values() if not j.end(self._rest_s())]
@@ -450,20 +445,13 @@ class AtLeastOnceRunner(TopologyLoop[None]):
                 event()
             except Exception:
                 logger.exception("an answer was not taken")
-        self._parts.engine.close()
+        self._engine.close()
         if self._listener is not None:
             self._listener.close()
         closed = [poller.close(self._rest_s) for poller in self.pollers.values()]
-        if hanging or not all(closed):
-            logger.warning(
-                "it has ended, but something of it still runs on the driver %s", hanging
-            )
         for poller in self.pollers.values():
             poller.metrics.ended()
-        parts = self._parts
-        note_stop(parts.registry, parts.notes, parts.id, self.error, parts.clock)
-        if parts.notes is not None:
-            parts.notes.close()
+        return hanging if hanging or not all(closed) else None
 
     def _rest_s(self) -> float:
         """Seconds left for shutdown, at least 0.1."""

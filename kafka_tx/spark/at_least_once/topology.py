@@ -22,22 +22,15 @@ from kafka_tx.running.at_least_once.poller import PollerParts
 from kafka_tx.running.at_least_once.spout import Deployment, KafkaSpout
 from kafka_tx.running.ends import open_notes, show_last_stop
 from kafka_tx.running.task_reports import DriverAddress
-from kafka_tx.spark.at_least_once.runner import (
-    AtLeastOnceRunner,
-    AtLeastOnceRunnerParts,
-)
-from kafka_tx.spark.default_store import refuse_default_store
+from kafka_tx.spark.at_least_once.runner import AtLeastOnceRunner
 from kafka_tx.spark.topologies.engine import SparkEngine
-from kafka_tx.spark.topologies.running import (
-    RunningTopology,
-    end_with_session,
-    serve_metrics,
-)
-from kafka_tx.spark.topologies.session import check_session
+from kafka_tx.spark.topologies.running import RunningTopology
+from kafka_tx.spark.topologies.start import start_topology
 from kafka_tx.topology.at_least_once.records import AtLeastOnceSpout
 from kafka_tx.topology.builder import Builder, Topology, spout_component
 from kafka_tx.topology.declare.graph import ComponentKind
 from kafka_tx.topology.declare.templates import Dumps
+from kafka_tx.topology.plan.physical import PhysicalPlan
 
 _END_WITHIN_S = 30.0
 
@@ -87,16 +80,8 @@ class AtLeastOnceTopologyHandle(RunningTopology[AtLeastOnceStatus]):
     ``start`` of a built topology returns it. Safe in any thread.
     """
 
-    _kept = "stored"
-
-    def __init__(
-        self,
-        topology_id: str,
-        runner: AtLeastOnceRunner,
-        registry: MetricsRegistry,
-        endpoint: Endpoint | Guest,
-    ) -> None:
-        super().__init__(topology_id, runner, registry, endpoint)
+    def __init__(self, runner: AtLeastOnceRunner, endpoint: Endpoint | Guest) -> None:
+        super().__init__(runner, endpoint)
         self._runner = runner
 
     @property
@@ -182,47 +167,38 @@ class AtLeastOnceTopology(Topology):
             StateError: The store cannot be reached, or its offsets cannot be read.
         """
         settings = parse_at_least_once_settings(config)
-        plan = replace(self.plan, settings=dict(config or {}))
-        check_session(spark, plan, settings.limits.chunks)
-        refuse_default_store(spark, config)
-        registry = registry or MetricsRegistry(spark_version=spark.version)
-        clock = SystemClock()
-        deployment = Deployment(
-            topology=self.id,
-            name=settings.deployment or self.id,
-            store=settings.topology.store,
-            registry=registry,
-            clock=clock,
-            spouts=len(self.spouts),
-        )
-        endpoint = serve_metrics(registry, settings.topology)
-        try:
-            pollers = _pollers(self.spouts, deployment)
-        except BaseException:
-            endpoint.close()
-            raise
-        notes = _notes(self, settings.topology.store)
-        driver = DriverAddress.of(spark.sparkContext.getConf().get)
-        runner = AtLeastOnceRunner(
-            AtLeastOnceRunnerParts(
-                id=self.id,
-                plan=plan,
-                engine=SparkEngine(spark, plan),
-                listen=partial(HangListener, driver),
-                pollers=pollers,
-                limits=settings.limits,
+        store = settings.topology.store
+
+        def opened(plan: PhysicalPlan, registry: MetricsRegistry) -> AtLeastOnceRunner:
+            engine, clock = SparkEngine(spark, plan), SystemClock()
+            deployment = Deployment(
+                topology=self.id,
+                name=settings.deployment or self.id,
+                store=store,
                 registry=registry,
                 clock=clock,
-                notes=notes,
+                spouts=len(self.spouts),
+            )
+            pollers = _pollers(self.spouts, deployment)
+            ids = {self.id, *(each.keeper.id for each in pollers.values())}
+            for id_ in ids:
+                registry.record_start(id_, "at least once", shown(config or {}))
+            notes = _notes(self, store)
+            if notes is not None:
+                show_last_stop(registry, notes, self.id)
+            return AtLeastOnceRunner(
+                *(plan, engine, pollers, settings.limits, registry, clock, notes),
+                listen=partial(
+                    HangListener, DriverAddress.of(spark.sparkContext.getConf().get)
+                ),
+            )
+
+        chunks = settings.limits.chunks
+        return AtLeastOnceTopologyHandle(
+            *start_topology(
+                self, spark, config, settings.topology, chunks, registry, opened
             )
         )
-        for id_ in {self.id, *(each.keeper.id for each in pollers.values())}:
-            registry.record_start(id_, "at least once", shown(config or {}))
-        if notes is not None:
-            show_last_stop(registry, notes, self.id)
-        runner.start()
-        end_with_session(runner, spark.sparkContext)
-        return AtLeastOnceTopologyHandle(self.id, runner, registry, endpoint)
 
 
 class TopologyBuilder(Builder):

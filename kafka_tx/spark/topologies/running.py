@@ -9,16 +9,16 @@ from collections.abc import Callable
 from queue import SimpleQueue
 from typing import Any, Generic, Protocol, TypeVar
 
-from pyspark import InheritableThread, SparkContext
+from pyspark import InheritableThread
 
 from kafka_tx.errors import TransactionError
 from kafka_tx.logs import about, event_log, same_events
-from kafka_tx.metrics.endpoint import Endpoint, Guest, serve
+from kafka_tx.metrics.endpoint import Endpoint, Guest
 from kafka_tx.metrics.registry import MetricsRegistry
 from kafka_tx.model import TransactionAttempt
-from kafka_tx.options.topology_options import TopologySettings
+from kafka_tx.protocols import Clock, Store
+from kafka_tx.running.ends import note_stop
 from kafka_tx.running.serial_worker import Waiters, is_worker
-from kafka_tx.spark.versions.job_failures import is_stopped, spark_stopped
 from kafka_tx.topology.run.jobs import Engine
 
 logger = event_log(__name__)
@@ -32,10 +32,27 @@ class TopologyLoop(ABC, Generic[E]):
 
     A subclass decides the next step, and the result (``E``) of an event. The methods
     without an underscore may be called from any thread.
+
+    Args:
+        topology_id: The topology's id.
+        registry: Takes the metrics.
+        clock: The machine's.
+        store: For why it stopped; closed at the end. None: that is not stored.
     """
 
-    def __init__(self, topology_id: str) -> None:
-        self._id = topology_id
+    def __init__(
+        self,
+        topology_id: str,
+        registry: MetricsRegistry,
+        clock: Clock,
+        store: Store | None,
+    ) -> None:
+        self.id = topology_id
+        """The topology's id."""
+        self.registry = registry
+        """The registry with its metrics."""
+        self._clock = clock
+        self._store = store
         self._events: SimpleQueue[Callable[[], E]] = SimpleQueue()
         self._post = self._events.put
         self._is_stopping = self._is_over = False
@@ -85,7 +102,7 @@ class TopologyLoop(ABC, Generic[E]):
         """Whether polls that begin from now on have found nothing to do."""
 
     def _run(self) -> None:
-        with about(id=self._id):
+        with about(id=self.id):
             try:
                 while not self._is_over:
                     self._step()
@@ -97,7 +114,14 @@ class TopologyLoop(ABC, Generic[E]):
 
     def _end(self) -> None:
         try:
-            self._release()
+            hanging = self._release()
+            if hanging is not None:
+                logger.warning(
+                    "it has ended, but code of it still runs on the driver %s", hanging
+                )
+            note_stop(self.registry, self._store, self.id, self.error, self._clock)
+            if self._store is not None:
+                self._store.close()
         except Exception:
             logger.exception("the topology did not end properly")
         finally:  # no thread may wait for ever
@@ -118,8 +142,12 @@ class TopologyLoop(ABC, Generic[E]):
     def _pause(self, is_paused: bool, /) -> E: ...
 
     @abstractmethod
-    def _release(self) -> None:
-        """End everything that was started; log the names of attempts that hang."""
+    def _release(self) -> list[str] | None:
+        """End everything that was started.
+
+        Returns:
+            The names of attempts that hang, as far as known; None: nothing hangs.
+        """
 
 
 CANCEL_AGAIN_S = 0.2
@@ -181,25 +209,15 @@ class JobThread(ABC):
 
 
 _END_WITHIN_S = 60.0
-_POLL_EVERY_S = 2.0
 
 
 class RunningTopology(ABC, Generic[P]):
     """A topology that was started, like a ``StreamingQuery``. Safe in any thread."""
 
-    _kept = "recorded"
-    """Completes the error text "a restart goes on from what is …"."""
-
-    def __init__(
-        self,
-        topology_id: str,
-        loop: TopologyLoop[Any],
-        registry: MetricsRegistry,
-        endpoint: Endpoint | Guest,
-    ) -> None:
-        self.id = topology_id
+    def __init__(self, loop: TopologyLoop[Any], endpoint: Endpoint | Guest) -> None:
+        self.id = loop.id
         """The topology's id."""
-        self.metrics = registry
+        self.metrics = loop.registry
         """The registry with its metrics."""
         self._loop = loop
         self._endpoint = endpoint
@@ -287,7 +305,7 @@ class RunningTopology(ABC, Generic[P]):
         if not self._loop.has_ended.wait(timeout_s):
             error = TransactionError(
                 f"topology '{self.id}' was not finished within {timeout_s} s and was"
-                f" cut off; a restart goes on from what is {self._kept}"
+                f" cut off; a restart goes on from what is stored"
             )
             self._loop.abort(error)
             self._loop.has_ended.wait(_END_WITHIN_S)
@@ -297,30 +315,3 @@ class RunningTopology(ABC, Generic[P]):
     def __repr__(self) -> str:
         word = "active" if self.isActive else "ended"
         return f"{type(self).__name__}({self.id!r}, {word})"
-
-
-def end_with_session(loop: TopologyLoop[Any], context: SparkContext) -> None:
-    """End a topology when its session ends, also while the topology is idle."""
-
-    def watch() -> None:
-        while not loop.has_ended.wait(_POLL_EVERY_S):
-            if is_stopped(context):
-                loop.abort(spark_stopped())
-                return
-
-    name = "kafka-tx session watch"
-    threading.Thread(target=watch, name=name, daemon=True).start()
-
-
-def serve_metrics(
-    registry: MetricsRegistry, settings: TopologySettings
-) -> Endpoint | Guest:
-    """Serve ``/metrics`` on the settings' port; None: on this process's endpoints."""
-    if settings.metrics_port is None:
-        return Guest(registry)
-    return serve(
-        registry,
-        settings.metrics_port,
-        settings.metrics_address,
-        shows_page=settings.shows_page,
-    )

@@ -11,11 +11,8 @@ from enum import Enum, auto
 from kafka_tx.errors import KafkaTxError
 from kafka_tx.logs import event_log
 from kafka_tx.model import TransactionAttempt
-from kafka_tx.running.transactional.runner_parts import (
-    Event,
-    RunnerParts,
-    SpoutThread,
-)
+from kafka_tx.running.transactional.batch_progress import Journal
+from kafka_tx.running.transactional.spout_thread import SpoutThread
 from kafka_tx.spark.topologies.running import AttemptEngine, JobThread
 from kafka_tx.spark.versions.job_failures import job_failure
 from kafka_tx.topology.declare.spouts import BatchSource, Json
@@ -24,8 +21,12 @@ from kafka_tx.topology.run.attempt_run import Processed, run_commit, run_process
 from kafka_tx.topology.run.messages import BatchFailed, BatchStopped
 from kafka_tx.topology.run.task_failures import failure_of
 from kafka_tx.transactions.actions import Action
+from kafka_tx.transactions.coordinator import TransactionCoordinator
 
 logger = event_log(__name__)
+
+Event = Callable[[], list[Action[Json]]]
+"""The runner's thread calls it and performs the actions that it returns."""
 
 Replay = Callable[[TransactionAttempt, str], None]
 
@@ -172,7 +173,8 @@ class Attempts:
     Args:
         engine: Runs the jobs.
         plan: Of the topology.
-        parts: The parts of the runner.
+        coordinator: Gets the results, on the runner's thread.
+        journal: Records the progress of attempts.
         spout: Calls the topology's spout.
         post: Takes an event for the runner's thread, from any thread.
     """
@@ -181,14 +183,15 @@ class Attempts:
         self,
         engine: AttemptEngine,
         plan: PhysicalPlan,
-        parts: RunnerParts,
+        coordinator: TransactionCoordinator[Json],
+        journal: Journal,
         spout: SpoutThread,
         post: Callable[[Event], None],
     ) -> None:
         self._engine = engine
         self._plan = plan
-        self._machine = parts.coordinator
-        self._journal = parts.journal
+        self._machine = coordinator
+        self._journal = journal
         self._spout = spout
         self._post = post
         self._running: dict[TransactionAttempt, RunningAttempt] = {}

@@ -3,33 +3,32 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from queue import Empty
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from kafka_tx.errors import KafkaTxError, TransactionError
 from kafka_tx.logs import event_log
-from kafka_tx.running.ends import note_stop
+from kafka_tx.model import TransactionAttempt
+from kafka_tx.protocols import Store
+from kafka_tx.running.lag_watch import SpoutLagWatch
 from kafka_tx.running.serial_worker import SerialWorker
 from kafka_tx.running.transactional.batch_progress import (
+    Journal,
+    Listener,
     TerminalProgress,
     kafka_batch,
 )
-from kafka_tx.running.transactional.runner_parts import (
-    Event,
-    RunnerParts,
-    SpoutThread,
-    View,
-    log_failure,
-)
+from kafka_tx.running.transactional.spout_thread import SpoutThread, log_failure
 from kafka_tx.spark.topologies.running import (
     CANCEL_AGAIN_S,
     AttemptEngine,
     TopologyLoop,
 )
-from kafka_tx.spark.transactional.attempt import Attempts
+from kafka_tx.spark.transactional.attempt import Attempts, Event
 from kafka_tx.spark.versions.job_failures import SparkStoppedError
-from kafka_tx.topology.declare.spouts import Json
+from kafka_tx.topology.declare.spouts import Json, Spout
 from kafka_tx.topology.plan.physical import PhysicalPlan
 from kafka_tx.transactions import following
 from kafka_tx.transactions.actions import (
@@ -43,6 +42,10 @@ from kafka_tx.transactions.actions import (
     Write,
 )
 from kafka_tx.transactions.coordinator import TransactionCoordinator
+from kafka_tx.transactions.in_flight_batches import BatchPhase
+
+if TYPE_CHECKING:
+    from kafka_tx.kafka.mirror import MirrorThread
 
 logger = event_log(__name__)
 
@@ -56,6 +59,14 @@ _MOST_ENDING = 16
 """Given-up attempts that may hang in user code on the driver, each on a thread."""
 
 
+@dataclass(frozen=True, slots=True)
+class View:
+    """The coordinator's state after the last event, for other threads."""
+
+    committed_txid: int | None
+    phases: Mapping[TransactionAttempt, BatchPhase]
+
+
 class TransactionalRunner(TopologyLoop[list[Action[Json]]]):
     """Performs the coordinator's actions, and brings the answers to the coordinator.
 
@@ -63,25 +74,45 @@ class TransactionalRunner(TopologyLoop[list[Action[Json]]]):
     on another one, listeners on a third; each attempt runs on its own thread.
 
     Args:
-        parts: The parts to drive; released at the end.
-        engine: Runs the jobs of attempts; closed at the end.
         plan: Of the topology.
+        engine: Runs the jobs of attempts; closed at the end.
+        spout: The user's spout; closed at the end.
+        coordinator: Opened with the state from the store.
+        journal: Records the progress of attempts.
+        store: This process is its owner; closed at the end.
+        listeners: Called after each committed batch.
+        mirror: Commits the ends of committed Kafka batches to a group.
     """
 
     def __init__(
-        self, parts: RunnerParts, engine: AttemptEngine, plan: PhysicalPlan
+        self,
+        plan: PhysicalPlan,
+        engine: AttemptEngine,
+        spout: Spout,
+        coordinator: TransactionCoordinator[Json],
+        journal: Journal,
+        store: Store,
+        listeners: Sequence[Listener] = (),
+        mirror: MirrorThread | None = None,
     ) -> None:
-        name = parts.journal.id
-        super().__init__(name)
-        self._parts = parts
-        self._machine = parts.coordinator
+        super().__init__(journal.id, journal.registry, journal.clock, store)
+        self.journal = journal
+        """Read by any thread: ``recent`` and ``replays`` only."""
+        self._machine = coordinator
+        self._listeners = listeners
+        self._mirror = mirror
         self._idle_polls = 0
         self._empty_txid = 0  # of the newest plan, if it is empty
-        self._spout = SpoutThread(name, parts.spout, parts.spout_name, parts.watch.look)
-        self._attempts = Attempts(engine, plan, parts, self._spout, self._post)
-        self._store = SerialWorker(f"kafka-tx {name} store")
-        self._notices = SerialWorker(f"kafka-tx {name} notices")
-        self.view = View(parts.coordinator.committed_txid, {})
+        bounds = getattr(spout, "bounds", None)
+        watch = SpoutLagWatch(bounds, self.registry, self.id, self._clock)
+        name = plan.graph.components[0].name
+        self._spout = SpoutThread(self.id, spout, name, watch.look)
+        self._attempts = Attempts(
+            engine, plan, coordinator, journal, self._spout, self._post
+        )
+        self._writes = SerialWorker(f"kafka-tx {self.id} store")
+        self._notices = SerialWorker(f"kafka-tx {self.id} notices")
+        self.view = View(coordinator.committed_txid, {})
         """The committed txid and the in-flight batches; replaced as a whole."""
 
     # --- called from other threads ---
@@ -114,11 +145,11 @@ class TransactionalRunner(TopologyLoop[list[Action[Json]]]):
 
     def _step(self) -> None:
         """Call ``tick``, then wait for an event and perform its actions."""
-        now_ms = self._parts.clock.monotonic_ms()
+        now_ms = self._clock.monotonic_ms()
         is_ready = self._machine.asks_ready(now_ms) and self._is_ready()
         self._perform(lambda: self._machine.tick(now_ms, is_ready=is_ready))
         self.view = View(self._machine.committed_txid, self._machine.phases)
-        self._parts.journal.in_flight(
+        self.journal.in_flight(
             self.view.phases, is_planning=self._machine.planning is not None
         )
         if self._is_over:
@@ -134,7 +165,7 @@ class TransactionalRunner(TopologyLoop[list[Action[Json]]]):
         wakes_at_ms = self._machine.wakes_at_ms()
         waits = [CANCEL_AGAIN_S] if self._attempts.ending else []
         if wakes_at_ms is not None:
-            now_ms = self._parts.clock.monotonic_ms()
+            now_ms = self._clock.monotonic_ms()
             waits.append(max(0.0, (wakes_at_ms - now_ms) / 1000))
         return min(waits, default=None)
 
@@ -163,7 +194,7 @@ class TransactionalRunner(TopologyLoop[list[Action[Json]]]):
             self._DO[type(action)](self, action)
 
     def _plan(self, asked: Initialize[Json]) -> None:
-        attempt, machine, journal = asked.attempt, self._machine, self._parts.journal
+        attempt, machine, journal = asked.attempt, self._machine, self.journal
         journal.planning(attempt)
 
         def planned(metadata: Json, is_empty: bool, is_last: bool) -> None:
@@ -183,7 +214,8 @@ class TransactionalRunner(TopologyLoop[list[Action[Json]]]):
         self._spout.plan(attempt, asked.previous, planned, failed)
 
     def _write(self, write: Write) -> None:
-        store, machine = self._parts.store, self._machine
+        store, machine = self._store, self._machine
+        assert store is not None
 
         def make() -> None:
             try:
@@ -197,23 +229,23 @@ class TransactionalRunner(TopologyLoop[list[Action[Json]]]):
             else:
                 self._post(lambda: machine.stored(write.write_id))
 
-        self._store.submit(make)
+        self._writes.submit(make)
 
     def _start_batch(self, batch: StartBatch[Json]) -> None:
         attempt, metadata = batch.attempt, batch.metadata
         source = self._spout.batch(attempt, metadata)
-        self._parts.journal.started(attempt, metadata)
+        self.journal.started(attempt, metadata)
         self._attempts.start(attempt, metadata, source)
 
     def _start_commit(self, commit: StartCommit) -> None:
-        self._parts.journal.committing(commit.attempt)
+        self.journal.committing(commit.attempt)
         self._attempts.commit(commit.attempt)
 
     def _cancel(self, cancel: Cancel) -> None:
         if not self._is_stopping:
             for attempt in cancel.attempts:
                 logger.warning("will be replayed: %s", cancel.reason, attempt=attempt)
-            self._parts.journal.dropped(cancel)
+            self.journal.dropped(cancel)
         self._attempts.give_up(cancel.attempts)
         most = _MOST_ENDING + 2 * self._machine.max_pending
         if self._attempts.ending > most and not self._is_stopping:
@@ -222,14 +254,14 @@ class TransactionalRunner(TopologyLoop[list[Action[Json]]]):
     def _committed(self, committed: TransactionCommitted[Json]) -> None:
         attempt, metadata = committed.attempt, committed.metadata
         self._attempts.done(attempt)
-        progress = self._parts.journal.committed(attempt, metadata)
+        progress = self.journal.committed(attempt, metadata)
         self._spout.committed(attempt.txid, metadata)
         if attempt.txid == self._empty_txid and not self._machine.phases:
             self._saw_idle()
-        for listener in self._parts.listeners:
+        for listener in self._listeners:
             self._notice(listener, progress)
-        if self._parts.mirror is not None:
-            self._parts.mirror(kafka_batch(metadata).ends())
+        if self._mirror is not None:
+            self._mirror(kafka_batch(metadata).ends())
 
     def _notice(self, call: Callable[[Any], None], given: object) -> None:
         self._notices.submit(lambda: call(given)).add_done_callback(log_failure)
@@ -260,34 +292,25 @@ class TransactionalRunner(TopologyLoop[list[Action[Json]]]):
 
     # --- the end ---
 
-    def _release(self) -> None:
-        journal, store = self._parts.journal, self._parts.store
+    def _release(self) -> list[str] | None:
         try:
-            self._end_work()
-            note_stop(journal.registry, store, journal.id, self.error, journal.clock)
-            store.close()
-            journal.ended()
+            return self._end_work()
         finally:
+            self.journal.ended()
             self.view = View(self._machine.committed_txid, {})
 
-    def _end_work(self) -> None:
+    def _end_work(self) -> list[str] | None:
         is_gone = isinstance(self.error, SparkStoppedError)
         deadline = time.monotonic() + (_GONE_WITHIN_S if is_gone else _END_WITHIN_S)
         hanging = self._attempts.end_all(deadline - time.monotonic())
-        for listener in self._parts.listeners:
+        for listener in self._listeners:
             if isinstance(listener, TerminalProgress):
                 self._notices.submit(listener.close)
-        if self._parts.mirror is not None:
-            self._notices.submit(self._parts.mirror.close)
-        workers = self._workers()
+        if self._mirror is not None:
+            self._notices.submit(self._mirror.close)
+        workers = (self._spout, self._writes, self._notices)
         closed = [w.close(max(1.0, deadline - time.monotonic())) for w in workers]
-        if hanging or not all(closed):
-            logger.warning(
-                "it has ended, but user code of it still runs on the driver %s", hanging
-            )
-
-    def _workers(self) -> tuple[SerialWorker | SpoutThread, ...]:
-        return self._spout, self._store, self._notices
+        return hanging if hanging or not all(closed) else None
 
 
 def _hanging(most: int, cancel: Cancel) -> TransactionError:

@@ -19,7 +19,6 @@ from kafka_tx.options.topology_options import TopologySettings, parse_settings
 from kafka_tx.protocols import Store
 from kafka_tx.running.ends import show_committed, show_last_stop
 from kafka_tx.running.kafka_sink_bolt import KafkaBolt
-from kafka_tx.running.lag_watch import SpoutLagWatch
 from kafka_tx.running.transactional.batch_progress import (
     BatchProgress,
     Journal,
@@ -27,15 +26,9 @@ from kafka_tx.running.transactional.batch_progress import (
     TerminalProgress,
 )
 from kafka_tx.running.transactional.drop_in_spouts import KafkaSpoutFromOptions
-from kafka_tx.running.transactional.runner_parts import RunnerParts
-from kafka_tx.spark.default_store import refuse_default_store
 from kafka_tx.spark.topologies.engine import SparkEngine
-from kafka_tx.spark.topologies.running import (
-    RunningTopology,
-    end_with_session,
-    serve_metrics,
-)
-from kafka_tx.spark.topologies.session import check_session
+from kafka_tx.spark.topologies.running import AttemptEngine, RunningTopology
+from kafka_tx.spark.topologies.start import start_topology
 from kafka_tx.spark.transactional.runner import TransactionalRunner
 from kafka_tx.topology.builder import (
     BoltDeclarer,
@@ -44,7 +37,6 @@ from kafka_tx.topology.builder import (
     Topology,
     spout_component,
 )
-from kafka_tx.topology.declare.bolts import TOPOLOGY_ID
 from kafka_tx.topology.declare.graph import Component, ComponentKind
 from kafka_tx.topology.declare.spouts import Spout
 from kafka_tx.topology.declare.templates import Dumps
@@ -103,16 +95,10 @@ class TopologyHandle(RunningTopology[BatchProgress]):
     ``start`` of a built topology returns it. Safe in any thread.
     """
 
-    def __init__(
-        self,
-        runner: TransactionalRunner,
-        parts: RunnerParts,
-        endpoint: Endpoint | Guest,
-    ) -> None:
-        journal = parts.journal
-        super().__init__(journal.id, runner, journal.registry, endpoint)
+    def __init__(self, runner: TransactionalRunner, endpoint: Endpoint | Guest) -> None:
+        super().__init__(runner, endpoint)
         self._runner = runner
-        self._journal = journal
+        self._journal = runner.journal
 
     @property
     def status(self) -> TopologyStatus:
@@ -155,11 +141,9 @@ class TransactionalTopology(Topology):
     """A checked topology of numbered batches that Spark can run; immutable.
 
     Attributes:
-        spout_name: The spout's component name.
         spout: The user's spout; stays on the driver.
     """
 
-    spout_name: str
     spout: Spout
 
     def start(
@@ -185,28 +169,25 @@ class TransactionalTopology(Topology):
             Exception: The error that the spout raises when it is opened.
         """
         settings = parse_settings(config)
-        plan = replace(self.plan, settings={**(config or {}), TOPOLOGY_ID: self.id})
-        check_session(spark, plan, settings.pacing.max_pending)
-        refuse_default_store(spark, config)
-        registry = registry or MetricsRegistry(spark_version=spark.version)
-        plan = replace(plan, settings={**plan.settings, **_sinks_memories(plan)})
-        store = RehearsedStore(assembly.patient_store(settings.store, self.id))
-        endpoint = serve_metrics(registry, settings)
-        try:  # the last check of a start: a refused start fences no owner
-            parts = taken_over(
-                store, lambda: open_parts(self, settings, store, registry, listeners)
+
+        def opened(
+            plan: PhysicalPlan, registry: MetricsRegistry
+        ) -> TransactionalRunner:
+            plan = replace(plan, settings={**plan.settings, **_sinks_memories(plan)})
+            engine = SparkEngine(spark, plan)
+            store = RehearsedStore(assembly.patient_store(settings.store, self.id))
+            runner = open_runner(
+                self, plan, engine, settings, store, registry, listeners
             )
-        except BaseException:
-            store.close()
-            endpoint.close()
-            raise
-        given = shown(config or {}, store.url)
-        registry.record_start(self.id, "transactional topology", given)
-        show_last_stop(registry, store)
-        runner = TransactionalRunner(parts, SparkEngine(spark, plan), plan)
-        runner.start()
-        end_with_session(runner, spark.sparkContext)
-        return TopologyHandle(runner, parts, endpoint)
+            given = shown(config or {}, store.url)
+            registry.record_start(self.id, "transactional topology", given)
+            show_last_stop(registry, store)
+            return runner
+
+        pending = settings.pacing.max_pending
+        return TopologyHandle(
+            *start_topology(self, spark, config, settings, pending, registry, opened)
+        )
 
 
 class TransactionalTopologyBuilder(Builder):
@@ -265,7 +246,7 @@ class TransactionalTopologyBuilder(Builder):
         """
         spout, problems = self._spout_component(dumps)
         plan = self._plan([spout], problems, dumps)
-        return TransactionalTopology(self._id, plan, self._spout_name, self._spout)
+        return TransactionalTopology(self._id, plan, self._spout)
 
     def _spout_component(self, dumps: Dumps) -> tuple[Component, list[str]]:
         name = self._spout_name
@@ -292,55 +273,63 @@ def _sinks_memories(plan: PhysicalPlan) -> dict[str, str]:
     return found
 
 
-def open_parts(
+def open_runner(
+    topology: TransactionalTopology,
+    plan: PhysicalPlan,
+    engine: AttemptEngine,
+    settings: TopologySettings,
+    store: RehearsedStore,
+    registry: MetricsRegistry,
+    listeners: Iterable[Listener] = (),
+) -> TransactionalRunner:
+    """Become the owner of the topology's state, and make its runner.
+
+    Raises:
+        ConfigError: ``tx.commitGroupId`` is set, but the spout does not read Kafka.
+        StateError: The store cannot be reached, or its records cannot be read. It is
+            closed then.
+    """
+    reported = list(listeners)
+    if settings.shows_progress:
+        reported.append(TerminalProgress(topology.id))
+    try:  # the last check of a start: a refused start fences no owner
+        mirror = _mirror(topology, settings.commit_group_id, registry)
+        coordinator, journal = taken_over(
+            store, lambda: _opened(topology, settings, store, registry)
+        )
+    except BaseException:
+        store.close()
+        raise
+    show_committed(registry, topology.id, coordinator.found)
+    return TransactionalRunner(
+        *(plan, engine, topology.spout, coordinator, journal, store),
+        listeners=reported,
+        mirror=mirror,
+    )
+
+
+def _opened(
     topology: TransactionalTopology,
     settings: TopologySettings,
     store: Store,
     registry: MetricsRegistry,
-    listeners: Iterable[Listener] = (),
-) -> RunnerParts:
-    """Become the owner of the topology's state, and make the parts of its runner.
-
-    Raises:
-        ConfigError: ``tx.commitGroupId`` is set, but the spout does not read Kafka.
-        StateError: The store cannot be reached, or its records cannot be read.
-    """
+) -> tuple[TransactionCoordinator[Any], Journal]:
     epoch = take_over(store)  # before reading: an older owner may still write
     opened = Opened(epoch, numbered(store, epoch), store.url, store.id)
-    clock = assembly.SystemClock()
-    coordinator = TransactionCoordinator[Any](
-        topology.spout.mode,
-        settings.pacing,
-        opened,
-    )
-    reported = list(listeners)
-    if settings.shows_progress:
-        reported.append(TerminalProgress(topology.id))
-    stored = coordinator.found
-    show_committed(registry, topology.id, stored)
-    shown = frozenset(stored.committed.offsets if stored.committed else ())
+    mode, pacing = topology.spout.mode, settings.pacing
+    coordinator = TransactionCoordinator[Any](mode, pacing, opened)
+    committed = coordinator.found.committed
     journal = Journal(
-        *(topology.id, registry, clock, shown),
+        *(topology.id, registry, assembly.SystemClock()),
+        shown=frozenset(committed.offsets if committed else ()),
         kept={name: text for name, text in opened.values.items() if name == HELD},
         history=kept_by(store.url, settings.history),
     )
-    return RunnerParts(
-        spout=topology.spout,
-        spout_name=topology.spout_name,
-        store=store,
-        coordinator=coordinator,
-        journal=journal,
-        clock=clock,
-        listeners=reported,
-        watch=SpoutLagWatch(
-            getattr(topology.spout, "bounds", None), registry, topology.id, clock
-        ),
-        mirror=_mirror(topology, settings.commit_group_id, journal),
-    )
+    return coordinator, journal
 
 
 def _mirror(
-    topology: TransactionalTopology, group: str | None, journal: Journal
+    topology: TransactionalTopology, group: str | None, registry: MetricsRegistry
 ) -> MirrorThread | None:
     """The mirror into the Kafka group; None without ``tx.commitGroupId``."""
     if group is None:
@@ -353,6 +342,6 @@ def _mirror(
     spout.commits_to(TransactionsConfig(id=topology.id, commit_group_id=group))
 
     def failed() -> None:
-        journal.registry.add("kafka_tx_mirror_failures_total", id=journal.id)
+        registry.add("kafka_tx_mirror_failures_total", id=topology.id)
 
     return assembly.group_mirror(spout.config, failed)

@@ -1,15 +1,32 @@
-"""Checks Spark's settings: refuses those that cannot work, explains slow ones once."""
+"""The start of topologies of both kinds.
+
+Spark's settings are checked first: those that cannot work are refused, slow ones are
+explained once.
+"""
 
 from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any, TypeVar
 
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 from kafka_tx.errors import ConfigError
 from kafka_tx.logs import event_log
+from kafka_tx.metrics.endpoint import Endpoint, Guest, serve
+from kafka_tx.metrics.registry import MetricsRegistry
+from kafka_tx.options.topology_options import TopologySettings
 from kafka_tx.running.worker_python import warn_without_package
+from kafka_tx.spark.default_store import refuse_default_store
 from kafka_tx.spark.speculation import refuse_speculation
+from kafka_tx.spark.topologies.running import TopologyLoop
+from kafka_tx.spark.versions.job_failures import is_stopped, spark_stopped
 from kafka_tx.spark.versions.names import is_classic, pins_threads
+from kafka_tx.topology.builder import Topology
+from kafka_tx.topology.declare.bolts import TOPOLOGY_ID
 from kafka_tx.topology.declare.graph import Placement
 from kafka_tx.topology.plan.physical import PhysicalPlan
 
@@ -17,6 +34,76 @@ logger = event_log(__name__)
 
 _SOCKETS = "spark.python.unix.domain.socket.enabled"
 _explained: set[tuple[str, str]] = set()  # (application, setting)
+_POLL_EVERY_S = 2.0
+
+_Loop = TypeVar("_Loop", bound=TopologyLoop[Any])
+
+
+def start_topology(
+    topology: Topology,
+    spark: SparkSession,
+    config: Mapping[str, Any] | None,
+    settings: TopologySettings,
+    max_pending: int,
+    registry: MetricsRegistry | None,
+    opened: Callable[[PhysicalPlan, MetricsRegistry], _Loop],
+) -> tuple[_Loop, Endpoint | Guest]:
+    """Check the session, serve ``/metrics``, and run the loop until the session ends.
+
+    Args:
+        topology: The user's topology.
+        spark: The user's session.
+        config: The settings, as the user gave them.
+        settings: The same, parsed.
+        max_pending: Jobs at once.
+        registry: Takes the metrics; a new one if None.
+        opened: Opens the topology's state and makes its loop, from the plan with the
+            user's settings. If that fails, nothing of the topology is left open.
+
+    Raises:
+        ConfigError: The session cannot be used, or the store would not be found again.
+        Exception: Errors of ``opened``, and of the loop's start.
+    """
+    plan = replace(topology.plan, settings={**(config or {}), TOPOLOGY_ID: topology.id})
+    check_session(spark, plan, max_pending)
+    refuse_default_store(spark, config)
+    registry = registry or MetricsRegistry(spark_version=spark.version)
+    endpoint = _serve_metrics(registry, settings)
+    try:
+        loop = opened(plan, registry)
+        loop.start()
+    except BaseException:
+        endpoint.close()
+        raise
+    _end_with_session(loop, spark.sparkContext)
+    return loop, endpoint
+
+
+def _end_with_session(loop: TopologyLoop[Any], context: SparkContext) -> None:
+    """End a topology when its session ends, also while the topology is idle."""
+
+    def watch() -> None:
+        while not loop.has_ended.wait(_POLL_EVERY_S):
+            if is_stopped(context):
+                loop.abort(spark_stopped())
+                return
+
+    name = "kafka-tx session watch"
+    threading.Thread(target=watch, name=name, daemon=True).start()
+
+
+def _serve_metrics(
+    registry: MetricsRegistry, settings: TopologySettings
+) -> Endpoint | Guest:
+    """Serve ``/metrics`` on the settings' port; None: on this process's endpoints."""
+    if settings.metrics_port is None:
+        return Guest(registry)
+    return serve(
+        registry,
+        settings.metrics_port,
+        settings.metrics_address,
+        shows_page=settings.shows_page,
+    )
 
 
 def check_session(spark: SparkSession, plan: PhysicalPlan, max_pending: int) -> None:

@@ -1,28 +1,18 @@
-"""The parts of a topology's runner: the spout's thread, and views for other threads."""
+"""The thread of a transactional topology that calls the spout."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from concurrent.futures import Future
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from kafka_tx.errors import KafkaTxError
 from kafka_tx.logs import event_log
 from kafka_tx.model import TransactionAttempt
-from kafka_tx.protocols import Clock, Store
-from kafka_tx.running.lag_watch import SpoutLagWatch
 from kafka_tx.running.serial_worker import SerialWorker
-from kafka_tx.running.transactional.batch_progress import Journal, Listener
 from kafka_tx.topology.declare.spouts import BatchSource, Json, Spout
 from kafka_tx.topology.run.messages import BatchFailed
 from kafka_tx.topology.run.task_failures import failure_of
-from kafka_tx.transactions.actions import Action
-from kafka_tx.transactions.coordinator import TransactionCoordinator
-from kafka_tx.transactions.in_flight_batches import BatchPhase
-
-if TYPE_CHECKING:
-    from kafka_tx.kafka.mirror import MirrorThread
 
 logger = event_log(__name__)
 
@@ -182,42 +172,3 @@ def log_failure(done: Future[Any]) -> None:
     error = done.exception()
     if error is not None:
         logger.error("a call beside the batches failed", exc_info=error)
-
-
-@dataclass(frozen=True)
-class RunnerParts:
-    """The parts of a runner.
-
-    Attributes:
-        spout: The user's spout.
-        spout_name: The spout's component name.
-        store: The store; this process is its owner.
-        coordinator: Opened with the state from the store.
-        journal: Records the progress of attempts.
-        clock: The machine's.
-        listeners: Called after each committed batch.
-        watch: Polls the spout's logs.
-        mirror: Commits the ends of committed Kafka batches to a group.
-    """
-
-    spout: Spout
-    spout_name: str
-    store: Store
-    coordinator: TransactionCoordinator[Json]
-    journal: Journal
-    clock: Clock
-    listeners: Sequence[Listener]
-    watch: SpoutLagWatch
-    mirror: MirrorThread | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class View:
-    """The coordinator's state after the last event, for other threads."""
-
-    committed_txid: int | None
-    phases: Mapping[TransactionAttempt, BatchPhase]
-
-
-Event = Callable[[], list[Action[Json]]]
-"""The runner's thread calls it and performs the actions that it returns."""
