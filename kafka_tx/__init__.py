@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from kafka_tx.running.at_least_once.spout import KafkaSpout
     from kafka_tx.running.kafka_sink_bolt import KafkaBolt
     from kafka_tx.running.transactional.batch_progress import BatchProgress
-    from kafka_tx.running.transactional.drop_in_spouts import (
+    from kafka_tx.running.transactional.kafka_spouts import (
         OpaqueTransactionalKafkaSpout,
         TransactionalKafkaSpout,
     )
@@ -143,7 +143,7 @@ _HOMES = {
     "running.at_least_once.spout": "KafkaSpout",
     "running.kafka_sink_bolt": "KafkaBolt",
     "running.transactional.batch_progress": "BatchProgress",
-    "running.transactional.drop_in_spouts": "OpaqueTransactionalKafkaSpout"
+    "running.transactional.kafka_spouts": "OpaqueTransactionalKafkaSpout"
     " TransactionalKafkaSpout",
     "spark.at_least_once.topology": "AtLeastOnceTopologyHandle TopologyBuilder",
     "spark.queries.dead_letters": "with_dead_letters",

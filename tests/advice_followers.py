@@ -231,8 +231,7 @@ FOLLOWED: dict[str, tuple[str, ...]] = {
         _RECORD_LOSSES + "test_what_was_completed_of_a_cut_log_is_not_read_again",
     ),
     "batch_starts::_BEYOND": (
-        "tests/running/test_drop_in_spouts.py"
-        "::test_an_offset_beyond_the_end_is_refused",
+        "tests/running/test_kafka_spouts.py::test_an_offset_beyond_the_end_is_refused",
     ),
     "loss::OF_SPOUTS": (
         _STARTS + "test_a_log_that_lost_its_end_fails_or_goes_on_at_the_new_end",
@@ -250,7 +249,7 @@ FOLLOWED: dict[str, tuple[str, ...]] = {
         "tests/sql/test_maps.py"
         "::test_a_second_update_of_a_batch_is_no_replay_and_is_told",
     ),
-    "kafka_batch_spout::_cannot_be_replayed": (
+    "spout::_cannot_be_replayed": (
         "integration/topologies/test_topology.py"
         "::test_records_that_are_gone_stop_a_transactional_replay_and_say_which",
     ),
@@ -370,7 +369,7 @@ FOLLOWED: dict[str, tuple[str, ...]] = {
         "::test_what_does_not_finish_in_time_is_cut_off_with_an_error",
     ),
     "start_positions::_unmatched": (
-        "tests/running/test_drop_in_spouts.py"
+        "tests/running/test_kafka_spouts.py"
         "::test_a_start_time_after_the_last_record_is_refused_or_the_end",
     ),
     "start_positions::positions_of": (
@@ -412,8 +411,8 @@ NOTHING_AT_RISK: dict[str, str] = {
     "manager::PartitionManager.emitted": _CALLER,
     "runner::AtLeastOnceRunner._abandon": _OUTSIDE,
     "runner::_hanging": _OUTSIDE,
-    "drop_in_spouts::_NOT_FOR_SPOUTS[tx]": _MEANT,
-    "drop_in_spouts::_policy": _MEANT,
+    "kafka_spouts::_NOT_FOR_SPOUTS[tx]": _MEANT,
+    "kafka_spouts::_policy": _MEANT,
     "jvm::RunningQuery._asking": _TOLD,
     "jvm::error_of": _TOLD,
     "errors_first::errors_first": "repeats the text of another error",
@@ -448,7 +447,7 @@ NOTHING_AT_RISK: dict[str, str] = {
     "store::_existing": _MEANT,
     "admission::check_newest": "its advice is in PUT_BACK",
     "task_failures::component_error": _TOLD,
-    "kafka_batch_spout::KafkaBatch._gone": _AGAIN,
+    "spout::KafkaBatch._gone": _AGAIN,
     "batch_starts::_reachable": _AGAIN,
     "memory_spouts::MemoryEmitter.read": _AGAIN,
     "ledger::Ledger._out_of_order": _CALLER,

@@ -35,8 +35,7 @@ from kafka_tx.options.source_options import parse_source
 from kafka_tx.planning.deleted_topics import STANDS_MS
 from kafka_tx.source.transactional import TransactionalMicroBatches
 from kafka_tx.testing import ManualClock
-from kafka_tx.topology.kafka.kafka_batch_spout import KafkaBatchSpout
-from kafka_tx.topology.kafka.kafka_progress import KafkaBatches
+from kafka_tx.topology.kafka.spout import KafkaBatchSpout
 
 
 def view_of(cluster, **more):
@@ -120,9 +119,8 @@ def test_positions_of_a_deleted_topic_leave_a_source_and_a_spout(
     clock, view = Clock(), view_of(kafka, retry_interval_ms=100)
     ledger = assembly.ledger(config.transactions)
     run = TransactionalMicroBatches(config, config.transactions, view, clock, ledger)
-    batches = KafkaBatches(subscription=Topics((kept, gone)))
     other = view_of(kafka, retry_interval_ms=100)
-    spout = KafkaBatchSpout(batches, other, assembly.range_reader(config), clock)
+    spout = KafkaBatchSpout(config, other, assembly.range_reader(config), clock)
     for name in (kept, gone):
         produce(name, ["v"] * 3)
     end = run.latest(run.initial(), everything=True)

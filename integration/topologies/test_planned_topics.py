@@ -13,7 +13,7 @@ from kafka_tx.model import OffsetRange, TopicPartition, Topics
 from kafka_tx.options.source_options import parse_source
 from kafka_tx.running.at_least_once.reading import KafkaRecords, NumberedRange
 from kafka_tx.running.task_reader import TaskReader
-from kafka_tx.topology.kafka.kafka_batch_spout import KafkaBatch
+from kafka_tx.topology.kafka.spout import KafkaBatch
 from kafka_tx.topology.rows.schemes import StringScheme
 
 

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from itertools import groupby
 
-from kafka_tx.config import FromCommitted, PerPartition, SourceConfig
+from kafka_tx.config import PerPartition, SourceConfig
 from kafka_tx.model import (
     Assigned,
     AtOffset,
@@ -26,7 +26,7 @@ from kafka_tx.model import (
 from kafka_tx.offsets.discovery import Discovery
 from kafka_tx.planning.start_positions import (
     assigned_partitions,
-    committed_or,
+    first_offsets,
     positions_of,
     ranges_between,
     resolve,
@@ -172,11 +172,9 @@ def came_since(
     fresh = [partition for partition in found if partition not in planned]
     if not fresh:
         return []
-    if isinstance(config.start, FromCommitted):
-        starts = committed_or(config, view, fresh, config.start, {})
-    else:
+    if isinstance(config.start, PerPartition):
         positions_of(list(found), config.start, starting=True)
-        starts = resolve(config, view, fresh, config.start, starting=True)
+    starts = first_offsets(config, view, fresh, None)
     positions_of(list(found), config.end, starting=False)
     ends = resolve(config, view, fresh, config.end, starting=False)
     return [

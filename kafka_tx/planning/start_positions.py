@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 
 from kafka_tx.config import EndRule, FromCommitted, PerPartition, SourceConfig
 from kafka_tx.errors import BrokerUnavailableError, OffsetsError, UnknownTopicError
@@ -72,6 +72,33 @@ def resolve(
         p: answer if isinstance(answer, int) else _unanswered(p, answer)
         for p, answer in answers.items()
     }
+
+
+def first_offsets(
+    config: SourceConfig,
+    view: ClusterView,
+    partitions: list[TopicPartition],
+    committed: Callable[[list[TopicPartition]], Mapping[TopicPartition, int]] | None,
+) -> dict[TopicPartition, int]:
+    """Apply ``startingOffsets`` to partitions that were never read.
+
+    Args:
+        config: With the rule.
+        view: Asked for offsets.
+        partitions: These partitions.
+        committed: Fetches committed offsets, for the rule ``committed`` only; None:
+            there are none.
+
+    Raises:
+        OffsetsError: The rule names other partitions than these, no record matches a
+            start time, or a committed offset is unknown, and the rule requires all.
+        BrokerUnavailableError: A partition does not answer.
+    """
+    rule = config.start
+    if not isinstance(rule, FromCommitted):
+        return resolve(config, view, partitions, rule, starting=True)
+    known = {} if committed is None else committed(partitions)
+    return committed_or(config, view, partitions, rule, known)
 
 
 def committed_or(

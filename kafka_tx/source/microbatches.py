@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from kafka_tx.config import FromCommitted, SourceConfig
+from kafka_tx.config import SourceConfig
 from kafka_tx.errors import BrokerUnavailableError, ConfigError
 from kafka_tx.model import LogBounds, OffsetRange, Skipped, TopicPartition, epochs_of
 from kafka_tx.offsets.discovery import DELETED, Discovery
@@ -23,7 +23,7 @@ from kafka_tx.planning.cluster_poller import (
 )
 from kafka_tx.planning.offset_json import SourceOffset
 from kafka_tx.planning.split import is_delayed, rate_limit
-from kafka_tx.planning.start_positions import assigned_partitions, committed_or, resolve
+from kafka_tx.planning.start_positions import assigned_partitions, first_offsets
 from kafka_tx.protocols import Clock, ClusterView
 from kafka_tx.source.logged_batches import first_begins, readable_ranges
 from kafka_tx.source.questions import Answer, Question, goes_on
@@ -214,14 +214,10 @@ class MicroBatches:
 
     def start_positions(self) -> dict[TopicPartition, int]:
         """Apply ``startingOffsets`` to the partitions that exist now."""
-        config, rule = self._config, self._config.start
         found = self._discovery.look()
         self._topic_ids.update(found.topic_ids())
-        partitions = assigned_partitions(config, found)
-        if isinstance(rule, FromCommitted):
-            known = {} if self._committed is None else self._committed(partitions)
-            return committed_or(config, self._view, partitions, rule, known)
-        return resolve(config, self._view, partitions, rule, starting=True)
+        partitions = assigned_partitions(self._config, found)
+        return first_offsets(self._config, self._view, partitions, self._committed)
 
     def plan(self, start: Positions, *, everything: bool) -> MicroBatchPlan | None:
         """A new batch from ``start``, or None to wait for more records."""

@@ -1,15 +1,11 @@
 import pytest
 
-from kafka_tx.config import BatchLimits
 from kafka_tx.errors import BrokerUnavailableError
 from kafka_tx.model import LogBounds, LogPosition, TopicPartition, Topics
 from kafka_tx.planning import log_bounds
 from kafka_tx.planning.cached_cluster import CachedCluster
-from kafka_tx.topology.kafka.kafka_batch_spout import (
-    KafkaBatchSpout,
-    OpaqueKafkaBatchSpout,
-)
-from kafka_tx.topology.kafka.kafka_progress import KafkaBatches
+from kafka_tx.topology.kafka.spout import KafkaBatchSpout
+from tests.kafka_spouts import OpaqueKafkaBatchSpout, reads
 from tests.topology.conftest import Cluster
 
 A, B = TopicPartition("t", 0), TopicPartition("t", 1)
@@ -124,10 +120,7 @@ def test_a_plan_that_is_made_again_looks_anew(slow):
 
 
 def spout_on(cluster, kind=KafkaBatchSpout, **limits):
-    batches = KafkaBatches(
-        subscription=Topics(("t",)), limits=BatchLimits(**limits), poll_ms=1
-    )
-    return kind(batches, cluster, cluster, cluster.clock)
+    return kind(reads(**limits), cluster, cluster, cluster.clock, poll_ms=1)
 
 
 def test_of_what_is_planned_to_its_end_only_the_end_is_asked(slow):

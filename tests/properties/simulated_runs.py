@@ -12,7 +12,6 @@ from typing import cast
 
 import pyarrow as pa
 
-from kafka_tx.config import BatchLimits
 from kafka_tx.errors import (
     FailedException,
     KafkaTxError,
@@ -23,12 +22,7 @@ from kafka_tx.model import BatchMetadata, OffsetRange, Topics, TransactionAttemp
 from kafka_tx.offsets.loss import OutOfRange
 from kafka_tx.protocols import Clock
 from kafka_tx.topology.declare.spouts import Json
-from kafka_tx.topology.kafka.kafka_batch_spout import (
-    KafkaBatchSpout,
-    OpaqueKafkaBatchSpout,
-)
-from kafka_tx.topology.kafka.kafka_progress import KafkaBatches
-from kafka_tx.topology.rows.schemes import StringScheme
+from kafka_tx.topology.kafka.spout import KafkaBatchSpout
 from kafka_tx.transactions import following
 from kafka_tx.transactions.actions import (
     Action,
@@ -46,6 +40,7 @@ from kafka_tx.transactions.following import take_over
 from kafka_tx.transactions.memory import MemoryStore
 from kafka_tx.transactions.pacing import Pacing
 from kafka_tx.transactions.txid_layout import numbered
+from tests.kafka_spouts import OpaqueKafkaBatchSpout, reads
 from tests.properties.simulated_log import Brokers
 
 _SCHEMA = pa.schema(
@@ -119,16 +114,13 @@ class TopologyRun:
         self._write = write
         self._asked: deque[Action[Json]] = deque()
         self._records: dict[TransactionAttempt, list[int]] = {}
-        batches = KafkaBatches(
-            subscription=Topics(topics),
-            limits=BatchLimits(max_records=5),
-            scheme=StringScheme(),
-            out_of_range=OutOfRange.FAIL if fails else OutOfRange.EARLIEST,
+        kind = OpaqueKafkaBatchSpout if mode == "opaque" else KafkaBatchSpout
+        self._spout = kind(
+            *(reads(Topics(topics), max_records=5), brokers, Reading(brokers), clock),
+            out_of_range=OutOfRange.of(fails),
             poll_ms=1,
             refresh_ms=1,
         )
-        kind = OpaqueKafkaBatchSpout if mode == "opaque" else KafkaBatchSpout
-        self._spout = kind(batches, brokers, Reading(brokers), clock)
         self._pending = pending
         self._machine: TransactionCoordinator[Json] | None = None
 

@@ -15,16 +15,14 @@ from hypothesis import Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, rule, run_state_machine_as_test
 
-from kafka_tx.config import BatchLimits
 from kafka_tx.errors import BrokerUnavailableError, DataLossError
 from kafka_tx.model import LogBounds, LogPosition, OffsetRange, Topics, Unavailable
 from kafka_tx.offsets import standing
 from kafka_tx.offsets.standing import Standing, stand
 from kafka_tx.planning.deleted_topics import DeletedTopics
-from kafka_tx.topology.kafka import kafka_progress
-from kafka_tx.topology.kafka.kafka_batch_spout import OpaqueKafkaBatchSpout
-from kafka_tx.topology.kafka.kafka_progress import KafkaBatches, PlanProgress
-from kafka_tx.topology.rows.schemes import StringScheme
+from kafka_tx.topology.kafka import progress
+from kafka_tx.topology.kafka.progress import PlanProgress
+from tests.kafka_spouts import OpaqueKafkaBatchSpout, reads
 from tests.properties.simulated_log import Questions, surveyed
 from tests.topology.conftest import Cluster, partition_of
 
@@ -69,13 +67,9 @@ class SimulatedLog(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.cluster = Brokers()
-        batches = KafkaBatches(
-            subscription=Topics(("t", "guest")),
-            limits=BatchLimits(max_records=5),
-            scheme=StringScheme(),
-        )
+        config = reads(Topics(("t", "guest")), max_records=5)
         cluster: Any = self.cluster
-        self.spout = OpaqueKafkaBatchSpout(batches, cluster, cluster, cluster.clock)
+        self.spout = OpaqueKafkaBatchSpout(config, cluster, cluster, cluster.clock)
         self.txid = 1
         self.previous: Any = None
         self.planned: Any = None
@@ -358,7 +352,7 @@ def test_the_simulation_notices_a_spout_that_waits_by_length_alone(monkeypatch):
     def by_length(position, bounds):
         return stand(LogPosition(position.offset, None), bounds)
 
-    monkeypatch.setattr(kafka_progress, "stand", by_length)
+    monkeypatch.setattr(progress, "stand", by_length)
 
     with pytest.raises(AssertionError):
         walk([Phase.generate])

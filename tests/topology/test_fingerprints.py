@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafka_tx.topology.kafka.kafka_batch_spout import Fingerprint
+from kafka_tx.topology.kafka.spout import Fingerprint
 
 RECORDS = st.lists(
     st.tuples(st.none() | st.binary(max_size=4), st.none() | st.binary(max_size=4)),

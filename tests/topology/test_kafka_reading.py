@@ -4,7 +4,7 @@ import pytest
 
 from kafka_tx.errors import FailedException, ReplayImpossibleError
 from kafka_tx.model import OffsetRange, TopicPartition, Topics
-from kafka_tx.topology.kafka.kafka_batch_spout import KafkaBatch
+from kafka_tx.topology.kafka.spout import KafkaBatch
 from kafka_tx.topology.rows.blocks import to_rows
 from kafka_tx.topology.rows.schemes import StringScheme
 

@@ -2,7 +2,6 @@ import pickle
 
 import pytest
 
-from kafka_tx.config import BatchLimits
 from kafka_tx.errors import (
     AuthenticationError,
     BrokerUnavailableError,
@@ -24,23 +23,18 @@ from kafka_tx.offsets.loss import LossReason
 from kafka_tx.planning.deleted_topics import STANDS_MS
 from kafka_tx.spark.transactional.topology import TransactionalTopologyBuilder
 from kafka_tx.topology.declare.bolts import BatchBolt
-from kafka_tx.topology.kafka.kafka_batch_spout import (
-    KafkaBatchSpout,
-    OpaqueKafkaBatchSpout,
-)
-from kafka_tx.topology.kafka.kafka_progress import KafkaBatches
-from kafka_tx.topology.rows.schemes import StringScheme
+from kafka_tx.topology.kafka.spout import KafkaBatchSpout
 from kafka_tx.topology.run.messages import BatchFailed, BatchStopped
+from tests.kafka_spouts import OpaqueKafkaBatchSpout, reads
 from tests.local_engine import LocalEngine, run_commit, run_processing
 
 PARTITION = TopicPartition("t", 0)
 BOTH = pytest.mark.parametrize("kind", [KafkaBatchSpout, OpaqueKafkaBatchSpout])
 
 
-def spout_on(cluster, kind=KafkaBatchSpout, **batches):
-    batches.setdefault("subscription", Topics(("t",)))
-    batches.setdefault("scheme", StringScheme())
-    return kind(KafkaBatches(**batches), cluster, cluster, cluster.clock)
+def spout_on(cluster, kind=KafkaBatchSpout, *, poll_ms=100, refresh_ms=5_000, **given):
+    pauses = {"poll_ms": poll_ms, "refresh_ms": refresh_ms}
+    return kind(reads(**given), cluster, cluster, cluster.clock, **pauses)
 
 
 def ranges(metadata):
@@ -50,7 +44,7 @@ def ranges(metadata):
 @BOTH
 def test_batches_follow_each_other_without_gap_or_overlap(cluster, kind):
     cluster.fill("t", 10, 4)
-    spout = spout_on(cluster, kind, limits=BatchLimits(max_records=7))
+    spout = spout_on(cluster, kind, max_records=7)
 
     first = spout.initialize_transaction(1, None)
     second = spout.initialize_transaction(2, first)
@@ -94,7 +88,7 @@ def test_planning_costs_a_few_requests_however_many_partitions(cluster):
 @BOTH
 def test_a_partition_that_cannot_be_reached_contributes_nothing(cluster, kind):
     cluster.fill("t", 10, 10)
-    spout = spout_on(cluster, kind, limits=BatchLimits(max_records_per_partition=4))
+    spout = spout_on(cluster, kind, max_records_per_partition=4)
     first = spout.initialize_transaction(1, None)
 
     cluster.lose("t-1")
@@ -184,8 +178,7 @@ def test_a_batch_may_be_read_beside_a_slow_one_that_is_no_larger(cluster, kind):
 @pytest.mark.parametrize("limit", ["max_records", "max_records_per_partition"])
 def test_full_batches_are_read_side_by_side(cluster, kind, limit):
     cluster.fill("t", 10)
-    limits = BatchLimits(**{limit: 4})
-    spout = spout_on(cluster, kind, poll_ms=100, limits=limits)
+    spout = spout_on(cluster, kind, poll_ms=100, **{limit: 4})
     first = spout.initialize_transaction(1, None)
     spout.batch(TransactionAttempt(1, 1), first)
 
@@ -427,8 +420,7 @@ def hide(cluster, hidden, monkeypatch):
 
 def test_too_few_records_wait_until_the_delay_is_over(cluster):
     cluster.fill("t", 2)
-    limits = BatchLimits(min_records=5, max_delay_ms=1_000)
-    spout = spout_on(cluster, limits=limits)
+    spout = spout_on(cluster, min_records=5, max_delay_ms=1_000)
     spout.initialize_transaction(1, None)
     cluster.more("t-0", 4)
 
@@ -440,8 +432,7 @@ def test_too_few_records_wait_until_the_delay_is_over(cluster):
 
 def test_enough_records_do_not_wait(cluster):
     cluster.fill("t", 2)
-    limits = BatchLimits(min_records=5, max_delay_ms=1_000_000)
-    spout = spout_on(cluster, limits=limits)
+    spout = spout_on(cluster, min_records=5, max_delay_ms=1_000_000)
     spout.initialize_transaction(1, None)
     cluster.more("t-0", 5)
 
@@ -480,11 +471,11 @@ def test_a_refused_password_is_not_waited_out(cluster, monkeypatch):
 @pytest.mark.parametrize("is_restarted", [False, True])
 def test_a_replay_never_reads_a_topic_that_was_re_created(cluster, is_restarted):
     cluster.fill("t", 10)
-    spout = spout_on(cluster, limits=BatchLimits(max_records=4))
+    spout = spout_on(cluster, max_records=4)
     metadata = spout.initialize_transaction(1, None)
     spout.batch(TransactionAttempt(1, 1), metadata)
     if is_restarted:
-        spout = spout_on(cluster, limits=BatchLimits(max_records=4))
+        spout = spout_on(cluster, max_records=4)
     spout.batch(TransactionAttempt(1, 2), metadata)
 
     cluster.fill("t", 20)
@@ -520,7 +511,7 @@ def test_a_transactional_spout_fails_on_records_trimmed_before_they_were_planned
     cluster,
 ):
     cluster.fill("t", 10)
-    spout = spout_on(cluster, limits=BatchLimits(max_records=2))
+    spout = spout_on(cluster, max_records=2)
     first = spout.initialize_transaction(1, None)
     cluster.trim(PARTITION, 6)
 
@@ -530,7 +521,7 @@ def test_a_transactional_spout_fails_on_records_trimmed_before_they_were_planned
 
 def test_an_opaque_spout_goes_on_and_counts_once_what_it_skipped(cluster):
     cluster.fill("t", 10)
-    spout = spout_on(cluster, OpaqueKafkaBatchSpout, limits=BatchLimits(max_records=2))
+    spout = spout_on(cluster, OpaqueKafkaBatchSpout, max_records=2)
     first = spout.initialize_transaction(1, None)
     cluster.trim(PARTITION, 6)
 
@@ -775,7 +766,7 @@ def attempt_at(topology, metadata, txid, attempt_id):
 @BOTH
 def test_every_record_is_in_exactly_one_batch(cluster, committed, kind):
     cluster.fill("t", 10, 7, 0)
-    spout = spout_on(cluster, kind, limits=BatchLimits(max_records=5))
+    spout = spout_on(cluster, kind, max_records=5)
     topology = topology_on(spout)
     metadata = None
 
@@ -792,8 +783,7 @@ def test_every_record_is_in_exactly_one_batch(cluster, committed, kind):
 
 def test_the_size_of_records_is_learned_from_batches(cluster, committed):
     cluster.fill("t", 1_000)
-    limits = BatchLimits(max_bytes=2_048)
-    spout = spout_on(cluster, limits=limits)
+    spout = spout_on(cluster, max_bytes=2_048)
     topology = topology_on(spout)
 
     first = spout.initialize_transaction(1, None)

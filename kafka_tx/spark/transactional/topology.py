@@ -25,7 +25,7 @@ from kafka_tx.running.transactional.batch_progress import (
     Listener,
     TerminalProgress,
 )
-from kafka_tx.running.transactional.drop_in_spouts import KafkaSpoutFromOptions
+from kafka_tx.running.transactional.kafka_spouts import KafkaSpoutFromOptions
 from kafka_tx.spark.topologies.engine import SparkEngine
 from kafka_tx.spark.topologies.running import AttemptEngine, RunningTopology
 from kafka_tx.spark.topologies.start import start_topology

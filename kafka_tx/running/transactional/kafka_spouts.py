@@ -10,27 +10,20 @@ from typing import Any
 from kafka_tx import assembly
 from kafka_tx.config import (
     LEGAL_OPTIONS,
-    FromCommitted,
+    Mode,
     SourceConfig,
     TransactionsConfig,
     check_kind,
 )
 from kafka_tx.errors import ConfigError
-from kafka_tx.model import (
-    Earliest,
-    LogBounds,
-    TopicPartition,
-    Unavailable,
-)
+from kafka_tx.model import TopicPartition
 from kafka_tx.offsets.loss import OutOfRange
 from kafka_tx.options.option_names import folded
 from kafka_tx.options.source_options import parse_source
-from kafka_tx.planning.start_positions import committed_or, resolve
 from kafka_tx.running.task_reader import TaskReader
 from kafka_tx.topology.declare.spout_hosts import SCHEMES, is_scheme
-from kafka_tx.topology.kafka import kafka_batch_spout as kafka_spouts
-from kafka_tx.topology.kafka.kafka_progress import KafkaBatches
-from kafka_tx.topology.rows.schemes import Scheme, StringScheme
+from kafka_tx.topology.kafka.spout import KafkaBatchSpout
+from kafka_tx.topology.rows.schemes import Scheme
 
 _NOT_FOR_SPOUTS = {
     "tx": "the topology's id is the builder's first argument, and 'tx.store' is one of"
@@ -40,10 +33,8 @@ _NOT_FOR_SPOUTS = {
 }
 """By the prefix of a name in lower case."""
 
-_UNPLANNED = Unavailable("no batch has read it yet")
 
-
-class KafkaSpoutFromOptions(kafka_spouts.KafkaBatchSpout):
+class KafkaSpoutFromOptions(KafkaBatchSpout):
     """Makes both kinds of spouts from options.
 
     Args:
@@ -84,64 +75,32 @@ class KafkaSpoutFromOptions(kafka_spouts.KafkaBatchSpout):
         config = _source(options)
         if scheme is not None and not is_scheme(scheme):
             raise ConfigError.illegal("scheme", scheme, SCHEMES)
-        batches = KafkaBatches(
-            subscription=config.subscription,
-            start=config.start if isinstance(config.start, Earliest) else None,
-            limits=replace(config.limits, max_bytes=max_bytes),
-            scheme=scheme or StringScheme(),
+        super().__init__(
+            replace(config, limits=replace(config.limits, max_bytes=max_bytes)),
+            assembly.cluster_view(config),
+            TaskReader(config),
+            assembly.SystemClock(),
+            scheme=scheme,
             out_of_range=_policy(out_of_range, options, config),
             poll_ms=poll_ms,
             refresh_ms=refresh_ms,
         )
-        super().__init__(
-            batches,
-            assembly.cluster_view(config),
-            TaskReader(config),
-            assembly.SystemClock(),
-        )
-        self.config = config
-        """The parsed options, with the settings of Kafka clients."""
 
     def commits_to(self, transactions: TransactionsConfig) -> None:
         """Set the id and group that the topology commits to. Called before ``open``."""
         self.config = replace(self.config, transactions=transactions)
 
-    def first_offsets(
+    def committed_offsets(
         self, partitions: list[TopicPartition]
-    ) -> Mapping[TopicPartition, int | Unavailable | None]:
-        """The same first offsets and error texts as those of the drop-in source.
+    ) -> Mapping[TopicPartition, int]:
+        """The offsets of the topology's group, or of the group that the options name.
 
         Raises:
-            OffsetsError: The rule names other partitions than exist, no record
-                matches a start time, or there is no committed offset.
-            BrokerUnavailableError: A partition or the group does not answer.
-        """
-        config, rule = self.config, self.config.start
-        if not isinstance(rule, FromCommitted):
-            return resolve(config, self._cluster, partitions, rule, starting=True)
-        load = assembly.group_offsets(config)
-        known = {} if load is None else load(partitions)
-        return committed_or(config, self._cluster, partitions, rule, known)
-
-    def bounds(self) -> Mapping[TopicPartition, LogBounds | Unavailable]:
-        """The log bounds of the last poll.
-
-        A partition is missing while no batch has read it, or while it has no leader.
-        While there is nothing to read, the spout polls more and more rarely.
-        Called on the driver, by the thread that plans.
-
-        Raises:
-            BrokerUnavailableError: No broker answers.
+            BrokerUnavailableError: The group does not answer.
             AuthenticationError: Credentials, permission or TLS.
         """
-        planned, seen = self._progress.to, self._looks.last_bounds()
-        if any(partition not in seen for partition in planned):
-            seen = self._looks.bounds(planned)
-        unplanned = dict.fromkeys(self._looks.last_found().partitions, _UNPLANNED)
-        reported = self._looks.logs.completed(
-            {partition: seen[partition] for partition in planned}, planned
-        )
-        return {**unplanned, **reported}
+        load = assembly.group_offsets(self.config)
+        return {} if load is None else load(partitions)
 
 
 class TransactionalKafkaSpout(KafkaSpoutFromOptions):
@@ -152,15 +111,15 @@ class TransactionalKafkaSpout(KafkaSpoutFromOptions):
     """
 
 
-class OpaqueTransactionalKafkaSpout(
-    KafkaSpoutFromOptions, kafka_spouts.OpaqueKafkaBatchSpout
-):
+class OpaqueTransactionalKafkaSpout(KafkaSpoutFromOptions):
     """Numbered batches of Kafka records; a replay may hold other records.
 
     Each record is committed once. A partition that cannot be reached contributes an
     empty range, and catches up later.
     Arguments: see ``KafkaSpoutFromOptions``, the base class.
     """
+
+    mode: Mode = "opaque"
 
 
 def _source(options: Mapping[str, Any]) -> SourceConfig:

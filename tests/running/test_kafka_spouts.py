@@ -10,7 +10,7 @@ from kafka_tx import assembly
 from kafka_tx.config import TransactionsConfig
 from kafka_tx.errors import DataLossError, OffsetsError
 from kafka_tx.model import LogBounds, TopicPartition, Unavailable
-from kafka_tx.running.transactional.drop_in_spouts import (
+from kafka_tx.running.transactional.kafka_spouts import (
     OpaqueTransactionalKafkaSpout,
     TransactionalKafkaSpout,
 )

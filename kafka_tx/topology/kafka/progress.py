@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
-from kafka_tx.config import BatchLimits
+from kafka_tx.config import SourceConfig
 from kafka_tx.errors import KafkaTxError
 from kafka_tx.logs import event_log
 from kafka_tx.model import (
-    Earliest,
     LogBounds,
     LogPosition,
     OffsetRange,
-    Position,
-    Subscription,
     TopicPartition,
     Unavailable,
 )
 from kafka_tx.offsets.discovery import Found, is_another, is_subscribed
-from kafka_tx.offsets.loss import OutOfRange
 from kafka_tx.offsets.standing import Finding, Settling, Standing, stand
 from kafka_tx.planning import log_bounds
 from kafka_tx.planning.batch_starts import Lasts
@@ -28,36 +24,6 @@ from kafka_tx.planning.deleted_topics import DeletedTopics
 from kafka_tx.planning.log_bounds import Bounds
 from kafka_tx.planning.split import is_delayed
 from kafka_tx.protocols import Clock
-from kafka_tx.topology.rows.schemes import RawScheme, Scheme
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KafkaBatches:
-    """The records that a Kafka spout reads, and the limits of a batch.
-
-    Attributes:
-        subscription: Topics, a pattern, or partitions.
-        start: Where the partitions of the very first batch start; None: the spout
-            overrides ``first_offsets``. Partitions that come later start at the
-            earliest offset.
-        limits: The limits of a batch.
-        scheme: Makes rows from records.
-        out_of_range: The policy at planning for a partition whose next offset is not in
-            the log any more. None: a transactional spout fails, an opaque one goes on
-            at the earliest offset and counts the skipped offsets.
-        poll_ms: Pause between polls of the brokers while there is nothing to read;
-            shorter at first.
-        refresh_ms: Pause between polls for new partitions while nothing is to be read.
-    """
-
-    subscription: Subscription
-    start: Position | None = field(default_factory=Earliest)
-    limits: BatchLimits = field(default_factory=BatchLimits)
-    scheme: Scheme = field(default_factory=RawScheme)
-    out_of_range: OutOfRange | None = None
-    poll_ms: int = 100
-    refresh_ms: int = 5_000
-
 
 logger = event_log(__name__)
 
@@ -72,20 +38,28 @@ class PlanProgress:
     """Where the last plan ends in each partition, since the spout was opened.
 
     Args:
-        batches: The records to read.
+        config: What is read, and the limits of a batch.
         looks: Polls topics and logs.
         deleted: Distinguishes deleted topics from topics that do not answer.
         clock: The driver's clock.
+        poll_ms: Pause between polls of the brokers while there is nothing to read;
+            shorter at first.
+        refresh_ms: Pause between polls for new partitions while nothing is to be read.
     """
 
     def __init__(
         self,
-        batches: KafkaBatches,
+        config: SourceConfig,
         looks: CachedCluster,
         deleted: DeletedTopics,
         clock: Clock,
+        poll_ms: int,
+        refresh_ms: int,
     ) -> None:
-        self._batches = batches
+        self._subscription = config.subscription
+        self._limits = config.limits
+        self._poll_ms = poll_ms
+        self._refresh_ms = refresh_ms
         self._looks = looks
         self._deleted = deleted
         self._clock = clock
@@ -233,12 +207,12 @@ class PlanProgress:
             return not self.to
 
     def _pause_ms(self, took_ms: int) -> int:
-        poll_ms = self._batches.poll_ms
+        poll_ms = self._poll_ms
         longest = log_bounds.longest_pause_ms(len(self.to))
         return log_bounds.pause_ms(
             self._fruitless,
             min(poll_ms, max(log_bounds.SOON_MS, log_bounds.POLL_SHARE * took_ms)),
-            max(poll_ms, longest if self.to else self._batches.refresh_ms),
+            max(poll_ms, longest if self.to else self._refresh_ms),
         )
 
     def _has_more(self, now_ms: int) -> bool:
@@ -270,7 +244,7 @@ class PlanProgress:
 
     def _has_a_full_batch(self, seen: Bounds) -> bool:
         """Whether the next batch is full already, so that a poll cannot enlarge it."""
-        limits = self._batches.limits
+        limits = self._limits
         least = limits.max_records or limits.min_records or 1
         return self._left(seen) >= least and self._is_worth_it(seen)
 
@@ -305,14 +279,14 @@ class PlanProgress:
         positions = {p: planned.offset for p, planned in self.to.items()}
         if not any(end > positions[p] for p, end in ends.items()):
             return False
-        least = self._batches.limits.min_records
+        least = self._limits.min_records
         return least is None or not is_delayed(
             least,
             positions,
             positions | ends,
             now_ms=now_ms,
             last_batch_ms=self._last_batch_ms,
-            max_delay_ms=self._batches.limits.max_delay_ms,
+            max_delay_ms=self._limits.max_delay_ms,
         )
 
     def _is_planned_to_ends(self, found: Found) -> bool:
@@ -323,7 +297,7 @@ class PlanProgress:
         logs = self._looks.last_bounds()
         silent: dict[str, str | None] = {}
         for partition, planned in self.to.items():
-            if not is_subscribed(self._batches.subscription, partition):
+            if not is_subscribed(self._subscription, partition):
                 continue
             log = logs.get(partition)
             if not isinstance(log, LogBounds) and not found.exists(partition):
@@ -343,7 +317,7 @@ class PlanProgress:
         if now_ms < self._refresh_at_ms:
             return False
         rare_ms = _REFRESH * log_bounds.longest_pause_ms(len(self.to))
-        self._refresh_at_ms = now_ms + max(self._batches.refresh_ms, rare_ms)
+        self._refresh_at_ms = now_ms + max(self._refresh_ms, rare_ms)
         return self._is_news(self._looks.found())
 
     def _is_news(self, found: Found) -> bool:

@@ -14,7 +14,7 @@ from zlib import crc32
 import numpy as np
 import pyarrow as pa
 
-from kafka_tx.config import Mode
+from kafka_tx.config import Mode, SourceConfig
 from kafka_tx.errors import (
     FailedException,
     KafkaTxError,
@@ -30,19 +30,23 @@ from kafka_tx.model import (
     OffsetRange,
     TopicPartition,
     TransactionAttempt,
+    Unavailable,
 )
 from kafka_tx.offsets.discovery import is_another
 from kafka_tx.offsets.loss import OF_SPOUTS, Losses, OutOfRange
-from kafka_tx.planning.batch_starts import Answers, Lasts, choose_starts
+from kafka_tx.planning.batch_starts import Lasts, choose_starts
 from kafka_tx.planning.cached_cluster import CachedCluster
 from kafka_tx.planning.deleted_topics import DeletedTopics
 from kafka_tx.planning.replays import replay_impossible
 from kafka_tx.planning.split import RecordSize, limited_ends
+from kafka_tx.planning.start_positions import first_offsets
 from kafka_tx.protocols import Clock, ClusterView, RangeReader
 from kafka_tx.topology.declare.spouts import Json, Spout
-from kafka_tx.topology.kafka.kafka_progress import KafkaBatches, PlanProgress
+from kafka_tx.topology.kafka.progress import PlanProgress
 from kafka_tx.topology.rows.blocks import Block
-from kafka_tx.topology.rows.schemes import Scheme
+from kafka_tx.topology.rows.schemes import Scheme, StringScheme
+
+_UNPLANNED = Unavailable("no batch has read it yet")
 
 
 class Fingerprint:
@@ -197,46 +201,69 @@ def check_topics(
 
 
 class KafkaBatchSpout(Spout):
-    """Numbered batches of Kafka records; a replay holds exactly the same ones.
+    """Numbered batches of Kafka records, in either mode.
 
-    Planning costs a few requests however many partitions there are. A replay that
-    cannot read its records any more, or finds a re-created topic, stops with
-    ``ReplayImpossibleError``, also after a restart. So does a replay that reads other
-    records than the attempt before: this process holds the count and checksum of a
-    batch until the batch is committed. They are not stored, because they are known only
-    after the read, and storing them would be one more write for each batch before its
-    commit.
+    Planning costs a few requests however many partitions there are.
+
+    Transactional: a replay holds exactly the same records. One that cannot read its
+    records any more, or finds a re-created topic, stops with ``ReplayImpossibleError``,
+    also after a restart. So does a replay that reads other records than the attempt
+    before: this process holds the count and checksum of a batch until the batch is
+    committed. They are not stored, because they are known only after the read, and
+    storing them would be one more write for each batch before its commit.
+
+    Opaque: a partition that cannot be reached contributes an empty range, and catches
+    up later. If a read finds records gone, its attempt fails and the batch is planned
+    anew.
 
     Args:
-        batches: The records to read, and the limits of a batch.
+        config: What is read, where the first batch starts, and the limits of a batch.
         cluster: Used on the driver only.
         reader: Pickled and sent to the tasks.
         clock: Used on the driver only.
+        scheme: Makes rows from records.
+        out_of_range: The policy at planning for a partition whose next offset is not in
+            the log any more. None: a transactional spout fails, an opaque one goes on
+            at the earliest offset and counts the skipped offsets.
+        poll_ms: Pause between polls of the brokers while there is nothing to read;
+            shorter at first.
+        refresh_ms: Pause between polls for new partitions while nothing is to be read.
 
     Source: storm-contrib, TransactionalKafkaSpout (deviates: reads until the end of the
     range, with as many fetches as that takes; holes are no error).
     """
 
     mode: Mode = "transactional"
-    _usual_policy = OutOfRange.FAIL
 
     def __init__(
         self,
-        batches: KafkaBatches,
+        config: SourceConfig,
         cluster: ClusterView,
         reader: RangeReader,
         clock: Clock,
+        *,
+        scheme: Scheme | None = None,
+        out_of_range: OutOfRange | None = None,
+        poll_ms: int = 100,
+        refresh_ms: int = 5_000,
     ) -> None:
-        self.fields = batches.scheme.fields
-        self._batches = batches
+        self.config = config
+        """What is read, with the settings of Kafka clients."""
+        self._scheme = scheme or StringScheme()
+        self.fields = self._scheme.fields
         self._cluster = cluster
-        self._looks = CachedCluster(cluster, batches.subscription, clock)
+        self._looks = CachedCluster(cluster, config.subscription, clock)
         self._reader = reader
         self._clock = clock
-        policy = batches.out_of_range or self._usual_policy
-        self._losses = Losses(policy, OF_SPOUTS)
+        self._pauses_ms = poll_ms, refresh_ms
+        usual = OutOfRange.of(self._is_exact)
+        self._losses = Losses(out_of_range or usual, OF_SPOUTS)
         self._size = RecordSize()
         self.open()
+
+    @property
+    def _is_exact(self) -> bool:
+        return self.mode == "transactional"
 
     def open(self) -> None:
         """Drop plans and results of reads; keep learned sizes and counts."""
@@ -244,7 +271,9 @@ class KafkaBatchSpout(Spout):
         self._looks.forget()
         self._planned_txid = self._handed_out_txid = 0
         deleted = DeletedTopics(self._cluster, self._clock)
-        self._progress = PlanProgress(self._batches, self._looks, deleted, self._clock)
+        self._progress = PlanProgress(
+            *(self.config, self._looks, deleted, self._clock), *self._pauses_ms
+        )
 
     # --- planning (driver) ---
 
@@ -315,7 +344,7 @@ class KafkaBatchSpout(Spout):
         starts = choose_starts(
             lasts, known, self._losses, first, self._progress.believes
         )
-        limits, size = self._batches.limits, self._size.average_bytes
+        limits, size = self.config.limits, self._size.average_bytes
         ends = limited_ends(starts, {p: known[p].end for p in starts}, limits, size)
         planned = {
             p: LogPosition(end, known[p].topic_id, known[p].leader_epoch)
@@ -333,24 +362,45 @@ class KafkaBatchSpout(Spout):
             txid, ranges, ids, mode=self.mode, skipped=self._losses.take()
         )
 
-    def _first_offsets(self, lasts: Lasts) -> Answers | None:
+    def _first_offsets(self, lasts: Lasts) -> Mapping[TopicPartition, int] | None:
+        """Where the very first batch starts, if not at the earliest offsets."""
         is_first = bool(lasts) and not any(lasts.values())
-        if not is_first or isinstance(self._batches.start, Earliest):
+        if not is_first or isinstance(self.config.start, Earliest):
             return None
-        return self.first_offsets(list(lasts))
+        return first_offsets(
+            self.config, self._cluster, list(lasts), self.committed_offsets
+        )
 
-    def first_offsets(self, partitions: list[TopicPartition]) -> Answers:
-        """Where the partitions of the very first batch start; None: at the end.
-
-        Not called for the start ``Earliest``. Raises: as ``initialize_transaction``.
-        """
-        start = self._batches.start
-        assert start is not None, "a spout without a start looks them up itself"
-        return self._cluster.offsets(dict.fromkeys(partitions, start))
+    def committed_offsets(
+        self,
+        partitions: list[TopicPartition],  # noqa: ARG002 - of no group
+    ) -> Mapping[TopicPartition, int]:
+        """The offsets of a Kafka group, for the start ``committed``."""
+        return {}
 
     def is_empty(self, metadata: BatchMetadata) -> bool:
         """Whether all ranges are empty."""
         return not any(map(len, metadata.ranges))
+
+    def bounds(self) -> Mapping[TopicPartition, LogBounds | Unavailable]:
+        """The log bounds of the last poll.
+
+        A partition is missing while no batch has read it, or while it has no leader.
+        While there is nothing to read, the spout polls more and more rarely.
+        Called on the driver, by the thread that plans.
+
+        Raises:
+            BrokerUnavailableError: No broker answers.
+            AuthenticationError: Credentials, permission or TLS.
+        """
+        planned, seen = self._progress.to, self._looks.last_bounds()
+        if any(partition not in seen for partition in planned):
+            seen = self._looks.bounds(planned)
+        unplanned = dict.fromkeys(self._looks.last_found().partitions, _UNPLANNED)
+        reported = self._looks.logs.completed(
+            {partition: seen[partition] for partition in planned}, planned
+        )
+        return {**unplanned, **reported}
 
     # --- the life of a batch (driver) ---
 
@@ -358,21 +408,25 @@ class KafkaBatchSpout(Spout):
         """The batch for tasks: the reader, the scheme, facts of the last read.
 
         Raises:
-            ReplayImpossibleError: A topic was re-created since the batch was planned.
-            BrokerUnavailableError: The topics' ids cannot be fetched now.
+            ReplayImpossibleError: Exact, and a topic was re-created since the batch was
+                planned.
+            BrokerUnavailableError: Exact, and the topics' ids cannot be fetched now.
         """
-        txid, ranges = attempt.txid, metadata.ranges
-        if txid != self._planned_txid or txid <= self._handed_out_txid:
-            ids = self._looks.found().topic_ids() if ranges else {}
-            check_topics(txid, ranges, ids)
-        self._handed_out_txid = max(self._handed_out_txid, txid)
+        txid, ranges, seen = attempt.txid, metadata.ranges, None
+        if self._is_exact:
+            seen = self._seen.get(txid)
+            if txid != self._planned_txid or txid <= self._handed_out_txid:
+                ids = self._looks.found().topic_ids() if ranges else {}
+                check_topics(txid, ranges, ids)
+            self._handed_out_txid = max(self._handed_out_txid, txid)
         self._progress.reads(txid, ranges)
-        scheme, seen = self._batches.scheme, self._seen.get(txid, {})
-        return KafkaBatch(self._reader, scheme, txid, ranges, seen=seen)
+        return KafkaBatch(
+            *(self._reader, self._scheme, txid, ranges, self._is_exact), seen or {}
+        )
 
     def empty_batch(self) -> KafkaBatch:
         """A batch without partitions."""
-        return KafkaBatch(self._reader, self._batches.scheme, 0)
+        return KafkaBatch(self._reader, self._scheme, 0)
 
     def observed(
         self,
@@ -399,21 +453,3 @@ class KafkaBatchSpout(Spout):
     def close(self) -> None:
         """Release connections."""
         self._cluster.close()
-
-
-class OpaqueKafkaBatchSpout(KafkaBatchSpout):
-    """The opaque twin: goes on when a broker is lost.
-
-    A partition that cannot be reached contributes an empty range, and catches up later.
-    If a read finds records gone, its attempt fails and the batch is planned anew.
-    """
-
-    mode: Mode = "opaque"
-    _usual_policy = OutOfRange.EARLIEST
-
-    def batch(self, attempt: TransactionAttempt, metadata: BatchMetadata) -> KafkaBatch:
-        """The batch for tasks: the reader and the scheme."""
-        txid, ranges = attempt.txid, metadata.ranges
-        self._progress.reads(txid, ranges)
-        scheme = self._batches.scheme
-        return KafkaBatch(self._reader, scheme, txid, ranges, is_exact=False)
