@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from enum import Enum, StrEnum, auto
+from itertools import count
 from typing import Generic, TypeVar
 
 from kafka_tx.model import TransactionAttempt
@@ -49,10 +50,9 @@ class Purpose(Enum):
 class Write:
     """Make this change in the store, in one atomic step; answer ``stored`` (or failed).
 
-    At most one write is under way. A failed write is asked for again, under a new id. A
-    write without changes is made, too: the store compares epoch and position.
-    ``expect`` has the records that the last write left (``txid_layout.position``);
-    ``following.write`` makes the write.
+    At most one write is under way. A write without changes is made, too: the store
+    compares epoch and position. ``expect`` has the records that the last write left
+    (``txid_layout.position``); ``following.write`` makes the write.
     """
 
     write_id: int
@@ -80,8 +80,8 @@ class StartBatch(Generic[M]):
 class StartCommit:
     """Begin the commit phase; answer ``committed`` or ``commit_failed``, always.
 
-    One at a time: the next one comes after this answer. The answer says that the work
-    has ended on every machine, not only that nobody waits for the work.
+    One at a time. The answer says that the work has ended on every machine, not only
+    that nobody waits for the work.
     """
 
     attempt: TransactionAttempt
@@ -138,17 +138,15 @@ class WriteQueue:
     """The first write is under way; a failed write is repeated unchanged after a pause.
 
     Nobody knows whether a failed write has arrived. So nothing new is decided in its
-    place before the same write has succeeded. Each write expects the records that the
-    writes before it have left.
-
-    Args:
-        stored: Every record of the id, as its owner found them.
+    place before the same write, under a new id, has succeeded. Each write expects the
+    records that the writes before it have left; ``stored`` are those that the owner
+    found.
     """
 
     def __init__(self, stored: Mapping[str, str]) -> None:
         self._stored = dict(stored)
         self._pending: deque[Write] = deque()
-        self._ids = 0
+        self._ids = count(1)
         self.again_at_ms: int | None = None
         """When the first write is due again; None while the write is under way."""
 
@@ -163,9 +161,8 @@ class WriteQueue:
         self, epoch: int, change: Change, attempt: TransactionAttempt, purpose: Purpose
     ) -> list[Write]:
         """Append a write; return it if it may be made now."""
-        made = change.put, change.delete
-        write = Write(self._new_id(), epoch, *made, {}, attempt, purpose)
-        self._pending.append(write)
+        made, id_ = (change.put, change.delete), next(self._ids)
+        self._pending.append(Write(id_, epoch, *made, {}, attempt, purpose))
         return self._first() if len(self._pending) == 1 else []
 
     def is_under_way(self, write_id: int) -> bool:
@@ -186,7 +183,7 @@ class WriteQueue:
         if self.again_at_ms is None or now_ms < self.again_at_ms:
             return []
         self.again_at_ms = None
-        self._pending[0] = replace(self._pending[0], write_id=self._new_id())
+        self._pending[0] = replace(self._pending[0], write_id=next(self._ids))
         return [self._pending[0]]
 
     def clear(self) -> None:
@@ -200,7 +197,3 @@ class WriteQueue:
             return []
         self._pending[0] = replace(self._pending[0], expect=position(self._stored))
         return [self._pending[0]]
-
-    def _new_id(self) -> int:
-        self._ids += 1
-        return self._ids

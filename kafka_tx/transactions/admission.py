@@ -193,33 +193,27 @@ def only_write(
 
     The sink would take a second write for a replay of the first. Every try at a batch
     has its own attempt, so no replay is refused here. The first write is committed by
-    then: a union of both would be dropped, so the advice is another sink.
-
-    Args:
-        sink: A key; equal keys mean the same sink.
-        attempt: The batch's attempt.
-        what: Name of the sink in error texts.
-        option: The option that names the sink.
-        advice: How to give the second write its own sink.
+    then: a union of both would be dropped, so the advice is another sink. Equal keys
+    ``sink`` mean the same sink, which ``option`` names.
 
     Raises:
         ConfigError: The attempt was written to the sink before.
     """
-    if _is_same(_written.get(sink), attempt):
+    written = _written.get(sink)
+    # A new store gives the same numbers to other batches.
+    if written == attempt and written.numbering == attempt.numbering:
         raise second_write(attempt, what=what, option=option, advice=advice)
     yield
     _written[sink] = attempt
 
 
-def _is_same(written: TransactionAttempt | None, given: TransactionAttempt) -> bool:
-    """Compares numberings, too: a new store gives the same numbers to other batches."""
-    return written == given and written.numbering == given.numbering
-
-
 def second_write(
     attempt: TransactionAttempt, *, what: str, option: str, advice: str
 ) -> ConfigError:
-    """The error for another write of an attempt; arguments as of ``only_write``."""
+    """The error for another write of an attempt.
+
+    ``advice`` says how to give the second write its own sink.
+    """
     return ConfigError(
         f"{what} was written already in transaction {attempt}, and takes one write of"
         f" each. The first write of txid {attempt.txid} is committed; this second one,"

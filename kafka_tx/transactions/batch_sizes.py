@@ -27,7 +27,6 @@ class Reported:
     """The broker's answer for one record, as the client reports it.
 
     Attributes:
-        partition: Number of the record's partition.
         size: Bytes of key, value and headers.
         headers: Number of headers.
         is_refused: The whole batch was refused; False: the record was delivered.
@@ -55,8 +54,7 @@ class Verdict:
 
     Attributes:
         alone: Refused in a batch of one record: these can never be written.
-        again: Send these again, in this order.
-        size: Batch size to send these records with.
+        again: Send these again, in this order, in batches of ``size``.
     """
 
     alone: tuple[int, ...]
@@ -74,9 +72,8 @@ class BatchSize:
        topic's limit.
     3. A new limit undoes these halvings.
 
-    Args:
-        given: The user's size, in bytes.
-        is_compressed: Whether batches are compressed.
+    Attributes:
+        limit: The topic's limit in bytes; None: unknown.
     """
 
     def __init__(
@@ -84,28 +81,23 @@ class BatchSize:
     ) -> None:
         self._start = DEFAULT if given is None else given
         self._follows = given is None or not is_compressed
-        self._limit: int | None = None
+        self.limit: int | None = None
         self._learned: int | None = None
 
     @property
     def size(self) -> int:
         """Batch size in bytes, at least 1."""
         sizes = [self._start]
-        if self._limit is not None and self._follows:
-            sizes.append(self._limit)
+        if self.limit is not None and self._follows:
+            sizes.append(self.limit)
         if self._learned is not None:
             sizes.append(self._learned)
         return max(1, min(sizes))
 
-    @property
-    def limit(self) -> int | None:
-        """The topic's limit in bytes; None: unknown."""
-        return self._limit
-
     def reported(self, limit: int | None) -> None:
         """Set the topic's limit; None where brokers do not report it."""
-        if limit is not None and limit != self._limit:
-            self._limit, self._learned = limit, None
+        if limit is not None and limit != self.limit:
+            self.limit, self._learned = limit, None
 
     def settle(
         self, reported: Sequence[Reported], at: int, *, remembers: bool = True

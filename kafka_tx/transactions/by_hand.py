@@ -24,9 +24,9 @@ def moved(
 ) -> Committed:
     """The position with these offsets instead; partitions not given keep theirs.
 
-    Unfinished txids, and those up to ``txid``, are dropped and never used again. See
-    ``Committed.moved``. ``txid``: the last one that a sink holds; 0: unknown, and a
-    txid that a checkpoint decided stays marked as such.
+    Unfinished txids, and those up to ``txid``, are dropped and never used again.
+    ``txid``: the last one that a sink holds; 0: unknown, and a txid that a checkpoint
+    decided stays marked as such.
     """
     former = state.position
     return replace(

@@ -55,9 +55,7 @@ class MetadataChain(Generic[M]):
     RotatingTransactionalState (deviates: writes first, so that memory and store never
     disagree after a failed write).
 
-    Raises:
-        StateCorruptedError: A stored record cannot be read, or the txids have a gap.
-        StateError: The id belongs to a source.
+    Raises: as ``LedgerReader.read``.
     """
 
     def __init__(self, mode: Mode, opened: Opened) -> None:

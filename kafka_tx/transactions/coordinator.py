@@ -58,25 +58,20 @@ class TransactionCoordinator(Generic[M]):
        metadata below n. ``stored`` → ``TransactionCommitted``; current is n + 1, and
        commits at once if processed.
 
-    A failure or time-out of n before RECORDING drops n *and every later txid*:
-    opaque ones are planned anew, transactional ones start again from their stored
-    metadata. A crash between 3 and 4 commits n again, under the same txid.
-
-    Attempt ids are ``epoch * 10**12 + 1, 2, …``. A store gives out each epoch once, so
-    no id is used twice, and no id needs to be stored. Of two attempts the one with the
-    greater id is newer, also across restarts and owners.
+    A failure or time-out of n before RECORDING drops n *and every later txid*: opaque
+    ones are planned anew, transactional ones start again from their stored metadata. A
+    crash between 3 and 4 commits n again, under the same txid. A store gives out each
+    epoch once, so no attempt id is used twice, and none needs to be stored.
 
     Source: Storm, TransactionalSpoutCoordinator (deviates: compares attempts before it
     removes; stops at the first txid that is not ready; writes before it emits).
 
-    Args:
-        mode: Whether a replay holds the same records (transactional) or may not.
-        pacing: Number of batches in flight, intervals and time-outs.
-        opened: The state that the new owner found in the store.
+    Raises: as ``MetadataChain``.
 
-    Raises:
-        StateCorruptedError: A stored record cannot be read, or the txids have a hole.
-        StateError: The id is a source's.
+    Attributes:
+        found: The state that the store held.
+        is_stopped: Whether ``Stopped`` was given.
+        stale_answers: Number of answers that came too late to count.
     """
 
     def __init__(self, mode: Mode, pacing: Pacing, opened: Opened) -> None:
@@ -84,7 +79,6 @@ class TransactionCoordinator(Generic[M]):
         self._epoch = opened.epoch
         self._chain = MetadataChain[M](mode, opened)
         self.found = self._chain.found
-        """The state that the store held."""
         self._made: dict[str, Any] = {
             "source": opened.id,
             "numbering": self.found.numbering,
@@ -97,20 +91,19 @@ class TransactionCoordinator(Generic[M]):
         self._attempts = 0
         self._now_ms = 0
         self._looked_ms: int | None = None  # when the store last took our write
-        self._is_paused = self._is_stopping = self._is_stopped = False
+        self._is_paused = self._is_stopping = self.is_stopped = False
         self.stale_answers = 0
-        """Number of answers that came too late to count."""
 
     # --- the rule ---
 
     def tick(self, now_ms: int, *, is_ready: bool) -> list[Action[M]]:
         """Take the due steps: time-outs, the lowest commit, new batches in txid order.
 
-        Call it after every event, and at ``wakes_at_ms`` without one. ``now_ms``
-        is monotonic. ``is_ready``: the spout's answer if ``asks_ready``, else False.
+        Call it also at ``wakes_at_ms`` without an event. ``now_ms`` is monotonic.
+        ``is_ready``: the spout's answer if ``asks_ready``, else False.
         """
         self._now_ms = now_ms
-        if self._is_stopped:
+        if self.is_stopped:
             return []
         attempt = self._in_flight.endless(now_ms)
         if attempt is not None:
@@ -141,10 +134,7 @@ class TransactionCoordinator(Generic[M]):
         return self._write(batch.attempt, Change(), Purpose.CONFIRM)
 
     def _poll_store(self) -> list[Action[M]]:
-        """Confirm at intervals when idle, to notice a restored or replaced store.
-
-        Source: none; Storm's coordinator trusts its memory.
-        """
+        """Confirm at intervals when idle, to notice a restored or replaced store."""
         if self._looked_ms is None:
             self._looked_ms = self._now_ms
         if self._writes or self._now_ms < self._looked_ms + POLL_MS:
@@ -229,11 +219,6 @@ class TransactionCoordinator(Generic[M]):
     def max_pending(self) -> int:
         """How many batches may be in flight."""
         return self._pacing.max_pending
-
-    @property
-    def is_stopped(self) -> bool:
-        """Whether ``Stopped`` was given."""
-        return self._is_stopped
 
     @property
     def planning(self) -> TransactionAttempt | None:
@@ -369,8 +354,7 @@ class TransactionCoordinator(Generic[M]):
     def store_failed(self, write_id: int, error: Exception) -> list[Action[M]]:
         """The write failed, or its outcome is unknown: repeat it after a pause.
 
-        An error that is not retryable, such as FencedError or StateLostError, stops
-        everything.
+        An error that is not retryable stops everything.
         """
         if not self._writes.is_under_way(write_id):
             return self._stale()
@@ -396,7 +380,7 @@ class TransactionCoordinator(Generic[M]):
         waits for the next start. ``tick`` → ``Stopped`` when nothing is in flight.
         """
         self._is_stopping = True
-        if finish or self._is_stopped:
+        if finish or self.is_stopped:
             return []
         under_way = self._in_flight.is_committing(self._current)
         first = self._current + under_way
@@ -404,7 +388,7 @@ class TransactionCoordinator(Generic[M]):
 
     def abort(self, error: BaseException) -> list[Action[M]]:
         """Stop now, with an error. A restart goes on from the stored state."""
-        if self._is_stopped:
+        if self.is_stopped:
             return []
         reason = f"stopped by {error}"
         dropped = self._fail_from(self._current, reason, Outcome.CANCELLED)
@@ -413,8 +397,7 @@ class TransactionCoordinator(Generic[M]):
     # --- parts ---
 
     def _polls_at_ms(self) -> int | None:
-        """When the store is polled, if nothing is written before."""
-        if self._looked_ms is None or self._writes or self._is_stopped:
+        if self._looked_ms is None or self._writes or self.is_stopped:
             return None
         return self._looked_ms + POLL_MS
 
@@ -430,7 +413,7 @@ class TransactionCoordinator(Generic[M]):
     def _plans_at_ms(self, *, only_new: bool = False) -> int | None:
         """When the next batch is planned, if only time and readiness are missing."""
         is_busy = self._gate.planning is not None or self._writes.holds(Purpose.KEEP)
-        if is_busy or self._is_paused or self._is_stopping or self._is_stopped:
+        if is_busy or self._is_paused or self._is_stopping or self.is_stopped:
             return None
         txid = next((t for t in self._window() if not self._chain.has(t)), None)
         if txid is None or (only_new and not self._gate.is_new(txid)):
@@ -452,7 +435,7 @@ class TransactionCoordinator(Generic[M]):
         return replace(attempt, **self._made)
 
     def _end(self, error: BaseException | None) -> Action[M]:
-        self._is_stopped = True
+        self.is_stopped = True
         self._gate.planning = None
         self._writes.clear()
         return Stopped(error)

@@ -41,10 +41,8 @@ def write(
     """Write if the store holds ``expect``. Repeat it if the outcome is unknown.
 
     Raises:
-        FencedError: A newer owner came.
         StateLostError: The store holds neither ``expect`` nor the result of this write.
-        StateUnavailableError: The store does not answer; unknown if it landed.
-        StateError: The store refuses.
+        FencedError, StateUnavailableError, StateError: As of ``Store.write``.
     """
     gone = list(delete)
     try:

@@ -41,9 +41,7 @@ class TableWrite:
     """A write of a transaction to a lakehouse table, as the driver saw it.
 
     Attributes:
-        txid: Number of the transaction.
         table: Name in the job or its catalog.
-        sink: Name of the sink.
         version: Version of a Delta table, or snapshot id of an Iceberg table as text
             (too large for numbers in JSON); None if the table has expired it.
         files: Data files that the commit has added; None: unknown.
@@ -91,7 +89,6 @@ class Held:
     """A committed transaction.
 
     Attributes:
-        txid: Number of the transaction.
         epoch: Of the owner that committed it.
         committed_ms: Unix time of the commit.
         attempts: Known tries; the last one was committed.

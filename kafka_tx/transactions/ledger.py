@@ -107,33 +107,19 @@ class Ledger:
     def acquire(self, above: int = 0) -> int:
         """Become the owner and return the new epoch; former owners are fenced.
 
-        The new epoch is also greater than ``above``.
-
-        Raises:
-            StateUnavailableError: The store does not answer.
-            StateError: The store refuses.
+        The new epoch is also greater than ``above``. Raises: as ``Store.epoch``.
         """
         epoch = take_over(self._store, above)
         self._is_owner, self._is_current, self._left = True, False, []
         return epoch
 
     def rehearse(self) -> int:
-        """As ``acquire``, but nothing changes in the store before ``perform``.
-
-        Raises: as ``acquire``.
-        """
+        """As ``acquire``, but nothing changes in the store before ``perform``."""
         self._store.rehearse()
         return self.acquire()
 
     def perform(self) -> None:
-        """Become the owner, and write the rehearsed changes.
-
-        Raises:
-            StateConflictError: The store has changed since ``rehearse``: rehearse
-                again. No owner was fenced, nothing was written.
-            FencedError: A newer owner came meanwhile.
-            StateUnavailableError, StateError: As of ``acquire``.
-        """
+        """As ``RehearsedStore.perform``: become the owner, and write the changes."""
         self._store.perform()
 
     def load(self) -> LedgerState:
@@ -183,12 +169,11 @@ class Ledger:
         Its ends become the committed offsets (other partitions keep theirs), metadata
         of lower txids is deleted, ``currtx`` becomes the next txid. False, without a
         write, if the other process has committed the txid. ``reported`` comes from its
-        tasks.
-        Source: Storm, TransactionalSpoutCoordinator.ack (deviates: one atomic write).
+        tasks. Source: Storm, TransactionalSpoutCoordinator.ack (deviates: one atomic
+        write).
 
-        Raises:
+        Raises, beside the errors of ``plan``:
             OutOfOrderError: An earlier txid is not committed, or no ranges are known.
-            FencedError, StateLostError, StateCorruptedError: As of ``plan``.
             StateUnavailableError: The store does not answer; unknown if it landed.
         """
         return self._until_unmoved(
@@ -199,11 +184,7 @@ class Ledger:
         """Store the task reports of committed txids that are not stored yet.
 
         For the listener: the planning process often commits first, and has no task
-        reports.
-
-        Args:
-            epoch: Epoch of the owner.
-            reported: By epoch of the commit and txid.
+        reports. ``reported`` is by epoch of the commit and txid.
 
         Raises: as ``describe``.
         """
@@ -260,9 +241,7 @@ class Ledger:
     def beat(self, epoch: int) -> None:
         """Leave a new sign of life.
 
-        Raises:
-            FencedError: ``epoch`` is not the current one.
-            StateUnavailableError, StateError: As of ``plan``.
+        Raises: as ``Store.write``.
         """
         sign = records.encode(ALIVE, secrets.token_hex(4))
         self._store.write(epoch, {ALIVE: sign})
@@ -270,15 +249,14 @@ class Ledger:
     def let_go(self, epoch: int) -> None:
         """Remove the sign: nobody needs to wait for this owner any more.
 
-        Raises: as ``beat``.
+        Raises: as ``Store.write``.
         """
         self._store.write(epoch, {}, [ALIVE])
 
     def signs(self) -> Mapping[str, str | None] | None:
         """Records that change while an owner lives; None: no owner, or it has let go.
 
-        Raises:
-            StateUnavailableError, StateError: As of ``load``.
+        Raises: as ``Store.epoch``.
         """
         texts = self._store.inside.read()
         alive = texts.get(ALIVE)
@@ -289,9 +267,7 @@ class Ledger:
     def check(self, epoch: int) -> None:
         """Check that we own the store and that it holds our last state. One read.
 
-        Raises:
-            FencedError, StateLostError, StateUnavailableError: As of ``plan``.
-            StateCorruptedError: A record cannot be read.
+        Raises: as ``plan``.
         """
         self._look()
         self._must_be(self._left_epoch, epoch)
@@ -377,10 +353,9 @@ class Ledger:
         epoch = self._store.epoch()  # first: an old epoch only gets us fenced
         seen = self._reader.read(self._store.read(), epoch)
         is_known = bool(self._left) and epoch <= self._left_epoch
-        is_alone = self._is_owner
         if is_known and (
             epoch < self._left_epoch
-            or not any(left.leads_to(seen, is_alone=is_alone) for left in self._left)
+            or not any(x.leads_to(seen, is_alone=self._is_owner) for x in self._left)
         ):
             epoch = self._store.epoch()
             if epoch <= self._left_epoch:

@@ -43,7 +43,7 @@ class LedgerState:
             txid is known.
         planned: Stored metadata by ascending txid. The committed txid's own stays until
             the next commit, to recognise a replay of this batch; see ``first_kept``.
-        numbering: The numbering of its txids; empty before the first write.
+        numbering: Empty before the first write.
         query: Shape of the query that got the last batch; None: no query got one.
         texts: Every record of the id, by path.
     """
@@ -110,11 +110,8 @@ class LedgerState:
         """Whether a later read under the same epoch can find ``later``.
 
         The listener's process commits txids and deletes metadata of lower ones. Only
-        the planning process makes other changes.
-
-        Args:
-            later: The state that was found.
-            is_alone: Whether the planning process has cached this state.
+        the planning process makes other changes. ``is_alone``: it has cached this
+        state.
         """
         texts = later.texts
         if later.txid < self.txid or texts.get(OWNER) != self.texts.get(OWNER):
@@ -229,12 +226,7 @@ class LedgerReader:
 
 
 def stored_batches(store: Store) -> LedgerState:
-    """Committed and unfinished batches of a topology. Writes nothing.
-
-    Raises:
-        StateCorruptedError: A record cannot be read, or the txids have a gap.
-        StateUnavailableError: The store does not answer.
-    """
+    """The state of a topology's batches. Writes nothing; raises as ``LedgerReader``."""
     epoch = store.epoch()  # first, as the ledger does
     reader = LedgerReader(store.url, store.id, Door.TRANSACTIONAL)
     return reader.read(store.read(), epoch)

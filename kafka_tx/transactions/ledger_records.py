@@ -72,8 +72,7 @@ class Committed:
         """These offsets instead; other partitions of the same topics keep theirs.
 
         The offsets are valid for topics of these ids; without an id, for the topic that
-        exists when they are used. Known leader epochs say which logs they are valid
-        for.
+        exists when they are used.
         """
         ids, given = self.topic_ids, {partition.topic for partition in offsets}
         same = {

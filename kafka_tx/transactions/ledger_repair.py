@@ -69,12 +69,7 @@ class Examination:
 
 
 def examine(store: Store) -> Examination:
-    """Check every record of an id, a source's or a topology's. Writes nothing.
-
-    Raises:
-        StateUnavailableError: The store does not answer.
-        StateError: The store refuses.
-    """
+    """Check every record of an id, a source's or a topology's. Writes nothing."""
     look = _Look(store)
     is_source = look.door is not Door.TRANSACTIONAL
     position, source = look.position() if is_source else look.of_topology()

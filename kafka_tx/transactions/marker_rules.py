@@ -17,10 +17,8 @@ def is_done(part: Part, own: Marker | None) -> bool:
     """Whether the part was written already; False: write the part.
 
     Raises:
-        AnotherNumberingError: Another source, topology or store has written.
-        FencedError: A newer owner has written.
+        AnotherNumberingError, FencedError, ReplayDiffersError: As ``is_written``.
         OutOfOrderError: A later txid was written, or another number of parts.
-        ReplayDiffersError: This txid was written from other records.
     """
     if own is None:
         return False
@@ -37,10 +35,7 @@ def check_others(part: Part, markers: Iterable[Marker]) -> None:
     This also covers a part without a marker: a fenced run may have more parts than the
     newer one, so nobody else has written its last parts.
 
-    Raises:
-        AnotherNumberingError: Another source, topology or store has written.
-        FencedError: A newer owner has written.
-        OutOfOrderError: A later txid was written.
+    Raises: as ``check_numbering`` and ``check_newest``.
     """
     for marker in markers:
         what = _named(part, marker)
@@ -111,10 +106,8 @@ def check_cut(
 ) -> None:
     """Check that these tasks hold the missing rows of a half-written batch.
 
-    Args:
-        part: Any part of this run.
-        written: Parts of the batch that earlier runs wrote.
-        confirmed: By index, the parts that tasks of this run found written already.
+    ``written`` are the parts of the batch that earlier runs wrote; ``confirmed``, by
+    index, those that tasks of this run found written already.
 
     Raises:
         ReplayDiffersError: A written part did not come again with the same rows.

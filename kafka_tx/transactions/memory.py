@@ -31,10 +31,8 @@ Positions: TypeAlias = tuple[int, dict[TopicPartition, LogPosition]]
 class StoredId:
     """The stored state of an id at one moment, read together with other ids.
 
-    Attributes:
-        store: A copy of its records.
-        at_least_once: Decodes the offsets of an at-least-once topology; epoch 0 and no
-            offsets if none are stored.
+    ``store`` is a copy of its records. ``at_least_once`` decodes the offsets of an
+    at-least-once topology: epoch 0 and no offsets if none are stored.
     """
 
     store: MemoryStore

@@ -24,17 +24,12 @@ VERSION = 1
 _T = TypeVar("_T")
 
 REPAIR_COMMAND = "kafka-tx offsets repair --store '{store}' --id {id}"
-"""The command that errors about unreadable records name."""
+"""Checks and repairs the records of an id."""
 
 MAX_PATH_LENGTH = 500
 """Most characters of a path: fits the index limits of known databases."""
 
 _LEGAL_PATH = re.compile(r"[A-Za-z0-9._=-]+(?:/[A-Za-z0-9._=-]+)*")
-
-
-def repair_command(store: str, id: str) -> str:  # noqa: A002 - the word of every store
-    """The command that checks and repairs the records of ``id``."""
-    return REPAIR_COMMAND.format(store=store, id=id)
 
 
 def check_path(path: str) -> str:
@@ -76,10 +71,7 @@ def encode(kind: str, payload: object) -> str:
 
     Only values that JSON gives back unchanged are legal: text keys, lists, text, finite
     numbers, true, false and None. Source: Storm, TransactionalState (deviates: a value
-    that JSON would change is refused when it is written).
-
-    Raises:
-        ConfigError: ``payload`` holds something that JSON would change or cannot hold.
+    that JSON would change is refused when it is written, with a ConfigError).
     """
     try:
         data = _compact(payload)
@@ -114,11 +106,7 @@ def decode(text: str, kind: str, at: Place) -> Any:  # noqa: ANN401 - any JSON
 
 
 def decode_as(kind: str, text: str, read: Callable[[Any], _T], at: Place) -> _T:
-    """Decode a record, and convert its payload with ``read``.
-
-    Raises:
-        StateCorruptedError: as ``decode``, or ``read`` cannot convert the payload.
-    """
+    """Decode a record, and convert its payload with ``read``; raises as ``decode``."""
     payload = decode(text, kind, at)
     try:
         return read(payload)
@@ -132,11 +120,7 @@ def encode_owners(owners: Owners) -> str:
 
 
 def decode_owners(text: str | None, at: Place) -> Owners:
-    """Decode ``encode_owners``; without a record there are no owners.
-
-    Raises:
-        StateCorruptedError: as ``decode_as``.
-    """
+    """Decode ``encode_owners``; without a record there are no owners."""
     if text is None:
         return Owners()
     return decode_as("owners", text, Owners.of, at)
@@ -144,7 +128,7 @@ def decode_owners(text: str | None, at: Place) -> Owners:
 
 def corrupted(reason: str, at: Place) -> StateCorruptedError:
     """The error for an unreadable record: its place, the reason and the repair."""
-    command = repair_command(at.store, at.id)
+    command = REPAIR_COMMAND.format(store=at.store, id=at.id)
     return StateCorruptedError(
         f"the record '{at.path}' of id '{at.id}' in store {at.store} cannot be read:"
         f" {reason}."

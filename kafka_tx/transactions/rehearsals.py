@@ -56,12 +56,7 @@ class RehearsedStore(StoreAround):
         self._found: Texts = NOTHING
 
     def rehearse(self) -> None:
-        """Begin a draft, and drop an earlier one.
-
-        Raises:
-            StateUnavailableError: The store does not answer.
-            StateError: The store refuses.
-        """
+        """Begin a draft, and drop an earlier one. Raises: as ``Store.epoch``."""
         epoch = self.inside.epoch()  # first: an old epoch only conflicts
         self._found = self.inside.read()
         now = MemorySnapshot(epoch, self._found)
@@ -71,10 +66,10 @@ class RehearsedStore(StoreAround):
         """Take over, and store the draft.
 
         Raises:
-            StateConflictError: The store has changed since ``rehearse``. No owner that
-                changed it was fenced, nothing was written.
+            StateConflictError: The store has changed since ``rehearse``: rehearse
+                again. No owner that changed it was fenced, nothing was written.
             FencedError: A newer owner came meanwhile.
-            StateUnavailableError, StateError: As of ``rehearse``.
+            StateUnavailableError, StateError: As of ``Store.acquire``.
         """
         draft, found = self._draft, self._found
         assert draft is not None

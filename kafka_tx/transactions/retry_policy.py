@@ -89,11 +89,8 @@ class RetryPolicy:
     """Makes a call again while the store is unavailable, until the time is up.
 
     For ledgers, offsets, maps and tables. Only for calls that may be made twice: nobody
-    knows whether a failed call has arrived.
-
-    Attributes:
-        clock: The machine's clock.
-        limit_ms: Time from the first failure to the last try; 0 tries once.
+    knows whether a failed call has arrived. ``limit_ms`` is the time from the first
+    failure to the last try; 0 tries once.
     """
 
     clock: Clock

@@ -33,12 +33,7 @@ _Records = TypeVar("_Records", bound=Written)
 
 @dataclass(slots=True)
 class Digest:
-    """Digest of written rows in any order: the same for two tries with the same rows.
-
-    Attributes:
-        rows: Number of rows.
-        sum: Sum of their check sums.
-    """
+    """Number and check sums of written rows, in any order: equal for the same rows."""
 
     rows: int = 0
     sum: int = 0
@@ -204,9 +199,8 @@ class SinkPlan:
     keeps the earlier number of parts: writing each of them fences the old tasks.
 
     Attributes:
-        parts: Number of parts of batches from ``since`` on.
-        since: First txid with this number of parts.
-        before: Number of parts of earlier batches.
+        parts: Number of parts of batches from ``since`` on; ``before`` is that of
+            earlier ones.
         source: ``tx.id`` of the source whose batches the sink counts; empty: not known.
         epoch: Epoch of the owner that stored the plan; 0: not known.
         numbering: Numbering of the sink's txids; empty: not known.
@@ -250,12 +244,8 @@ class Wish:
 def planned(stored: SinkPlan | None, wish: Wish, txid: int = 0) -> SinkPlan:
     """The plan to write a batch by; if it differs from ``stored``, store it first.
 
-    ``txid`` is the last one that the sink holds.
-
-    Raises:
-        AnotherNumberingError: The sink belongs to another source, or another store.
-        FencedError: A newer owner stored its plan.
-        OutOfOrderError: The sink holds a later txid.
+    ``txid`` is the last one that the sink holds. Raises: as ``check_numbering`` and
+    ``check_newest``.
     """
     given, parts = wish.attempt, wish.parts
     if stored is None:

@@ -13,13 +13,7 @@ _T = TypeVar("_T")
 
 
 class StateOfId:
-    """The state of one id at one address. Never pickled.
-
-    Attributes:
-        url: The address, without secrets.
-        id: The id of this state.
-        retry_ms: As ``Store.retry_ms``.
-    """
+    """The state of one id at one address, which is without secrets. Never pickled."""
 
     retry_ms = 0
 

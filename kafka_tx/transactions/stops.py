@@ -36,12 +36,7 @@ class Stop:
 
 
 def keep_stop(store: Store, stop: Stop) -> bool:
-    """Store a stop in place of an earlier one; False if the id has no owner yet.
-
-    Raises:
-        StateUnavailableError: The store does not answer.
-        StateError: The store refuses.
-    """
+    """Store a stop in place of an earlier one; False if the id has no owner yet."""
     epoch = store.epoch()
     if not epoch:  # becoming the owner could fence one that is starting now
         return False
@@ -55,12 +50,7 @@ def keep_stop(store: Store, stop: Stop) -> bool:
 
 
 def last_stop(store: Store) -> Stop | None:
-    """The stored stop; None if there is none.
-
-    Raises:
-        StateCorruptedError: The note cannot be read.
-        StateUnavailableError: The store does not answer.
-    """
+    """The stored stop; None if there is none; raises StateCorruptedError."""
     text = store.get(STOP)
     if text is None:
         return None

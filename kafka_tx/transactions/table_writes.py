@@ -82,12 +82,10 @@ class Commit:
 
 
 def note(table: SinkTable, attempt: TransactionAttempt, seconds: float | None) -> None:
-    """Record the table's commit of an attempt, for people.
+    """Record the table's commit of a source's attempt, for people.
 
-    Args:
-        table: It has the attempt, and was read after the commit.
-        attempt: An attempt of a source.
-        seconds: Duration of the write; None: an earlier try has written.
+    The table was read after the commit. ``seconds`` is the duration of the write; None:
+    an earlier try has written.
     """
     name, sink = table.sink
     found = table.commit()
@@ -116,12 +114,7 @@ def noted(id: str, numbering: str, txid: int) -> tuple[TableWrite, ...]:  # noqa
 
 
 def warn_of_rollback(what: str, given: TransactionAttempt) -> None:
-    """Say that a rolled-back table lacks batches that the source does not read again.
-
-    Args:
-        what: The table, in words.
-        given: The attempt that is about to write.
-    """
+    """Say that a rolled-back table lacks batches that the source has committed."""
     logger.warning(
         "%s was rolled back: rows of its last batches before txid %d are missing. They"
         " stay out, because the source has committed these batches. If you need them,"
@@ -165,8 +158,7 @@ class SinkTable(Protocol):
     def write(self, attempt: TransactionAttempt) -> bool:
         """Commit the batch and the attempt; nothing if the txid was committed before.
 
-        Returns:
-            False if the batch has no rows, and nothing was committed.
+        False: the batch has no rows, and nothing was committed.
 
         Raises:
             OvertakenError: There was another commit since ``stored`` read the table.
@@ -174,17 +166,15 @@ class SinkTable(Protocol):
 
 
 def write_batch(table: SinkTable, given: TransactionAttempt) -> bool | None:
-    """Write a batch unless its txid is in the table.
+    """Write a batch unless its txid is in the table; return whether this call wrote.
 
     1. Read the last commit's attempt, and ask ``is_written``.
-    2. Write; a batch without rows needs no commit: its replay has no rows either.
+    2. Write; a batch without rows needs no commit: its replay has no rows either. The
+       result is None then.
     3. Read again, also after an error: only the table shows whether the commit landed,
        and whether another driver was faster.
 
     If another commit came in between, all steps are repeated.
-
-    Returns:
-        Whether this call wrote; None: there were no rows, and nothing was committed.
 
     Raises:
         ConfigError: The attempt is opaque, or was written by an earlier call.
@@ -215,7 +205,8 @@ def write_batch(table: SinkTable, given: TransactionAttempt) -> bool | None:
             stored = table.stored(given)
             continue
         except Exception:
-            if not _is_there(table, given):
+            there = table.stored(given)
+            if not is_written(given, there, what=table.what, is_opaque=False):
                 raise
             logger.warning("it is in %s after an error", table.what, attempt=given)
             has_rows = True
@@ -239,12 +230,6 @@ def _is_ours(table: SinkTable, given: TransactionAttempt) -> bool:
     if is_written(given, stored, what=table.what, is_opaque=False):
         return False
     raise _lost(table, f"txid {given.txid} was committed and is not there")
-
-
-def _is_there(table: SinkTable, given: TransactionAttempt) -> bool:
-    """Whether the txid is in the table in spite of an error of the write."""
-    stored = table.stored(given)
-    return is_written(given, stored, what=table.what, is_opaque=False)
 
 
 def _is_same(given: TransactionAttempt, stored: TransactionAttempt) -> bool:
@@ -318,7 +303,6 @@ class Snapshot:
     """A version of a table that expires old versions.
 
     Attributes:
-        number: Id of the snapshot.
         parent: The version before it; None: it is the first one.
         order: Greater for each later version, also across branches.
         attempt: The sink's attempt in this version, if any.
@@ -334,10 +318,7 @@ class Snapshot:
 class Floor:
     """The sink's attempt, stored in the table itself: it stays when snapshots expire.
 
-    Attributes:
-        attempt: The sink's last attempt, or an earlier one.
-        snapshot: The current snapshot at that time.
-        order: Order of this snapshot.
+    It is the last attempt, or an earlier one, with the snapshot that was current then.
     """
 
     attempt: TransactionAttempt
@@ -361,10 +342,7 @@ def last_written(
 
     A floor counts only with its snapshot: a table that was rolled back keeps the floor
     and has lost the rows. If the snapshot may have expired, the floor counts, too.
-
-    Args:
-        snapshots: The current snapshot and its ancestors, as far as not expired.
-        floor: The table's floor.
+    ``snapshots`` are the current one and its ancestors, as far as not expired.
     """
     oldest = None
     for oldest in snapshots:
@@ -383,13 +361,8 @@ def restored_since(
 ) -> tuple[int, int] | None:
     """The last version of a Delta table that restored another one, and this other one.
 
-    Args:
-        written: The version with the rows.
-        newest: The newest version.
-        info: The commit info of a version; empty: it is gone.
-
-    Returns:
-        None if the rows are in the newest version, as far as the log says.
+    None: the rows of version ``written`` are in the newest version, as far as the log
+    says. ``info`` is the commit info of a version; empty: it is gone.
     """
     has_rows, last = {written: True}, (0, 0)
     for version in range(written + 1, newest + 1):

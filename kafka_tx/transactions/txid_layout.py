@@ -162,17 +162,13 @@ def door_of(texts: Mapping[str, str]) -> Door | None:
 def numbered(store: Store, epoch: int) -> Mapping[str, str]:
     """The records of a topology's new owner; a new id gets its numbering now.
 
-    Safe to repeat: after a write whose outcome is unknown, start again.
-
-    Args:
-        store: Of the id.
-        epoch: Epoch of the new owner; records are read after it was acquired.
+    Safe to repeat: after a write whose outcome is unknown, start again. Records are
+    read after ``epoch`` was acquired.
 
     Raises:
         StateError: The id belongs to a source, or was copied to another store.
-        StateCorruptedError: The record of the numbering cannot be read.
-        FencedError: A newer owner came; nothing was changed.
-        StateUnavailableError: The store does not answer; unknown if the write landed.
+        StateCorruptedError, FencedError, StateUnavailableError: As ``numbering_of`` and
+            ``Store.write``.
     """
     texts = store.read()
     if door_of(texts) is Door.SOURCE:
@@ -186,12 +182,7 @@ def numbered(store: Store, epoch: int) -> Mapping[str, str]:
 
 
 def refuse_moved(store: Store, texts: Mapping[str, str]) -> None:
-    """Refuse to begin if a tool has copied the id to another store.
-
-    Raises:
-        StateError: The id was copied.
-        StateCorruptedError: The record of the numbering cannot be read.
-    """
+    """Raise StateError if a tool has copied the id to another store."""
     numbering = numbering_of(texts, store.url, store.id)
     if numbering is not None and numbering.moved_to:
         there = numbering.moved_to
