@@ -44,13 +44,9 @@ _SHORT_PLACE = "/tmp"  # noqa: S108 - the directory in it is of this user alone
 
 
 def meeting_place(*, make: bool) -> Path | None:
-    """The directory of the JVM that has started this process.
+    """The directory of the JVM that has started this process, made if ``make`` says so.
 
-    Args:
-        make: Make the directory if it is missing.
-
-    Returns:
-        None: no JVM has started this process, or the directory is missing.
+    None: no JVM has started this process, or the directory is missing.
 
     Raises:
         OSError: The directory belongs to another user, or cannot be made.

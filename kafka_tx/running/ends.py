@@ -29,9 +29,8 @@ def note_stop(
 ) -> None:
     """Count a stop and write it to the store; None: it ended without an error.
 
-    Never raises a KafkaTxError.
-
-    The stop of a fenced process is not stored: another process owns the id.
+    Never raises a KafkaTxError. The stop of a fenced process is not stored: another
+    process owns the id.
     """
     if error is None:
         return
@@ -59,16 +58,14 @@ def open_notes(url: str, id: str) -> Store | None:  # noqa: A002 - the word user
     """The store for why an at-least-once topology stops; None: nowhere to store it."""
     if kind_of(url) in (StoreKind.GROUP, StoreKind.MEMORY):
         return None
+    store = None
     try:
         store = assembly.open_store(url, notes_id(id))
-    except KafkaTxError as error:
-        logger.warning("what ends it will not be kept: %s", error, id=id)
-        return None
-    try:
         store.acquire()
     except KafkaTxError as error:
-        store.close()
         logger.warning("what ends it will not be kept: %s", error, id=id)
+        if store is not None:
+            store.close()
         return None
     return store
 
@@ -85,17 +82,8 @@ def show_last_stop(
         logger.info("the last stop cannot be read: %s", error, id=store.id)
         return
     if found is not None:
-        registry.record_last_stop(
-            id or store.id, found.reason, found.at_ms, found.error
-        )
-
-
-def _first_position(state: LedgerState) -> Committed | None:
-    """The start of the very first batch; None before that batch is planned."""
-    first = state.planned.get(1)
-    if first is None:
-        return None
-    return Committed(0, first.starts(), first.topic_ids)
+        stop = found.reason, found.at_ms, found.error
+        registry.record_last_stop(id or store.id, *stop)
 
 
 def show_committed(
@@ -105,21 +93,22 @@ def show_committed(
 ) -> Committed | None:
     """Show the stored position of an id, until this process commits a batch.
 
-    Returns:
-        The position that is shown; None if the store has no position yet.
+    Before the first commit, the position is the start of the very first batch. Returns
+    it; None if the store has no position yet.
     """
-    committed = state.committed or _first_position(state)
+    committed, first = state.committed, state.planned.get(1)
+    if committed is None and first is not None:
+        committed = Committed(0, first.starts(), first.topic_ids)
     if committed is None:
         return None
+    completed_ms = committed.completed_ms if committed.txid else 0
     registry.record_stored(
         OffsetsStored(
             id=id,
             committed=committed.offsets,
             topic_ids=committed.topic_ids,
             leader_epochs=committed.leader_epochs,
-            committed_at_ms=(committed.completed_ms or None)
-            if committed.txid
-            else None,
+            committed_at_ms=completed_ms or None,
             newest_timestamp_ms=newest_ms(state.held),
             txid=committed.txid,
         )

@@ -31,12 +31,9 @@ class InFlightWatch:
     finds none has no batch in flight.
 
     Args:
-        registry: Takes the batches in flight.
         running: Returns the ids of each running query.
         phase_of: Returns the current phase of a query; empty: no phase.
         planned: Called with the ids whose very first batch is planned.
-        clock: The machine's.
-        interval_s: Seconds between two polls.
     """
 
     def __init__(
@@ -66,7 +63,8 @@ class InFlightWatch:
         """Poll every query once."""
         for query_id, ids in self._running().items():
             phase = self._phase_of(query_id)
-            if phase == "planning" and not self._has_work(ids):
+            has_work = any(self._registry.lag_of(id_) != 0 for id_ in ids)
+            if phase == "planning" and not has_work:
                 phase = ""
             with self._lock:
                 self._saw(query_id, phase)
@@ -89,9 +87,6 @@ class InFlightWatch:
         """End the thread."""
         self._is_closed.set()
         self._thread.join(timeout=5)
-
-    def _has_work(self, ids: set[str]) -> bool:
-        return any(self._registry.lag_of(id_) != 0 for id_ in ids)
 
     def _saw(self, query_id: str, phase: str) -> None:
         now_ms = self._clock.now_ms()

@@ -120,10 +120,7 @@ class KafkaBolt(BatchBolt, RichBolt):
 
     @property
     def is_vectorised(self) -> bool:
-        """Whether rows come as Arrow batches: not if topic or mapper is a function.
-
-        Transactional topologies read it.
-        """
+        """Whether rows come as Arrow batches: not if topic or mapper is a function."""
         by_field = isinstance(self._topic, str | FieldTopic)
         return by_field and isinstance(self._mapper, FieldMapper)
 
@@ -193,8 +190,7 @@ class KafkaBolt(BatchBolt, RichBolt):
             self._sender.purge()
             self._sender = None
 
-    def __getstate__(self) -> dict[str, Any]:
-        """The state to pickle, without a producer: its open deliveries are awaited."""
+    def __getstate__(self) -> dict[str, Any]:  # without a producer
         if self.__dict__.get("_sender") is not None:
             self._finish()
         return self.__dict__.copy()

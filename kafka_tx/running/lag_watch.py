@@ -32,10 +32,8 @@ class LagWatch:
     changed: its topics may be in another cluster.
 
     Args:
-        registry: Takes the bounds.
         positions: Returns the partitions of every watched id.
         open_view: Connects to the cluster of one id.
-        interval_s: Seconds between two polls.
     """
 
     def __init__(
@@ -111,9 +109,7 @@ class SpoutLagWatch:
 
     Args:
         bounds: Fetches the current log bounds; None if the spout has no logs.
-        registry: Takes the bounds.
-        id: The topology's id.
-        clock: The machine's.
+        id: The topology's.
     """
 
     def __init__(

@@ -118,12 +118,8 @@ def permit(
 ) -> Iterator[None]:
     """Run the body only if the driver allows it, and only as long as it does.
 
-    Args:
-        address: Of the driver.
-        attempt: The attempt that commits.
-        task: The name of this task.
-        silence_s: Seconds without a heartbeat after which ``leave`` is called.
-        leave: Ends the process. Called on another thread when the phase is given up.
+    If the phase is given up, or no heartbeat comes for ``silence_s``, another thread
+    calls ``leave``, which ends the process.
 
     Raises:
         FailedException: The commit phase was given up before this task began, or an
@@ -209,11 +205,7 @@ class PermitServer:
 
     If a connection is closed, or reset by the other machine, its task is done or its
     process has ended. If a connection is lost, the task notices that, too, and ends its
-    process within ``SILENCE_S``. Until then the task counts as working.
-
-    Args:
-        driver: Where executors reach the driver.
-        silence_s: How long the task of a lost connection counts as working.
+    process within ``SILENCE_S``. Until then (``silence_s``) the task counts as working.
     """
 
     def __init__(self, driver: DriverAddress, *, silence_s: float = SILENCE_S) -> None:
@@ -310,11 +302,10 @@ class PermitServer:
                 *(error, self._silence_s),
                 attempt=attempt,
             )
-            self._wait(self._silence_s + BEAT_S)
-
-    def _wait(self, timeout_s: float) -> None:
-        with self._changed:
-            self._changed.wait_for(lambda: self._is_closed, timeout_s)
+            with self._changed:
+                self._changed.wait_for(
+                    lambda: self._is_closed, self._silence_s + BEAT_S
+                )
 
 
 def _server(

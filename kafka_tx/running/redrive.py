@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from kafka_tx import assembly, sink_assembly
@@ -21,11 +22,9 @@ from kafka_tx.model import (
     Topics,
     Unavailable,
 )
-from kafka_tx.topology.rows.times import milliseconds
+from kafka_tx.running.at_least_once.dead_letters import records_of
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
     from kafka_tx.kafka.transaction import Transaction
 
 _AT_ONCE = 1_000
@@ -43,8 +42,6 @@ class DeadLetter:
     """One record of a dead-letter topic.
 
     Attributes:
-        at: Its partition.
-        offset: Its offset in the partition.
         record: The record to send back, without the dead letter's own headers.
         about: The dead letter's own headers, by name; empty: it is no dead letter.
     """
@@ -70,25 +67,17 @@ class DeadLetter:
             return at, int(self.about[dead_letter_form.OFFSET])
         return None
 
-    @property
-    def is_cut(self) -> bool:
-        """Whether the value is missing because it was too large."""
-        return dead_letter_form.BYTES in self.about
-
 
 class Redrive:
     """The dead letters of one topic, and the group that stores which ones were sent.
 
-    One transaction holds the sent records and the group's offsets. So each dead letter
-    is sent once, wherever a sender dies. A second sender fences the first one.
+    One transaction holds the sent records and the offsets of the group
+    ``kafka_tx.<topic>``. So each dead letter is sent once, wherever a sender dies. A
+    second sender fences the first one.
 
     Args:
         kafka: The ``kafka.*`` options, without their prefix.
-        topic: The dead-letter topic.
         timeout_ms: For each request to the brokers.
-
-    Attributes:
-        group: ``kafka_tx.<topic>``.
     """
 
     def __init__(self, kafka: Mapping[str, str], topic: str, timeout_ms: int) -> None:
@@ -141,8 +130,11 @@ class Redrive:
             OffsetOutOfRangeError: The log no longer holds them.
         """
         for batch in self._reader.read(wanted):
-            for offset, record in _records(batch):
-                yield _dead_letter(offset, record)
+            for offset, record in records_of(batch):
+                headers, about = dead_letter_form.split(record.headers or ())
+                assert record.partition is not None
+                at = TopicPartition(record.topic, record.partition)
+                yield DeadLetter(at, offset, replace(record, headers=headers), about)
 
     def send(
         self,
@@ -163,10 +155,22 @@ class Redrive:
             DeliveryError: A record was refused. Nothing of its transaction is visible.
             KafkaError: The brokers refuse, do not answer, or another sender has begun.
         """
+        moves = partial(
+            sink_assembly.group_transaction,
+            self._config.kafka,
+            self.group,
+            f"the dead letters of '{self._topic}'",
+            topics,
+        )
         while True:
-            with suppress(BatchRefusedError):  # repeat it in smaller batches
-                self._send(topics, reported, skips=skips)
+            with suppress(BatchRefusedError), moves() as moving:
+                for wanted in self.waiting(is_sender=True):
+                    for start in range(wanted.start, wanted.end, _AT_ONCE):
+                        end = min(start + _AT_ONCE, wanted.end)
+                        some = OffsetRange(wanted.topic_partition, start, end)
+                        reported(self._move(moving, some, skips=skips))
                 return
+            # refused: repeat it in smaller batches
 
     def usable(self, dead_letter: DeadLetter) -> DeadLetter:
         """The dead letter with the record to send back.
@@ -182,25 +186,9 @@ class Redrive:
             )
         at, offset = dead_letter.origin
         record = replace(dead_letter.record, topic=at.topic, partition=at.partition)
-        if dead_letter.is_cut:
+        if dead_letter_form.BYTES in dead_letter.about:  # too large to have its value
             record = self._original(dead_letter, OffsetRange(at, offset, offset + 1))
         return replace(dead_letter, record=record)
-
-    def _send(
-        self,
-        topics: set[str],
-        reported: Callable[[list[DeadLetter]], None],
-        *,
-        skips: bool,
-    ) -> None:
-        what = f"the dead letters of '{self._topic}'"
-        kafka = self._config.kafka
-        with sink_assembly.group_transaction(kafka, self.group, what, topics) as moving:
-            for wanted in self.waiting(is_sender=True):
-                for start in range(wanted.start, wanted.end, _AT_ONCE):
-                    end = min(start + _AT_ONCE, wanted.end)
-                    some = OffsetRange(wanted.topic_partition, start, end)
-                    reported(self._move(moving, some, skips=skips))
 
     def _move(
         self, moving: Transaction, some: OffsetRange, *, skips: bool
@@ -223,7 +211,7 @@ class Redrive:
         size = int(dead_letter.about[dead_letter_form.BYTES])
         with suppress(KafkaTxError):
             for batch in self._reader.read(place):
-                for _, record in _records(batch):
+                for _, record in records_of(batch):
                     same_time = record.timestamp_ms == dead_letter.record.timestamp_ms
                     if same_time and len(record.value or b"") == size:
                         return record
@@ -246,28 +234,3 @@ def _known(at: TopicPartition, log: LogBounds | Unavailable) -> LogBounds:
     if isinstance(log, Unavailable):
         raise BrokerUnavailableError(f"the log of {at} is not available: {log.reason}")
     return log
-
-
-def _dead_letter(offset: int, found: OutRecord) -> DeadLetter:
-    headers, about = dead_letter_form.split(found.headers or ())
-    assert found.partition is not None
-    at = TopicPartition(found.topic, found.partition)
-    return DeadLetter(at, offset, replace(found, headers=headers), about)
-
-
-def _records(batch: pa.RecordBatch) -> Iterator[tuple[int, OutRecord]]:
-    """The offset of each record, and the record as a producer would write it again."""
-    times = milliseconds(batch)
-    rows = batch.drop_columns(["timestamp"]).to_pylist()
-    for row, time_ms in zip(rows, times, strict=True):
-        yield (
-            row["offset"],
-            OutRecord(
-                row["topic"],
-                row["key"],
-                row["value"],
-                headers=[(h["key"], h["value"]) for h in row["headers"] or ()],
-                partition=row["partition"],
-                timestamp_ms=time_ms,
-            ),
-        )

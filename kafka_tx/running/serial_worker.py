@@ -31,9 +31,6 @@ class SerialWorker:
 
     Unlike an executor of ``concurrent.futures``, it lets the interpreter end while a
     call hangs.
-
-    Args:
-        name: The thread's name.
     """
 
     def __init__(self, name: str) -> None:
@@ -76,8 +73,7 @@ class Asker(Generic[T]):
     """Runs one request at a time. The topology's thread calls its methods and ``take``.
 
     Args:
-        name: The name of the thread that runs requests.
-        question: The request; called on that thread.
+        question: The request; called on a thread called ``name``.
         take: Called with the number of the request, and its answer or error.
         post: Brings the answer to the topology's thread.
     """
@@ -141,8 +137,7 @@ class Waiters:
     ) -> bool:
         """Wait for the condition that ``ask`` returns; no change comes before the wait.
 
-        Returns:
-            False if the time was over first; True also if the topology has ended.
+        False if the time was over first; True also if the topology has ended.
         """
         with self._changed:
             is_reached = ask()

@@ -59,11 +59,10 @@ class DriverAddress:
         return cls(host, config("spark.driver.bindAddress") or host, ports)
 
     def listen(self, make: Callable[[str, int], _Server], *others: str) -> _Server:
-        """A server on the first address and port that are free.
+        """A server of ``make`` on the first address and port that are free.
 
-        Args:
-            make: Makes the server, or raises an OSError.
-            others: Addresses to try next, if ``bind`` is not one of this machine.
+        The ``others`` are addresses to try next, if ``bind`` is not one of this
+        machine.
 
         Raises:
             OSError: No address and port is free.
@@ -92,12 +91,12 @@ def _ports(text: str | None) -> Sequence[int]:
 class ReportListener:
     """Takes task reports in the driver's process; reports without its token are unread.
 
+    If the driver's addresses are not this machine's (behind NAT), it listens on all
+    addresses of this machine.
+
     Args:
-        driver: Where executors reach the driver. If its addresses are not this
-            machine's (behind NAT), the listener uses all addresses of this machine.
         take: Called with each report, on a thread of its own. ``ValueError``,
             ``KeyError`` and ``TypeError`` mark a malformed report, which is ignored.
-        name: The name of the listener's thread.
 
     Raises:
         OSError: It can listen on no address.
@@ -167,11 +166,7 @@ _LONGEST_REPORT = 1 << 20
 
 
 class _ReportServer(BoundedConnections, TCPServer):
-    """Passes the lines of senders that know the token to ``read``.
-
-    Raises:
-        OSError: It cannot listen on this address and port.
-    """
+    """Passes the lines of senders that know the token to ``read``."""
 
     def __init__(
         self, where: tuple[str, int], token: str, read: Callable[[bytes], bool]

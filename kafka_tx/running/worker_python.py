@@ -53,9 +53,7 @@ class WorkerPython:
 def look_at(chosen: str | None = None) -> WorkerPython:
     """Start the workers' Python on this machine, and check its packages.
 
-    Args:
-        chosen: The command; None: Spark's choice, which is ``PYSPARK_PYTHON``, or
-            ``python3`` from the path.
+    By default it is Spark's choice: ``PYSPARK_PYTHON``, or ``python3`` from the path.
     """
     word = chosen or os.environ.get("PYSPARK_PYTHON") or "python3"
     command = shutil.which(word)

@@ -67,7 +67,6 @@ class InFlightChunk:
         """The root after the last one."""
 
     def __len__(self) -> int:
-        """Number of records."""
         return int(self.end - self.first_root)
 
     @property
@@ -120,18 +119,10 @@ class ChunkAnswers:
     """Passes the results of jobs to the partition managers, on the topology's thread.
 
     It holds all chunks with records that are not settled, in the order of their roots.
-
-    Args:
-        pollers: The pollers of the spouts.
-        post: Runs a function on the topology's thread.
-        clock: The machine's.
     """
 
     def __init__(
-        self,
-        pollers: Mapping[str, SpoutPoller],
-        post: Post,
-        clock: Clock,
+        self, pollers: Mapping[str, SpoutPoller], post: Post, clock: Clock
     ) -> None:
         self._in_flight: dict[int, InFlightChunk] = {}
         self._logged: set[str] = set()
@@ -173,8 +164,7 @@ class ChunkAnswers:
     def finished(self, started: InFlightChunk, chunk: Chunk) -> int:
         """The chunk's job has ended well; some of its records may still be open.
 
-        Returns:
-            How many of its records bolts were given; 0 if the chunk had timed out.
+        Returns how many of its records bolts were given; 0 if the chunk had timed out.
         """
         if started not in self:
             return 0  # its records are settled
@@ -242,12 +232,8 @@ class ChunkAnswers:
         if len(started) == 1:
             self.timed_out(started, started.roots, reason)
             return
-        logger.warning(
-            "%s; its %d records are emitted again in smaller chunks",
-            reason,
-            len(started),
-            attempt=started.attempt,
-        )
+        again = "%s; its %d records are emitted again in smaller chunks"
+        logger.warning(again, reason, len(started), attempt=started.attempt)
         self._release(started, started.roots)
 
     def hangs(self, started: InFlightChunk, roots: Roots, reason: str) -> None:
@@ -260,9 +246,8 @@ class ChunkAnswers:
             self.timed_out(started, roots, reason)
             everything = np.setdiff1d(everything, roots)
         else:
-            logger.warning(
-                "%d records: %s", len(roots), reason, attempt=started.attempt
-            )
+            count = len(roots)
+            logger.warning("%d records: %s", count, reason, attempt=started.attempt)
         self._release(started, everything)
 
     def fail(self, started: InFlightChunk, roots: Roots, reason: str) -> None:
@@ -270,7 +255,11 @@ class ChunkAnswers:
         now_ms = self._clock.monotonic_ms()
         for emission, records in started.offsets(roots):
             manager, generation = emission.manager, emission.generation
-            self._log_failure(records, reason, started.attempt)
+            kind = _without_numbers(reason)
+            if kind not in self._logged and len(self._logged) < LOGGED_REASONS:
+                self._logged.add(kind)
+                once = "%s failed: %s (logged once for this reason)"
+                logger.warning(once, records, reason, attempt=started.attempt)
             for gone in manager.fail(records, now_ms, generation):
                 self._give_up(started.spout, emission, gone, reason)
             if manager.is_hopeless:
@@ -278,16 +267,6 @@ class ChunkAnswers:
                     f"{manager.topic_partition}: {manager.counts.failed} failures and"
                     f" not one record completed; the last: {reason}"
                 )
-
-    def _log_failure(
-        self, records: OffsetRange, reason: str, attempt: TransactionAttempt
-    ) -> None:
-        """A warning for each of the first reasons; retries add no line."""
-        kind = _without_numbers(reason)
-        if kind not in self._logged and len(self._logged) < LOGGED_REASONS:
-            self._logged.add(kind)
-            once = "%s failed: %s (logged once for this reason)"
-            logger.warning(once, records, reason, attempt=attempt)
 
     def _end(self, started: InFlightChunk) -> bool:
         """Drop the chunk; False if it has timed out before."""
@@ -302,12 +281,8 @@ class ChunkAnswers:
         self._release(started, roots)
         partitions = {r.topic_partition for _, r in started.offsets(roots)}
         for partition in sorted(partitions):
-            logger.warning(
-                "%s will be fetched again: %s",
-                partition,
-                reason,
-                attempt=started.attempt,
-            )
+            again = "%s will be fetched again: %s"
+            logger.warning(again, partition, reason, attempt=started.attempt)
             self._pollers[started.spout].fetch_failed(partition)
 
     def _release(self, started: InFlightChunk, roots: Roots) -> None:
@@ -321,16 +296,14 @@ class ChunkAnswers:
         self, spout: str, emission: Emission, gone: GiveUp, reason: str
     ) -> None:
         dead_letter = DeadLetter(gone.records, gone.attempts, reason)
-        if self._pollers[spout].parts.dead_letters is not None:
+        poller, records = self._pollers[spout], gone.records
+        if poller.parts.dead_letters is not None:
             self._write(spout, emission, dead_letter)
             return
-        logger.warning(
-            "%s is skipped after %d attempts: %s", gone.records, gone.attempts, reason
-        )
-        self._pollers[spout].metrics.skipped[gone.records.topic_partition] += len(
-            gone.records
-        )
-        emission.manager.ack(gone.records, emission.generation)
+        skipped = "%s is skipped after %d attempts: %s"
+        logger.warning(skipped, records, gone.attempts, reason)
+        poller.metrics.skipped[records.topic_partition] += len(records)
+        emission.manager.ack(records, emission.generation)
 
     def _write(self, spout: str, emission: Emission, dead_letter: DeadLetter) -> None:
         dead_letters = self._pollers[spout].parts.dead_letters

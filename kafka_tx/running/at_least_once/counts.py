@@ -25,11 +25,11 @@ class SpoutMetrics:
 
     Partitions that no longer exist are removed.
 
-    Attributes:
-        timed_out: Failures by time-out, by partition.
-        skipped: Records given up without a dead letter, by partition.
-        written: Dead letters, by partition.
-        cut: Dead letters without a value, by partition.
+    Attributes, by partition:
+        timed_out: Failures by time-out.
+        skipped: Records given up without a dead letter.
+        written: Dead letters.
+        cut: Dead letters without a value.
     """
 
     def __init__(self, id: str, registry: MetricsRegistry) -> None:  # noqa: A002
@@ -55,10 +55,8 @@ class SpoutMetrics:
     ) -> None:
         """Update all metrics.
 
-        Args:
-            managers: All open managers; the same object until one comes or goes.
-            now_ms: Monotonic.
-            touched: Managers that may have changed since the last call; None: all.
+        ``managers`` are all open ones: the same object until one comes or goes.
+        ``touched`` may have changed since the last call; None: all.
         """
         if managers is not self._open:
             self._open = managers
@@ -140,11 +138,8 @@ class SpoutMetrics:
     def totals(self) -> Mapping[str, int]:
         """The counts of all partitions since the start, by name."""
         found = Counter(self._sums)
-        for word, counted in (
-            ("skipped", self.skipped),
-            ("dead_letters", self.written),
-        ):
-            found[word] = sum(counted.values())
+        found["skipped"] = self.skipped.total()
+        found["dead_letters"] = self.written.total()
         return found
 
     def _gauges(self, manager: PartitionManager, now_ms: int) -> None:

@@ -36,7 +36,6 @@ class DeadLetter:
     """Records that failed together too often.
 
     Attributes:
-        records: Their offsets.
         attempts: How often each record was processed.
         error: The reason of the last failure.
     """
@@ -48,12 +47,7 @@ class DeadLetter:
 
 @dataclass(frozen=True, slots=True)
 class Buried:
-    """Records that are in the dead-letter topic now.
-
-    Attributes:
-        written: Number of records.
-        cut: How many of them were too large and have no value.
-    """
+    """Records that a dead-letter topic has now, and those of them without value."""
 
     written: int = 0
     cut: int = 0
@@ -71,7 +65,6 @@ class DeadLetters:
     are at least once: after a crash a dead letter may be written again.
 
     Args:
-        topic: The dead-letter topic.
         source: How to read records, with their headers.
     """
 
@@ -176,19 +169,29 @@ def out_records(
         FetchError: They cannot be read now.
     """
     for batch in reader.read(dead_letter.records):
-        times = milliseconds(batch)
-        for row, time_ms in zip(_without_times(batch).to_pylist(), times, strict=True):
-            where = row["topic"], row["partition"], row["offset"]
+        for offset, record in records_of(batch):
+            assert record.partition is not None
+            where = record.topic, record.partition, offset
             error = cut(dead_letter.error, LONGEST_ERROR)
             own = headers_of(*where, error, dead_letter.attempts)
-            former = [(h["key"], h["value"]) for h in row.get("headers") or ()]
-            yield OutRecord(
-                topic,
-                row["key"],
-                row["value"],
-                headers=[*former, *own],
-                timestamp_ms=time_ms,
-            )
+            headers = [*(record.headers or ()), *own]
+            yield replace(record, topic=topic, partition=None, headers=headers)
+
+
+def records_of(batch: pa.RecordBatch) -> Iterator[tuple[int, OutRecord]]:
+    """The offset of each record, and the record as a producer would write it again."""
+    times = milliseconds(batch)
+    rows = batch.drop_columns(["timestamp"]).to_pylist()
+    for row, time_ms in zip(rows, times, strict=True):
+        record = OutRecord(
+            row["topic"],
+            row["key"],
+            row["value"],
+            headers=[(h["key"], h["value"]) for h in row.get("headers") or ()],
+            partition=row["partition"],
+            timestamp_ms=time_ms,
+        )
+        yield row["offset"], record
 
 
 def without_value(record: OutRecord) -> OutRecord:
@@ -198,7 +201,3 @@ def without_value(record: OutRecord) -> OutRecord:
     key = record.key if len(record.key or b"") <= LONGEST_KEY else None
     headers = [(name, text.encode()) for name, text in own.items()]
     return replace(record, key=key, value=None, headers=headers)
-
-
-def _without_times(batch: pa.RecordBatch) -> pa.RecordBatch:
-    return batch.drop_columns(["timestamp"])

@@ -35,7 +35,6 @@ class HangWatch:
 
     Attributes:
         address: The address of the driver's ``ReportListener``.
-        attempt: The chunk.
         timeout_s: How long bolts may take for a row, or for an Arrow batch.
     """
 
@@ -47,10 +46,8 @@ class HangWatch:
     def __call__(self, task: AtLeastOnceTask) -> Iterator[None]:
         """Watch the task while the body runs."""
         has_ended = threading.Event()
-        name = f"kafka-tx watches {task.id}"
-        threading.Thread(
-            target=self._watch, args=(task, has_ended), name=name, daemon=True
-        ).start()
+        given, name = (task, has_ended), f"kafka-tx watches {task.id}"
+        threading.Thread(target=self._watch, args=given, name=name, daemon=True).start()
         try:
             yield
         finally:
@@ -93,7 +90,6 @@ class HangListener:
     """Takes reports of bolts that hang with rows or Arrow batches (driver).
 
     Args:
-        driver: Where tasks reach this process.
         timeout_ms: How long bolts may take for a row.
         hangs: Called for each longer one, repeatedly, on a thread of its own.
         moves: Called on such a thread from time to time for chunks that advance.

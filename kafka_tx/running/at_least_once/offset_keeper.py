@@ -26,11 +26,7 @@ Offers = Mapping[PartitionManager, CommittedOffset]
 class OffsetKeeper:
     """The offset store of one spout (driver). The topology's thread calls all methods.
 
-    Args:
-        id: The consumer's id in metrics.
-        store: Used by one thread only.
-        registry: Takes every commit.
-        clock: The machine's.
+    ``id`` names the consumer in metrics. One thread only uses the store.
     """
 
     def __init__(

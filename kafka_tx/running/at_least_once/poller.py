@@ -31,15 +31,10 @@ class PollerParts:
 
     Attributes:
         name: The spout's component name.
-        coordinator: Finds the spout's partitions.
         cluster: Used on the polling thread only.
-        keeper: Stores the spout's offsets.
         reader: Pickled into jobs.
-        scheme: Makes rows from records.
         dead_letters: Writes given-up records; None: they are skipped.
         commit_interval_ms: ``state_update_interval_ms``.
-        registry: Takes the metrics.
-        clock: The machine's.
         closing: Releases other resources of the spout.
     """
 
@@ -138,31 +133,25 @@ class OpenPartitions:
         return touched
 
     def replace(self, managers: Sequence[PartitionManager]) -> bool:
-        """Take new managers: partitions may have come, gone or been re-created.
+        """Take new managers; returns whether a partition woke or is new.
 
-        Returns:
-            Whether a sleeping partition woke, or a partition is new.
+        Partitions may have come, gone or been re-created.
         """
         former = set(self.managers)
         self.managers = managers
         self._by_partition = {m.topic_partition: m for m in managers}
         asleep = former - self._awake.keys()
         stay = {m: None for m in managers if m in self._awake}
-        wake = {m: None for m in managers if m not in stay and self._wakes(m, asleep)}
+        may_wake = (m for m in managers if m not in asleep or not self.is_done(m))
+        wake = {m: None for m in may_wake if m not in stay}
         self._awake = stay | wake
         self._touched |= self._awake.keys()
         return bool(wake)
 
-    def _wakes(
-        self, manager: PartitionManager, asleep: Collection[PartitionManager]
-    ) -> bool:
-        return manager not in asleep or not self.is_done(manager)
-
     def seen(self, bounds: Bounds) -> bool:
-        """Take the bounds of a poll, and wake the partitions whose log changed.
+        """Take the bounds of a poll, which wake the partitions whose log changed.
 
-        Returns:
-            Whether a partition woke.
+        Returns whether a log changed.
         """
         former = self.bounds
         self.bounds = {p: b for p, b in bounds.items() if isinstance(b, LogBounds)}
@@ -204,11 +193,10 @@ class SpoutPoller:
         self.parts = parts
         self.metrics = SpoutMetrics(parts.keeper.id, parts.registry)
         self._post = post
-        self._looks = Asker(
-            f"kafka-tx {parts.name} looks", self._look, self._looked, post
-        )
+        name = f"kafka-tx {parts.name}"
+        self._looks = Asker(f"{name} looks", self._look, self._looked, post)
         self._refreshes = Asker(
-            f"kafka-tx {parts.name} partitions",
+            f"{name} partitions",
             lambda: parts.coordinator.look(),
             self._refreshed,
             post,
@@ -262,13 +250,10 @@ class SpoutPoller:
 
     def _refresh(self) -> None:
         """Poll for partitions and leaders again, but not too often."""
-        now_ms = self.parts.clock.monotonic_ms()
-        last_ms = self._refreshed_ms
-        if self._refreshes.is_busy or (
-            last_ms is not None and now_ms - last_ms < REFRESH_MS
-        ):
-            return
-        self._refreshes.ask()
+        now_ms, last_ms = self.parts.clock.monotonic_ms(), self._refreshed_ms
+        is_soon = last_ms is not None and now_ms - last_ms < REFRESH_MS
+        if not self._refreshes.is_busy and not is_soon:
+            self._refreshes.ask()
 
     def _refreshed(
         self, number: int, answer: Callable[[], None] | BaseException
@@ -285,9 +270,8 @@ class SpoutPoller:
     def poll_if_due(self) -> None:
         """Poll the log bounds, if the next poll is due and no poll runs."""
         now_ms = self.parts.clock.monotonic_ms()
-        if self._looks.is_busy or now_ms < self._times.due_ms(
-            len(self.partitions.managers)
-        ):
+        due_ms = self._times.due_ms(len(self.partitions.managers))
+        if self._looks.is_busy or now_ms < due_ms:
             return
         self._times.began(now_ms)
         self._wanted = list(self.partitions.names)
@@ -337,9 +321,8 @@ class SpoutPoller:
             DataLossError: A log was cut and the policy is to fail.
         """
         now_ms = self.parts.clock.monotonic_ms()
-        emissions = self._turns.chunk(
-            self._candidates(now_ms), room=room, now_ms=now_ms
-        )
+        candidates = self._candidates(now_ms)
+        emissions = self._turns.chunk(candidates, room=room, now_ms=now_ms)
         self._times.had_nothing = not emissions
         return emissions
 
@@ -458,10 +441,7 @@ class SpoutPoller:
     # --- the end ---
 
     def close(self, rest_s: Callable[[], float]) -> bool:
-        """Commit completed records and release everything; False if that hangs.
-
-        ``rest_s`` returns the seconds that are left for all of this.
-        """
+        """As ``PollerParts.release``, and ends the threads."""
         workers = (self._looks, self._refreshes)
         are_free = [worker.close(rest_s()) for worker in workers]
         return self.parts.release(rest_s) and all(are_free)

@@ -44,14 +44,12 @@ class KafkaRecords:
     that the scheme cannot decode, fail; the others go on.
 
     The facts of a partition: ``records``, how many there really were; ``errors``, the
-    classes of all errors; ``holes``, if there are any: the runs of offsets
-    ``(start, end)`` without a record; and ``fetch_ms``: how long each fetch took,
-    without the time of bolts.
+    classes of all errors; ``holes``, if there are any: the runs of offsets ``(start,
+    end)`` without a record; and ``fetch_ms``: how long each fetch took, without the
+    time of bolts.
 
     Attributes:
-        ranges: The ranges, in any order; several may be of one partition.
-        reader: Reads one range.
-        scheme: Makes rows from records.
+        ranges: In any order; several may be of one partition.
     """
 
     ranges: tuple[NumberedRange, ...]
@@ -59,7 +57,6 @@ class KafkaRecords:
     scheme: Scheme
 
     def __len__(self) -> int:
-        """Number of offsets."""
         return sum(len(numbered.range) for numbered in self.ranges)
 
     def read(self, task: int, tasks: int, facts: dict[str, Any]) -> Iterator[Records]:
@@ -103,15 +100,10 @@ def fetches_of(
 
 
 class _Fetch:
-    """Reads ascending ranges of a partition with one fetch.
+    """Reads ascending ranges of a partition, to ``end``, with one fetch.
 
-    After a failure, a new fetch begins with the next range.
-
-    Args:
-        reader: Reads one range.
-        scheme: Makes rows from records.
-        end: The end of the last range.
-        reported: The facts of the partition.
+    After a failure, a new fetch begins with the next range. ``reported`` takes the
+    facts of the partition.
     """
 
     def __init__(
@@ -127,7 +119,6 @@ class _Fetch:
         """Time spent in the fetch."""
 
     def records(self, numbered: NumberedRange) -> Iterator[Records]:
-        """The records of the next range; records that cannot be read fail."""
         position, problem = numbered.range.start, ""
         shift = numbered.first_root - position
         batches = self._batches_of(numbered.range)
@@ -214,7 +205,6 @@ class _Fetch:
         yield Records([], NO_ROOTS, np.array([offset + shift]), reason_of(error))
 
     def close(self) -> None:
-        """Release the fetch."""
         close = getattr(self._batches, "close", None)
         if close is not None:
             close()

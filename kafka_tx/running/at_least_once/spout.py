@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field, replace
 
 from kafka_tx import assembly
@@ -52,11 +53,9 @@ class Deployment:
 
     Attributes:
         topology: Its id; names the offsets' owner.
-        name: The name of this deployment: ``ignore_stored_offsets`` may ignore
-            offsets of another one.
+        name: The name of this deployment: ``ignore_stored_offsets`` may ignore offsets
+            of another one.
         store: URL of the offset store if the spout names none.
-        registry: Takes the metrics.
-        clock: The machine's.
         spouts: How many spouts the topology has.
     """
 
@@ -125,11 +124,8 @@ class KafkaSpout:
     ) -> PollerParts:
         config, clock = self.config, deployment.clock
         source = self._source(self._servers())
-        keeper_id = config.id or (
-            deployment.topology
-            if deployment.spouts == 1
-            else f"{deployment.topology}.{component}"
-        )
+        own = "" if deployment.spouts == 1 else f".{component}"
+        keeper_id = config.id or f"{deployment.topology}{own}"
         store = assembly.offset_store(
             config.store_url or deployment.store,
             keeper_id,
@@ -197,20 +193,13 @@ class KafkaSpout:
         return coordinator, close
 
     def _servers(self) -> str:
-        """The bootstrap servers of clients.
-
-        Raises:
-            BrokerUnavailableError: ZooKeeper shows no leader of the topics.
-        """
+        """The bootstrap servers of clients; raises if ZooKeeper shows no leader."""
         hosts = self.config.hosts
         if hosts.bootstrap_servers:
             return hosts.bootstrap_servers
         assert isinstance(hosts, ZkHosts)
-        topics = assembly.zookeeper_topics(hosts)
-        try:
+        with closing(assembly.zookeeper_topics(hosts)) as topics:
             found = Discovery(topics.topics, self.config.subscription).look()
-        finally:
-            topics.close()
         leaders = {leader for p in found.partitions if (leader := found.leader(p))}
         if not leaders:
             shown = hosts.connect.partition("?")[0]
@@ -235,8 +224,6 @@ class KafkaSpout:
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """The known facts of a partition before it is opened."""
-
     stored: CommittedOffset | None
     bounds: LogBounds | Unavailable
     position: int | Unavailable | None
@@ -278,11 +265,7 @@ class SpoutManagers:
         self._found = self._look_up(set(partitions))
 
     def open(
-        self,
-        partition: TopicPartition,
-        leader: Broker | None,
-        *,
-        is_new: bool,
+        self, partition: TopicPartition, leader: Broker | None, *, is_new: bool
     ) -> PartitionManager:
         """See ``ManagerSource``.
 
@@ -320,12 +303,9 @@ class SpoutManagers:
                 partition=str(partition.partition),
                 reason=reason,
             )
+        at = decision.committed
         return PartitionManager(
-            partition,
-            self._rules,
-            decision.committed,
-            stored=found.stored,
-            leader=leader,
+            partition, self._rules, at, stored=found.stored, leader=leader
         )
 
     def _settled(
