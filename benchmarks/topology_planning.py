@@ -35,9 +35,10 @@ from kafka_tx.transactions.actions import (
     StartCommit,
     Write,
 )
-from kafka_tx.transactions.chain import Opened
 from kafka_tx.transactions.coordinator import TransactionCoordinator
+from kafka_tx.transactions.ledger_reading import LedgerReader
 from kafka_tx.transactions.pacing import Pacing
+from kafka_tx.transactions.txid_layout import Door
 
 WIDTH = 1_000
 TOPIC = "topology-planning"
@@ -97,10 +98,9 @@ def _batches(servers: str, url: str, name: str, *, asks: bool) -> list[float]:
     )
     store = assembly.open_store(url, name)
     epoch = store.acquire()
+    reader = LedgerReader(store.url, store.id, Door.TRANSACTIONAL)
     coordinator = TransactionCoordinator[Any](
-        "transactional",
-        Pacing(),
-        Opened(epoch, store.read(), store.url, store.id),
+        "transactional", Pacing(), reader, reader.read(store.read(), epoch)
     )
     spout.open()
     took = []

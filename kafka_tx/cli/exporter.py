@@ -87,7 +87,7 @@ class _Exporter:
                             committed=committed.offsets,
                             topic_ids=committed.topic_ids,
                             leader_epochs=committed.leader_epochs,
-                            committed_at_ms=committed.completed_ms or None,
+                            committed_at_ms=one.state.committed_ms,
                             newest_timestamp_ms=newest_ms(one.state.held),
                             txid=committed.txid if is_counted else None,
                         )

@@ -128,7 +128,7 @@ def _as_json(found: Found) -> dict[str, Any]:
     return reported | {
         "numbering": state.numbering,
         "committed_txid": state.txid,
-        "committed_ms": (committed.completed_ms or None) if committed else None,
+        "committed_ms": state.committed_ms,
         "unfinished": [
             {"txid": txid, "ranges": ranges(batch)}
             for txid, batch in state.unfinished.items()
@@ -177,8 +177,8 @@ def _rows(found: Found) -> list[tuple[str, str]]:
     if committed is None:
         return [*rows, ("committed", "nothing yet")]
     reported = f"txid {committed.txid}"
-    if committed.completed_ms:
-        reported += f", {ago(committed.completed_ms)}"
+    if state.committed_ms:
+        reported += f", {ago(state.committed_ms)}"
     is_numbered = found.known.door is not Door.AT_LEAST_ONCE
     rows.append(("committed", reported if is_numbered else ""))
     offsets = sorted(committed.offsets.items())
@@ -310,13 +310,12 @@ def rows(found: list[Found], logs: Logs | None, now_ms: float) -> list[dict[str,
 def _row(found: Found, lag: int | None) -> dict[str, Any]:
     state = found.known.state if found.known else None
     is_numbered = found.known is not None and found.known.door is not Door.AT_LEAST_ONCE
-    committed = state.committed if state else None
     return {
         "id": found.id,
         "door": found.known.door.value if found.known else None,
         "epoch": found.epoch,
         "txid": state.txid if state and is_numbered else None,
-        "committed_ms": (committed.completed_ms or None) if committed else None,
+        "committed_ms": state.committed_ms if state else None,
         "records_per_second": _rate(state.held) if state else None,
         "open": len(state.unfinished) if state else 0,
         "lag": lag,

@@ -101,14 +101,13 @@ def show_committed(
         committed = Committed(0, first.starts(), first.topic_ids)
     if committed is None:
         return None
-    completed_ms = committed.completed_ms if committed.txid else 0
     registry.record_stored(
         OffsetsStored(
             id=id,
             committed=committed.offsets,
             topic_ids=committed.topic_ids,
             leader_epochs=committed.leader_epochs,
-            committed_at_ms=completed_ms or None,
+            committed_at_ms=state.committed_ms if committed.txid else None,
             newest_timestamp_ms=newest_ms(state.held),
             txid=committed.txid,
         )

@@ -11,10 +11,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from enum import Enum, StrEnum, auto
 from itertools import count
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from kafka_tx.model import TransactionAttempt
-from kafka_tx.transactions.chain import Change
+from kafka_tx.transactions.chain import Change, MetadataChain
 from kafka_tx.transactions.txid_layout import position
 
 M = TypeVar("M")
@@ -139,12 +139,12 @@ class WriteQueue:
 
     Nobody knows whether a failed write has arrived. So nothing new is decided in its
     place before the same write, under a new id, has succeeded. Each write expects the
-    records that the writes before it have left; ``stored`` are those that the owner
-    found.
+    records that the writes before it have left. ``chain`` takes each change that was
+    written; its state has the stored records.
     """
 
-    def __init__(self, stored: Mapping[str, str]) -> None:
-        self._stored = dict(stored)
+    def __init__(self, chain: MetadataChain[Any]) -> None:
+        self._chain = chain
         self._pending: deque[Write] = deque()
         self._ids = count(1)
         self.again_at_ms: int | None = None
@@ -173,9 +173,7 @@ class WriteQueue:
     def done(self) -> tuple[Write, list[Write]]:
         """Remove the first write; return it, and the next write to make."""
         finished = self._pending.popleft()
-        for path in finished.delete:
-            self._stored.pop(path, None)
-        self._stored |= finished.put
+        self._chain.apply(Change(finished.put, finished.delete))
         return finished, self._first()
 
     def again(self, now_ms: int) -> list[Write]:
@@ -195,5 +193,6 @@ class WriteQueue:
         """The write to make now, on top of the stored records."""
         if not self._pending:
             return []
-        self._pending[0] = replace(self._pending[0], expect=position(self._stored))
+        expect = position(self._chain.state.texts)
+        self._pending[0] = replace(self._pending[0], expect=expect)
         return [self._pending[0]]

@@ -9,25 +9,12 @@ from typing import Generic, TypeVar, cast
 from kafka_tx.config import Mode
 from kafka_tx.errors import OutOfOrderError
 from kafka_tx.model import BatchMetadata, SpoutBatch, TransactionAttempt, short_digest
+from kafka_tx.transactions import records
 from kafka_tx.transactions.ledger_reading import LedgerReader, LedgerState
 from kafka_tx.transactions.ledger_records import batch_record
-from kafka_tx.transactions.txid_layout import Door, metadata_path, txid_of
+from kafka_tx.transactions.txid_layout import CURRENT, metadata_path, txid_of
 
 M = TypeVar("M")
-
-
-@dataclass(frozen=True, slots=True)
-class Opened:
-    """The state that a new owner found.
-
-    The epoch was acquired *before* ``values``, all records of the id, were read, so
-    that no older owner can write in between. ``store`` is an address without secrets.
-    """
-
-    epoch: int
-    values: Mapping[str, str]
-    store: str
-    id: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,33 +42,31 @@ class MetadataChain(Generic[M]):
     RotatingTransactionalState (deviates: writes first, so that memory and store never
     disagree after a failed write).
 
-    Raises: as ``LedgerReader.read``.
+    ``reader`` has read ``state``, as the new owner found it.
     """
 
-    def __init__(self, mode: Mode, opened: Opened) -> None:
-        self._reader = LedgerReader(opened.store, opened.id, Door.TRANSACTIONAL)
-        self.found: LedgerState = self._reader.read(opened.values, opened.epoch)
-        """The state that the store held."""
+    def __init__(self, mode: Mode, reader: LedgerReader, state: LedgerState) -> None:
+        self._reader = reader
+        self.state = state
+        """Of the store, after the last change."""
         self.is_opaque = mode == "opaque"
-        self._stored = dict(self.found.planned)
         self._planned: dict[int, tuple[TransactionAttempt, M]] = {}
         """Opaque metadata before its commit: valid for the attempt that planned it."""
 
     @property
     def newest(self) -> int:
         """The greatest txid with metadata to replay; else the committed one."""
-        unfinished = () if self.is_opaque else self.found.unfinished
-        return max(unfinished, default=self.found.txid)
+        return self.state.txid if self.is_opaque else self.state.newest
 
     def has(self, txid: int) -> bool:
         """Whether an uncommitted txid has metadata, so that it may start unplanned."""
-        return txid in (self._planned if self.is_opaque else self._stored)
+        return txid in (self._planned if self.is_opaque else self.state.planned)
 
     def metadata(self, txid: int) -> M:
         """The metadata of the last committed txid, or of one that ``has`` knows."""
         if txid in self._planned:
             return self._planned[txid][1]
-        batch = self._stored[txid]
+        batch = self.state.planned[txid]
         return cast(M, batch.json if isinstance(batch, SpoutBatch) else batch)
 
     def attempt(self, txid: int) -> TransactionAttempt | None:
@@ -90,7 +75,9 @@ class MetadataChain(Generic[M]):
 
     def digest(self, txid: int) -> str:
         """Digest of metadata that is the same on every replay; else empty."""
-        return "" if self.is_opaque else short_digest(batch_record(self._stored[txid]))
+        if self.is_opaque:
+            return ""
+        return short_digest(self.state.texts[metadata_path(txid)])
 
     def keep(self, attempt: TransactionAttempt, metadata: M) -> Change:
         """Take new metadata; return the change to store before its use.
@@ -103,13 +90,13 @@ class MetadataChain(Generic[M]):
         if self.is_opaque:
             self._planned[txid] = attempt, metadata
             return Change()
-        if txid in self._stored:
+        if txid in self.state.planned:
             return Change()
-        last = max(self._stored, default=0)
-        if txid != last + 1:
+        following = self.state.newest + 1
+        if txid != following:
             raise OutOfOrderError(
-                f"txid {txid} cannot be planned: stored are {sorted(self._stored)}, so"
-                f" only txid {last + 1} can follow",
+                f"txid {txid} cannot be planned: stored are {[*self.state.planned]}, so"
+                f" only txid {following} can follow",
                 txid=txid,
             )
         return Change(_record(txid, metadata))
@@ -125,18 +112,18 @@ class MetadataChain(Generic[M]):
         metadata is stored now, and all other metadata goes: a transactional owner may
         have planned later batches after an earlier plan of this txid.
         """
+        stored, put = self.state.planned, {CURRENT: records.encode(CURRENT, txid + 1)}
         if not self.is_opaque:
-            return Change({}, _paths(n for n in self._stored if n < txid))
-        gone = _paths(n for n in self._stored if n != txid)
-        return Change(_record(txid, self._planned[txid][1]), gone)
+            return Change(put, _paths(n for n in stored if n < txid))
+        put |= _record(txid, self._planned[txid][1])
+        return Change(put, _paths(n for n in stored if n != txid))
 
     def apply(self, change: Change) -> None:
         """Apply a stored change to memory; what it sets is no longer planned."""
+        if change:
+            self.state = self._reader.after(self.state, change.put, change.delete)
         for path in filter(txid_of, change.put):
-            self._stored[txid_of(path)] = self._reader.batch(change.put, path)
             self._planned.pop(txid_of(path), None)
-        for path in change.delete:
-            self._stored.pop(txid_of(path), None)
 
 
 def _record(txid: int, metadata: object) -> dict[str, str]:

@@ -9,7 +9,6 @@ from typing import Any, Generic, TypeVar
 from kafka_tx.config import Mode
 from kafka_tx.errors import TransactionError
 from kafka_tx.model import TransactionAttempt
-from kafka_tx.transactions import records
 from kafka_tx.transactions.actions import (
     Action,
     Cancel,
@@ -22,14 +21,14 @@ from kafka_tx.transactions.actions import (
     TransactionCommitted,
     WriteQueue,
 )
-from kafka_tx.transactions.chain import Change, MetadataChain, Opened
+from kafka_tx.transactions.chain import Change, MetadataChain
 from kafka_tx.transactions.in_flight_batches import (
     CAN_FAIL,
     BatchPhase,
     InFlightBatches,
 )
+from kafka_tx.transactions.ledger_reading import LedgerReader, LedgerState
 from kafka_tx.transactions.pacing import Pacing, PlanningGate
-from kafka_tx.transactions.txid_layout import CURRENT
 
 M = TypeVar("M")
 
@@ -66,28 +65,28 @@ class TransactionCoordinator(Generic[M]):
     Source: Storm, TransactionalSpoutCoordinator (deviates: compares attempts before it
     removes; stops at the first txid that is not ready; writes before it emits).
 
-    Raises: as ``MetadataChain``.
+    ``reader`` has read ``state``. Its epoch was acquired *before* the read, so that no
+    older owner can write in between.
 
     Attributes:
-        found: The state that the store held.
         is_stopped: Whether ``Stopped`` was given.
         stale_answers: Number of answers that came too late to count.
     """
 
-    def __init__(self, mode: Mode, pacing: Pacing, opened: Opened) -> None:
+    def __init__(
+        self, mode: Mode, pacing: Pacing, reader: LedgerReader, state: LedgerState
+    ) -> None:
         self._pacing = pacing
-        self._epoch = opened.epoch
-        self._chain = MetadataChain[M](mode, opened)
-        self.found = self._chain.found
+        self._epoch = state.epoch
+        self._chain = MetadataChain[M](mode, reader, state)
         self._made: dict[str, Any] = {
-            "source": opened.id,
-            "numbering": self.found.numbering,
+            "source": reader.id,
+            "numbering": state.numbering,
             "mode": mode,
         }
-        self._current = self.found.txid + 1
         self._gate = PlanningGate(pacing, self._chain.newest)
         self._in_flight = InFlightBatches(pacing.timeout_ms, pacing.patience_ms)
-        self._writes = WriteQueue(opened.values)
+        self._writes = WriteQueue(self._chain)
         self._attempts = 0
         self._now_ms = 0
         self._looked_ms: int | None = None  # when the store last took our write
@@ -213,7 +212,12 @@ class TransactionCoordinator(Generic[M]):
     @property
     def committed_txid(self) -> int | None:
         """The last txid recorded as committed; None before the first one."""
-        return self._current - 1 or None
+        return self._chain.state.txid or None
+
+    @property
+    def state(self) -> LedgerState:
+        """Of the store, after the last write."""
+        return self._chain.state
 
     @property
     def max_pending(self) -> int:
@@ -293,9 +297,8 @@ class TransactionCoordinator(Generic[M]):
             self._in_flight.has_ended(attempt)
             return self._stale()
         batch.phase = BatchPhase.RECORDING
-        currtx = {CURRENT: records.encode(CURRENT, attempt.txid + 1)}
         change = self._chain.record(attempt.txid)
-        record = Change({**(held or {}), **currtx, **change.put}, change.delete)
+        record = Change({**(held or {}), **change.put}, change.delete)
         return self._write(attempt, record, Purpose.RECORD)
 
     def commit_failed(
@@ -346,9 +349,7 @@ class TransactionCoordinator(Generic[M]):
                 TransactionCommitted(done.attempt, self._chain.metadata(txid))
             )
             self._in_flight.land(txid)
-            self._current = txid + 1
             self._gate.committed()
-        self._chain.apply(Change(done.put, done.delete))
         return [*committed, *self._commit_lowest(), *following]
 
     def store_failed(self, write_id: int, error: Exception) -> list[Action[M]]:
@@ -395,6 +396,10 @@ class TransactionCoordinator(Generic[M]):
         return [*dropped, self._end(error)]
 
     # --- parts ---
+
+    @property
+    def _current(self) -> int:
+        return self._chain.state.txid + 1
 
     def _polls_at_ms(self) -> int | None:
         if self._looked_ms is None or self._writes or self.is_stopped:

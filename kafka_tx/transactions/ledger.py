@@ -340,8 +340,7 @@ class Ledger:
     ) -> None:
         """Write a decision on a state, and cache the records after the write."""
         put = {**put, **_named({**seen.texts, **put})}
-        kept = {p: t for p, t in seen.texts.items() if p not in gone}
-        after = self._reader.read({**kept, **put})
+        after = self._reader.after(seen, put, gone)
         self._is_current = False  # if the outcome stays unknown
         self._left = [*self._left[:1], after]
         self._store.write(epoch, put, gone, expect=position(seen.texts))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -22,12 +22,14 @@ from kafka_tx.transactions.txid_layout import (
     COMMITTED,
     CURRENT,
     METADATA,
+    NUMBERING,
     OWNER,
     QUERY,
     Door,
     another_door,
     metadata_path,
     numbering_of,
+    read_numbering,
     txid_of,
 )
 
@@ -70,6 +72,12 @@ class LedgerState:
     def txid(self) -> int:
         """The last committed txid; 0 when there is none."""
         return self.committed.txid if self.committed else 0
+
+    @property
+    def committed_ms(self) -> int | None:
+        """Unix time of the last commit; None: there is none, or it is not known."""
+        times = {each.txid: each.committed_ms for each in self.held}
+        return self.position.completed_ms or times.get(self.txid) or None
 
     @property
     def unfinished(self) -> dict[int, BatchMetadata]:
@@ -134,7 +142,7 @@ class LedgerReader:
         id: str,  # noqa: A002 - the word of every store
         door: Door = Door.SOURCE,
     ) -> None:
-        self._url, self._id = url, id
+        self._url, self.id = url, id
         self._door = door
         self._decoded: dict[str, tuple[str, Any]] = {}
 
@@ -145,11 +153,11 @@ class LedgerReader:
             StateCorruptedError: A record cannot be read, or two contradict each other.
             StateError: The records belong to another door.
         """
-        numbering = numbering_of(texts, self._url, self._id)
+        numbering = self._record(texts, NUMBERING, read_numbering)
         if numbering is not None and numbering.door is not self._door:
-            raise another_door(self._url, self._id, numbering.door)
+            raise another_door(self._url, self.id, numbering.door)
         planned = {
-            txid: self.batch(texts, metadata_path(txid))
+            txid: self._batch(texts, metadata_path(txid))
             for txid in self._planned_txids(texts)
         }
         committed = self._committed(texts, planned)
@@ -163,8 +171,14 @@ class LedgerReader:
         name = numbering.name if numbering else ""
         return LedgerState(epoch, committed, planned, name, query, texts)
 
-    def batch(self, texts: Mapping[str, str], path: str) -> BatchMetadata:
-        """Decode the metadata of a txid at this path; raises StateCorruptedError."""
+    def after(
+        self, state: LedgerState, put: Mapping[str, str], gone: Collection[str]
+    ) -> LedgerState:
+        """The state once these records are written to it and deleted from it."""
+        kept = {p: text for p, text in state.texts.items() if p not in gone}
+        return self.read({**kept, **put}, state.epoch)
+
+    def _batch(self, texts: Mapping[str, str], path: str) -> BatchMetadata:
         found: BatchMetadata = self._record(texts, path, read_batch)
         if metadata_path(found.txid) != path:
             raise self._corrupted(path, f"it is the record of txid {found.txid}")
@@ -191,10 +205,9 @@ class LedgerReader:
             raise self._corrupted(CURRENT, reason)
         if not txid:
             return None
-        times = {each.txid: each.committed_ms for each in held_in(texts)}
-        last, at_ms = planned[txid], times.get(txid, 0)
+        last = planned[txid]
         epochs = last.leader_epochs()
-        return Committed(txid, last.ends(), last.topic_ids, at_ms, leader_epochs=epochs)
+        return Committed(txid, last.ends(), last.topic_ids, leader_epochs=epochs)
 
     def _planned_txids(self, texts: Iterable[str]) -> list[int]:
         paths = [path for path in texts if path.startswith(METADATA)]
@@ -219,7 +232,7 @@ class LedgerReader:
         return value
 
     def _at(self, path: str) -> records.Place:
-        return records.Place(path, self._url, self._id)
+        return records.Place(path, self._url, self.id)
 
     def _corrupted(self, path: str, reason: str) -> StateCorruptedError:
         return records.corrupted(reason, self._at(path))

@@ -37,11 +37,11 @@ from kafka_tx.transactions.actions import (
     TransactionCommitted,
     Write,
 )
-from kafka_tx.transactions.chain import Opened
 from kafka_tx.transactions.following import take_over
 from kafka_tx.transactions.held import Held, held_record
 from kafka_tx.transactions.in_flight_batches import BatchPhase
-from kafka_tx.transactions.txid_layout import numbered
+from kafka_tx.transactions.ledger_reading import LedgerReader
+from kafka_tx.transactions.txid_layout import Door, numbered
 from tests.properties.simulated_store import Batch, ranges
 
 if TYPE_CHECKING:
@@ -94,8 +94,9 @@ class Owner:
         values = numbered(cast(Store, world.store), epoch)
         is_opaque = world.mode == "opaque"
         self.spout = (OpaqueSpout if is_opaque else Spout)(world)
-        opened = Opened(epoch, values, "memory:", "sim")
-        self.coordinator = world.coordinator(world.mode, world.pacing, opened)
+        reader = LedgerReader("memory:", "sim", Door.TRANSACTIONAL)
+        state = reader.read(values, epoch)
+        self.coordinator = world.coordinator(world.mode, world.pacing, reader, state)
         self.work: list[Work] = []
         self.is_stopping = False
         self.is_lost = False  # the store went back under it

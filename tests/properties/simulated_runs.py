@@ -34,12 +34,12 @@ from kafka_tx.transactions.actions import (
     TransactionCommitted,
     Write,
 )
-from kafka_tx.transactions.chain import Opened
 from kafka_tx.transactions.coordinator import TransactionCoordinator
 from kafka_tx.transactions.following import take_over
+from kafka_tx.transactions.ledger_reading import LedgerReader
 from kafka_tx.transactions.memory import MemoryStore
 from kafka_tx.transactions.pacing import Pacing
-from kafka_tx.transactions.txid_layout import numbered
+from kafka_tx.transactions.txid_layout import Door, numbered
 from tests.kafka_spouts import OpaqueKafkaBatchSpout, reads
 from tests.properties.simulated_log import Brokers
 
@@ -141,9 +141,10 @@ class TopologyRun:
     def _opened(self) -> TransactionCoordinator[Json]:
         store = self._store
         epoch = take_over(store)
-        opened = Opened(epoch, numbered(store, epoch), store.url, store.id)
+        reader = LedgerReader(store.url, store.id, Door.TRANSACTIONAL)
+        state = reader.read(numbered(store, epoch), epoch)
         pacing = Pacing(max_pending=self._pending, idle_pause_ms=10, retry_ms=10)
-        self._machine = TransactionCoordinator(self._spout.mode, pacing, opened)
+        self._machine = TransactionCoordinator(self._spout.mode, pacing, reader, state)
         return self._machine
 
     def _step(self, machine: TransactionCoordinator[Json]) -> None:

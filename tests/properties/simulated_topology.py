@@ -175,10 +175,10 @@ class World:
         What the sink alone wrote last may be gone, too: its map remembers that.
         """
         known = []
-        for writes in (owner.coordinator._writes for owner in self.owners):
-            stored = writes._stored
+        for coordinator in (owner.coordinator for owner in self.owners):
+            stored = dict(coordinator.state.texts)
             known.append(position(stored))
-            for change in list(writes._pending)[:1]:
+            for change in list(coordinator._writes._pending)[:1]:
                 kept = {p: t for p, t in stored.items() if p not in change.delete}
                 known.append(position(kept | dict(change.put)))
         return position(back.values) in known

@@ -192,12 +192,18 @@ class RemovesBeforeItCompares(TransactionCoordinator[Any]):
 
 
 class CommitsOutOfOrder(TransactionCoordinator[Any]):
+    _ready = None
+
+    @property
+    def _current(self):
+        return self._ready or super()._current
+
     def _commit_lowest(self):
         phases = self.phases
         ready = [a.txid for a, p in phases.items() if p is BatchPhase.PROCESSED]
-        lowest, self._current = self._current, min(ready, default=self._current)
+        self._ready = min(ready, default=None)
         actions = super()._commit_lowest()
-        self._current = lowest
+        self._ready = None
         return actions
 
 

@@ -158,7 +158,7 @@ def test_what_a_batch_held_is_for_the_store(clock):
     journal.committing(second)
     clock.sleep_ms(5)
 
-    assert held_in(journal.held(second, metadata)) == (
+    assert held_in(journal.held(second, metadata, {})) == (
         Held(
             txid=7,
             epoch=3,

@@ -12,9 +12,10 @@ from kafka_tx.topology.declare.memory_spouts import (
     MemoryTransactionalSpout,
     OpaqueMemoryTransactionalSpout,
 )
-from kafka_tx.transactions.chain import Opened
 from kafka_tx.transactions.coordinator import TransactionCoordinator
+from kafka_tx.transactions.ledger_reading import LedgerReader
 from kafka_tx.transactions.pacing import Pacing
+from kafka_tx.transactions.txid_layout import Door
 from tests.local_engine import LocalEngine, run_commit, run_processing
 
 WORDS = [f"w{n % 5}" for n in range(60)]
@@ -85,11 +86,12 @@ class Driver:
     def restart(self):
         self.restarts += 1
         self.topology.spout.open()
-        opened = Opened(self.restarts, dict(self.store), "memory:", "t")
+        reader = LedgerReader("memory:", "t", Door.TRANSACTIONAL)
         self.coordinator: TransactionCoordinator = TransactionCoordinator(
             self.topology.spout.mode,
             Pacing(max_pending=self.pending, idle_pause_ms=1),
-            opened,
+            reader,
+            reader.read(dict(self.store), self.restarts),
         )
         self.processed: dict = {}
 

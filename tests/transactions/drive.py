@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -15,11 +16,12 @@ from kafka_tx.transactions.actions import (
     StartCommit,
     Write,
 )
-from kafka_tx.transactions.chain import Opened
 from kafka_tx.transactions.coordinator import TransactionCoordinator
 from kafka_tx.transactions.in_flight_batches import BatchPhase
+from kafka_tx.transactions.ledger_reading import LedgerReader, LedgerState
 from kafka_tx.transactions.ledger_records import batch_record
 from kafka_tx.transactions.pacing import Pacing
+from kafka_tx.transactions.txid_layout import Door
 
 EPOCH = 3
 TIMEOUT_MS = 30_000
@@ -34,6 +36,14 @@ def meta(txid: int, metadata: Any) -> str:
 def currtx(txid: int) -> str:
     """The record of the lowest txid that is not committed."""
     return records.encode("currtx", txid)
+
+
+def opened(
+    values: Mapping[str, str], epoch: int = 1
+) -> tuple[LedgerReader, LedgerState]:
+    """A new owner's reader, and the state that it found."""
+    reader = LedgerReader("memory:", "jobs", Door.TRANSACTIONAL)
+    return reader, reader.read(dict(values), epoch)
 
 
 class Drive:
@@ -52,8 +62,8 @@ class Drive:
         **pacing: Any,
     ) -> None:
         self.store = dict(stored or {})
-        opened = Opened(epoch, dict(self.store), "memory:", "jobs")
-        self.machine = TransactionCoordinator[Any](mode, Pacing(**pacing), opened)
+        found = opened(self.store, epoch)
+        self.machine = TransactionCoordinator[Any](mode, Pacing(**pacing), *found)
         self.now_ms = 0
         self.asked: Any = None
         """The Initialize that was not answered yet."""

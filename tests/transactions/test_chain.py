@@ -15,20 +15,16 @@ from kafka_tx.model import (
     TopicPartition,
     TransactionAttempt,
 )
-from kafka_tx.transactions import records
-from kafka_tx.transactions.chain import Change, MetadataChain, Opened
-from tests.transactions.drive import meta
-
-
-def opened(currtx: int | None, *txids: int) -> Opened:
-    values = {f"meta/{txid}": meta(txid, txid) for txid in txids}
-    if currtx is not None:
-        values["currtx"] = records.encode("currtx", currtx)
-    return Opened(1, values, "memory:", "jobs")
+from kafka_tx.transactions.chain import Change, MetadataChain
+from tests.transactions import drive
+from tests.transactions.drive import meta, opened
 
 
 def chain(mode: Mode, currtx: int | None, *txids: int) -> MetadataChain[Any]:
-    return MetadataChain(mode, opened(currtx, *txids))
+    values = {f"meta/{txid}": meta(txid, txid) for txid in txids}
+    if currtx is not None:
+        values["currtx"] = drive.currtx(currtx)
+    return MetadataChain(mode, *opened(values))
 
 
 def planned(txid: int) -> tuple[TransactionAttempt, str]:
@@ -51,7 +47,7 @@ def test_opening_tells_the_lowest_uncommitted_and_the_greatest_known_txid(
 ):
     found = chain(mode, currtx, *txids)
 
-    assert (found.found.txid + 1, found.newest) == expected
+    assert (found.state.txid + 1, found.newest) == expected
 
 
 def test_a_transactional_plan_is_there_when_it_is_stored():
@@ -88,7 +84,7 @@ def test_an_opaque_plan_is_there_at_once_for_its_attempt_and_stored_with_its_com
     assert opaque.attempt(4) == TransactionAttempt(4, 7)
 
     record = opaque.record(4)
-    assert list(record.put) == ["meta/4"]
+    assert list(record.put) == ["currtx", "meta/4"]
     assert record.delete == ("meta/3",)
     opaque.apply(record)
     assert not opaque.has(4)
@@ -119,10 +115,8 @@ def test_a_failure_forgets_an_opaque_plan_and_later_ones():
 
 
 def test_an_unreadable_record_stops_the_opening():
-    damaged = Opened(1, {"meta/1": "{"}, "memory:", "jobs")
-
     with pytest.raises(StateCorruptedError, match="'meta/1' of id 'jobs'"):
-        MetadataChain[Any]("opaque", damaged)
+        opened({"meta/1": "{"})
 
 
 # --- what is in memory and what is in the store ---
@@ -136,9 +130,7 @@ def test_what_a_spout_plans_comes_back_from_the_store_as_it_was(metadata):
 
     assert found.has(1)
     assert found.metadata(1) == metadata
-    again = MetadataChain[Any](
-        "transactional", Opened(1, change.put, "memory:", "jobs")
-    )
+    again = MetadataChain[Any]("transactional", *opened(change.put))
     assert again.metadata(1) == metadata
 
 
@@ -172,10 +164,10 @@ def test_what_is_there_is_not_written_again():
 def test_a_path_that_is_no_txid_is_named(name):
     stored = {"meta/1": meta(1, 1), f"meta/{name}": meta(1, 1)}
     with pytest.raises(StateCorruptedError, match="its name is no txid"):
-        MetadataChain[Any]("opaque", Opened(1, stored, "memory:", "jobs"))
+        opened(stored)
     del stored[f"meta/{name}"]
 
-    found = MetadataChain[Any]("transactional", Opened(1, stored, "memory:", "jobs"))
+    found = MetadataChain[Any]("transactional", *opened(stored))
     assert found.has(1)
 
 
@@ -183,7 +175,7 @@ def test_a_damaged_record_is_named_with_the_repair():
     damaged = {"meta/1": meta(1, 5).replace('"metadata":5', '"metadata":6')}
 
     with pytest.raises(StateCorruptedError, match=r"'meta/1' of id 'jobs'.*repair"):
-        MetadataChain[Any]("opaque", Opened(1, damaged, "memory:", "jobs"))
+        opened(damaged)
 
 
 def test_metadata_that_json_would_change_is_refused():
@@ -201,5 +193,5 @@ def test_what_applies_twice_applies_once():
     assert [found.has(txid) for txid in (3, 4, 5, 6)] == [True, True, True, False]
     found.apply(done := found.record(4))
     found.apply(done)
-    assert done == Change(delete=("meta/3",))
+    assert done == Change({"currtx": drive.currtx(5)}, ("meta/3",))
     assert not found.has(3)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from kafka_tx.model import TransactionAttempt
 from kafka_tx.transactions.actions import Purpose, WriteQueue
-from kafka_tx.transactions.chain import Change
+from kafka_tx.transactions.chain import Change, MetadataChain
+from tests.transactions.drive import opened
 
 FIRST, SECOND = TransactionAttempt(1, 1), TransactionAttempt(2, 2)
 
 
 def test_only_the_first_is_made_and_the_next_follows_it():
-    queue = WriteQueue({})
+    queue = WriteQueue(MetadataChain("opaque", *opened({})))
     (first,) = queue.add(3, Change({"a": "1"}), FIRST, Purpose.RECORD)
     assert queue.add(3, Change({"b": "2"}), SECOND, Purpose.KEEP) == []
     assert queue.holds(Purpose.KEEP)
@@ -26,7 +27,7 @@ def test_only_the_first_is_made_and_the_next_follows_it():
 
 
 def test_a_failed_write_is_made_again_unchanged_under_a_new_id():
-    queue = WriteQueue({})
+    queue = WriteQueue(MetadataChain("opaque", *opened({})))
     (write,) = queue.add(3, Change({"a": "1"}, ("b",)), FIRST, Purpose.RECORD)
     queue.again_at_ms = 100
     assert not queue.is_under_way(write.write_id)
@@ -42,7 +43,7 @@ def test_a_failed_write_is_made_again_unchanged_under_a_new_id():
 
 
 def test_a_cleared_queue_has_nothing_to_do():
-    queue = WriteQueue({})
+    queue = WriteQueue(MetadataChain("opaque", *opened({})))
     queue.add(3, Change({"a": "1"}), FIRST, Purpose.KEEP)
     queue.again_at_ms = 5
     queue.clear()

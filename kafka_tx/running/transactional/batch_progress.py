@@ -107,7 +107,6 @@ class Journal:
         clock: The machine's.
         shown: Partitions whose committed offsets are shown.
         recent: The last committed batches, oldest first; read by any thread.
-        kept: The stored records of the last batches, as ``held_record`` makes them.
         history: How many batches the store keeps.
     """
 
@@ -117,7 +116,6 @@ class Journal:
     shown: frozenset[TopicPartition] = frozenset()
     recent: deque[BatchProgress] = field(default_factory=lambda: deque(maxlen=100))
     replays: int = 0
-    kept: Mapping[str, str] = field(default_factory=dict)
     history: int = HISTORY
     _timelines: dict[TransactionAttempt, _Timeline] = field(default_factory=dict)
     _planning: dict[TransactionAttempt, int] = field(default_factory=dict)
@@ -170,8 +168,10 @@ class Journal:
             self._show_attempt(attempt, timeline, outcome)
             outcome = Outcome.CANCELLED
 
-    def held(self, attempt: TransactionAttempt, metadata: object) -> dict[str, str]:
-        """The records to store with its commit, just before the commit is recorded."""
+    def held(
+        self, attempt: TransactionAttempt, metadata: object, stored: Mapping[str, str]
+    ) -> dict[str, str]:
+        """The record to store with its commit, in place of that in ``stored``."""
         timeline = self._timelines.get(attempt)
         reported = Reported()
         if timeline is not None and timeline.processed is not None:
@@ -187,8 +187,7 @@ class Journal:
             skipped=kafka_batch(metadata).skipped,
             reported=reported,
         )
-        self.kept = held_record(self.kept, held, self.history)
-        return dict(self.kept)
+        return held_record(stored, held, self.history)
 
     def committed(self, attempt: TransactionAttempt, metadata: object) -> BatchProgress:
         """The batch is recorded in the store."""

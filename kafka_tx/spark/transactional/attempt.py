@@ -269,7 +269,10 @@ class Attempts:
 
         def event() -> list[Action[Json]]:
             running = self._running.get(attempt)
-            held = self._journal.held(attempt, running.metadata) if running else {}
+            if running is None:
+                return self._machine.committed(attempt)
+            stored = self._machine.state.texts
+            held = self._journal.held(attempt, running.metadata, stored)
             return self._machine.committed(attempt, held)
 
         self._post(event)

@@ -41,12 +41,12 @@ from kafka_tx.topology.declare.graph import Component, ComponentKind
 from kafka_tx.topology.declare.spouts import Spout
 from kafka_tx.topology.declare.templates import Dumps
 from kafka_tx.topology.plan.physical import PhysicalPlan
-from kafka_tx.transactions.chain import Opened
 from kafka_tx.transactions.coordinator import TransactionCoordinator
 from kafka_tx.transactions.following import take_over
-from kafka_tx.transactions.held import HELD, kept_by
+from kafka_tx.transactions.held import kept_by
+from kafka_tx.transactions.ledger_reading import LedgerReader
 from kafka_tx.transactions.rehearsals import RehearsedStore, taken_over
-from kafka_tx.transactions.txid_layout import numbered
+from kafka_tx.transactions.txid_layout import Door, numbered
 
 if TYPE_CHECKING:
     from kafka_tx.kafka.mirror import MirrorThread
@@ -300,7 +300,7 @@ def open_runner(
     except BaseException:
         store.close()
         raise
-    show_committed(registry, topology.id, coordinator.found)
+    show_committed(registry, topology.id, coordinator.state)
     return TransactionalRunner(
         *(plan, engine, topology.spout, coordinator, journal, store),
         listeners=reported,
@@ -315,14 +315,13 @@ def _opened(
     registry: MetricsRegistry,
 ) -> tuple[TransactionCoordinator[Any], Journal]:
     epoch = take_over(store)  # before reading: an older owner may still write
-    opened = Opened(epoch, numbered(store, epoch), store.url, store.id)
+    reader = LedgerReader(store.url, store.id, Door.TRANSACTIONAL)
+    state = reader.read(numbered(store, epoch), epoch)
     mode, pacing = topology.spout.mode, settings.pacing
-    coordinator = TransactionCoordinator[Any](mode, pacing, opened)
-    committed = coordinator.found.committed
+    coordinator = TransactionCoordinator[Any](mode, pacing, reader, state)
     journal = Journal(
         *(topology.id, registry, assembly.SystemClock()),
-        shown=frozenset(committed.offsets if committed else ()),
-        kept={name: text for name, text in opened.values.items() if name == HELD},
+        shown=frozenset(state.position.offsets),
         history=kept_by(store.url, settings.history),
     )
     return coordinator, journal
