@@ -45,12 +45,9 @@ until one of them takes as long. Then so many run as one task whatever they take
 class SparkEngine:
     """Runs the jobs of one topology's attempts, of either kind; an ``AttemptEngine``.
 
-    Runs on the driver. Each attempt has a thread of its own, which calls ``enter``
-    first: Spark's job tags and properties belong to threads.
-
-    Args:
-        spark: A classic session (not Spark Connect).
-        plan: The topology's plan; pickled once.
+    Runs on the driver, in a classic session. Each attempt has a thread of its own,
+    which calls ``enter`` first: Spark's job tags and properties belong to threads. The
+    plan is pickled once.
     """
 
     def __init__(self, spark: SparkSession, plan: PhysicalPlan) -> None:
@@ -73,9 +70,8 @@ class SparkEngine:
         """Mark all later jobs of this thread as jobs of an attempt."""
         self._context.addJobTag(self._tag(attempt))
         self._context.setInterruptOnCancel(True)
-        self._context.setLocalProperty(
-            "spark.job.description", f"{self._prefix}{attempt}"
-        )
+        description = f"{self._prefix}{attempt}"
+        self._context.setLocalProperty("spark.job.description", description)
 
     def cancel(self, attempt: TransactionAttempt) -> None:
         """Cancel the running jobs of an attempt; harmless if none runs."""
@@ -145,12 +141,7 @@ class SparkEngine:
             raise job_failure(error, job.attempt) from error
 
     def _rdd(self, job: TaskJob, address: PermitAddress | None) -> RDD[Any]:
-        """An RDD with the job's waves in order.
-
-        Args:
-            job: The job to run.
-            address: Tasks ask this server before they begin; None: they do not ask.
-        """
+        """An RDD with the job's waves; tasks ask ``address`` before they begin."""
         make, reads = job.shipped(), cloudpickle.dumps(dict(job.reads))
         rdd = self._first(job)
         for number in range(len(job.partitions)):
@@ -202,8 +193,6 @@ class PartitionRun:
 
     Attributes:
         plan: Pickled; read once per process.
-        attempt: The attempt that the tasks belong to.
-        make: Makes the job.
         reads: Pickled; the reads of spouts, for the first wave.
         wave: Index of the wave.
         address: The task asks this server before it begins; None: it does not ask.
@@ -238,11 +227,8 @@ class PartitionRun:
             try:
                 reads = pickle.loads(self.reads)  # noqa: S301 - our own bytes
             except Exception as error:  # noqa: BLE001 - the driver gets any error
-                spout = plan.graph.components[0].name
-                failure = failure_of(
-                    error, self.attempt, spout, partition, is_spout=False
-                )
-                yield 0, failure
+                where = plan.graph.components[0].name, partition
+                yield 0, failure_of(error, self.attempt, *where, is_spout=False)
                 for _ in messages:  # a worker that leaves input unread is lost
                     pass
                 return
@@ -264,10 +250,7 @@ class PartitionRun:
             with permit(address, self.attempt, str(task)):
                 yield from job.run_partition(self.wave, partition, messages)
         except KafkaTxError as error:  # errors of user code are messages: no permit
-            yield (
-                0,
-                failure_of(error, self.attempt, task.stage, task.task, is_spout=True),
-            )
+            yield 0, failure_of(error, self.attempt, *task, is_spout=True)
 
 
 @lru_cache(maxsize=16)

@@ -168,12 +168,7 @@ class AttemptEngine(Engine, Protocol):
 
 
 class JobThread(ABC):
-    """The thread of one attempt: Spark's job tags and properties belong to threads.
-
-    Args:
-        attempt: The attempt at a batch or at a chunk of records.
-        engine: Runs its jobs.
-    """
+    """The thread of one attempt: Spark's job tags and properties belong to threads."""
 
     def __init__(self, attempt: TransactionAttempt, engine: AttemptEngine) -> None:
         self.attempt = attempt

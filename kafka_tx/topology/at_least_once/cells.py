@@ -21,10 +21,7 @@ from kafka_tx.topology.at_least_once.collectors import (
     RichOutlet,
     RootsOfRow,
 )
-from kafka_tx.topology.at_least_once.lineage import (
-    TaskTrees,
-    Tracked,
-)
+from kafka_tx.topology.at_least_once.lineage import TaskTrees, Tracked
 from kafka_tx.topology.declare.bolts import BasicBolt, RichBolt, TaskContext
 from kafka_tx.topology.declare.graph import Component
 from kafka_tx.topology.reasons import reason_of
@@ -86,7 +83,7 @@ class AtLeastOnceCell(ABC):
         self._bolt.cleanup()
 
     def _made(self, kind: type[Row], given: Tracked) -> Iterator[Row | None]:
-        """The rows; None for one with a value that Python cannot hold: it failed."""
+        # None for a row with a value that Python cannot hold: it failed
         try:
             return map(kind, to_rows(given.block))
         except Exception:  # noqa: BLE001 - found again below, row by row
@@ -101,11 +98,7 @@ class AtLeastOnceCell(ABC):
         return kind(values)
 
     def _raised(self, error: BaseException) -> None:
-        """A row raised this; the error again where the bolt is to blame, not the row.
-
-        Raises:
-            DeclarationError: This one.
-        """
+        """Raise the error of a row again where the bolt is to blame, not the row."""
         self._rows_misused += isinstance(error, DeclarationError)
         if self._rows_misused == self._rows_given >= _SURE:
             raise error
@@ -121,10 +114,8 @@ class AtLeastOnceBasicCell(AtLeastOnceCell):
 
     A bolt that works on record batches is called again with halves of a batch that
     raised, until the rows that are to blame are found; their neighbours are acked. When
-    the time of the task is over, what was not in a call of its own is left untried.
-
-    Args:
-        is_late: Whether the time of the task is over.
+    the time of the task is over (``is_late``), what was not in a call of its own is
+    left untried.
     """
 
     _bolt: BasicBolt

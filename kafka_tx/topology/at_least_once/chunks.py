@@ -81,9 +81,6 @@ class Chunk(AttemptRun):
 
     Its attempt is the number of the chunk with the number of the try. After a
     ``BatchFailed`` all of its records are replayed, and other results do not count.
-
-    Attributes:
-        reports: The reports of all tasks.
     """
 
     reports: list[TreeReport] = field(default_factory=list)
@@ -109,10 +106,7 @@ class Chunk(AttemptRun):
         """The facts of the spouts; facts of several tasks with one name are joined."""
         facts: dict[str, Any] = {}
         for report in self.reports:
-            for name, reported in report.facts.items():
-                facts[name] = (
-                    _joined(facts[name], reported) if name in facts else reported
-                )
+            facts = _joined(facts, report.facts)
         return facts
 
     @property
@@ -174,13 +168,8 @@ def run_chunk(
 ) -> Chunk:
     """Process a chunk of records (driver, a thread of its own).
 
-    Args:
-        plan: The topology's plan.
-        attempt: The number of the chunk as txid, with the number of the try.
-        records: The reads of each spout, by its stage.
-        engine: Runs the tasks of executors.
-        pace: How long tasks give rows to bolts; None: until all are given.
-        watch: Entered for each task while it works.
+    The reads of each spout are given by its stage; ``pace`` and ``watch`` as of
+    ``AtLeastOnceJob``.
 
     Raises:
         Exception: Any error of an engine that cannot run a job.

@@ -166,7 +166,6 @@ class RichOutlet(AtLeastOnceOutlet):
     with their roots.
 
     Args:
-        component: The bolt's component name.
         wanted: The streams with readers.
         failed: Called with a row that the bolt failed, its roots, and the reason.
     """
@@ -178,9 +177,8 @@ class RichOutlet(AtLeastOnceOutlet):
         failed: Callable[[Row, RootsOfRow, str], None],
     ) -> None:
         super().__init__(component, wanted)
-        self._anchors: dict[str, list[int | RootsOfRow]] = {
-            stream: [] for stream in component.outputs
-        }
+        self._anchors: dict[str, list[int | RootsOfRow]]
+        self._anchors = {stream: [] for stream in component.outputs}
         self._failed = failed
         self._given = Lineage(NO_ROOTS)
         self._row: Row | None = None
@@ -279,9 +277,8 @@ class RichOutlet(AtLeastOnceOutlet):
     def _lineage(self, anchors: Sequence[int | RootsOfRow]) -> Lineage:
         if set(map(type, anchors)) == {int}:
             return self._given.take(np.array(anchors, np.int64))
-        return Lineage.of_each(
-            [at if isinstance(at, tuple) else self._roots(at) for at in anchors]
-        )
+        roots = (at if isinstance(at, tuple) else self._roots(at) for at in anchors)
+        return Lineage.of_each(list(roots))
 
 
 def select(block: Block, rows: Positions) -> Block:

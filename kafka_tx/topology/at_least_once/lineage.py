@@ -35,7 +35,7 @@ class Lineage:
     """The roots of some rows.
 
     Attributes:
-        roots: The roots of all rows, row after row; a root may occur twice.
+        roots: Of all rows, row after row; a root may occur twice.
         starts: Where each row's roots begin, and where the last ones end; None: every
             row has exactly one root.
     """
@@ -44,7 +44,6 @@ class Lineage:
     starts: Positions | None = None
 
     def __len__(self) -> int:
-        """Number of rows."""
         return len(self.roots) if self.starts is None else len(self.starts) - 1
 
     def of(self, row: int) -> slice:
@@ -104,12 +103,7 @@ def joined(parts: Sequence[Lineage]) -> Lineage:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Tracked:
-    """Rows on their way to a task.
-
-    Attributes:
-        block: The rows.
-        lineage: Their roots.
-    """
+    """Rows on their way to a task, with their roots."""
 
     block: Block
     lineage: Lineage

@@ -107,7 +107,7 @@ class Turns:
 
 
 class ChunkSize:
-    """How many records make the next chunk.
+    """How many records make the next chunk, ``most`` as configured.
 
     If tasks had no time for all of their rows, the size falls to the processed rows.
     Otherwise it doubles up to ``FIRST_RECORDS``. Above that it follows the longest
@@ -117,9 +117,6 @@ class ChunkSize:
     records of that chunk were sent again. So a record that hangs, or kills its worker,
     is found in a few steps. After a chunk without any processed record, the next chunks
     hold one record each, which may use the whole time-out.
-
-    Args:
-        most: The configured limit.
     """
 
     def __init__(self, most: int) -> None:
@@ -131,13 +128,9 @@ class ChunkSize:
     def ended(
         self, records: int, tried: int, took_s: float = 0.0, job_s: float = 0.0
     ) -> None:
-        """A chunk of so many records was answered.
+        """A chunk of so many records was answered, of which bolts were given ``tried``.
 
-        Args:
-            records: The number of its records.
-            tried: How many of them were given to bolts.
-            took_s: How long its longest task worked.
-            job_s: How long its job took.
+        Its longest task worked for ``took_s``, its job for ``job_s``.
         """
         took_s = max(took_s, job_s / _JOB_SHARE)
         self._suspects = max(0, self._suspects - tried)

@@ -18,12 +18,11 @@ class Records:
     """Rows that a spout read.
 
     Attributes:
-        block: The rows.
         roots: The number of each row's record; a record may have several rows.
         read: The numbers of all records that were read. A record without a row is then
             done. A number is in one ``Records`` only, and all rows of a record are in
             the same one.
-        error: Why these records could not be read; they fail, and others go on. None:
+        error: Why these records could not be read; they fail, and others go on. Empty:
             they were read.
     """
 
@@ -56,7 +55,6 @@ class AtLeastOncePacket(Packet):
     """A packet whose rows are tracked.
 
     Attributes:
-        lineage: The records that each row comes from.
         pickled: Its block, already pickled; empty: it is pickled with the packet.
     """
 

@@ -87,7 +87,6 @@ class AtLeastOnceTask(StageTask):
         yield from self._guarded(self._process(packets, source), packets)
 
     def _failed(self, error: BaseException) -> BatchFailed | BatchStopped:
-        """The message to the driver for an error outside of rows."""
         if self._moment == "execute":
             return super()._failed(error)
         where = (self._running, self.id.task)
@@ -201,18 +200,12 @@ class AtLeastOnceTask(StageTask):
         while start < len(roots) and not self._turns.is_over:
             last = min(start + self._turns.rows, len(roots)) - 1
             end = int(np.searchsorted(roots, roots[last], side="right"))
-            is_rest = end == len(roots)
-            read = (
-                len(records.read)
-                if is_rest
-                else int(np.searchsorted(records.read, roots[end]))
-            )
+            read = len(records.read)
+            if end < len(roots):
+                read = int(np.searchsorted(records.read, roots[end]))
             self._turns.begin()
-            yield Records(
-                records.block[start:end],
-                roots[start:end],
-                records.read[begun:read],
-            )
+            block = records.block[start:end]
+            yield Records(block, roots[start:end], records.read[begun:read])
             self._turns.done()
             start, begun = end, read
 

@@ -36,8 +36,6 @@ class AttemptRun(ABC):
     """An attempt between its jobs; stays on the driver.
 
     Attributes:
-        plan: The topology's plan.
-        attempt: The attempt.
         make_job: The kind of its jobs, called with the fields of ``TaskJob``.
         failure: The first failure, after which the attempt runs no more jobs; None: no
             failure.
@@ -75,16 +73,12 @@ class AttemptRun(ABC):
         """
         try:
             for placement, together in groupby(waves, key=lambda wave: wave.placement):
-                side_by_side = tuple(together)
-                for messages in self._parts(
-                    phase, placement, side_by_side, reads, engine
-                ):
+                same = tuple(together)
+                for messages in self._parts(phase, placement, same, reads, engine):
                     self.accept(messages)
                     if self.failure is None and not self.is_whole:
-                        last = side_by_side[-1].task_ids[0]
-                        self.failure = BatchFailed(
-                            self.attempt, last.stage, last.task, TORN
-                        )
+                        last = same[-1].task_ids[0]
+                        self.failure = BatchFailed(self.attempt, *last, TORN)
                     if self.failure is not None:
                         self.abandon()
                         return
@@ -100,7 +94,6 @@ class AttemptRun(ABC):
         reads: Reads,
         engine: Engine,
     ) -> Iterator[Iterable[Message]]:
-        """The work of neighbouring waves, piece by piece."""
         if placement is Placement.EXECUTORS:
             inbox = self.take(task for wave in waves for task in wave.task_ids)
             yield engine.run_tasks(self.job(phase, waves, reads, inbox))
@@ -109,9 +102,8 @@ class AttemptRun(ABC):
             if placement is Placement.DATAFRAME:
                 mail = self.take(stage.task_ids)
                 packets = tuple(m for m in mail if isinstance(m, Packet))
-                yield engine.run_frames(
-                    FrameJob(self.plan, stage, self.attempt, packets)
-                )
+                job = FrameJob(self.plan, stage, self.attempt, packets)
+                yield engine.run_frames(job)
                 continue
             for task in stage.task_ids:
                 yield self.on_driver(task, phase, self.take([task]))
@@ -131,7 +123,6 @@ class AttemptRun(ABC):
                     self._fail(message)
 
     def _fail(self, failure: BatchFailed | BatchStopped) -> None:
-        """Keep the first failure; an error that stops the topology replaces it."""
         stops = isinstance(failure, BatchStopped)
         if self.failure is None or (stops and isinstance(self.failure, BatchFailed)):
             self.failure = failure
@@ -200,8 +191,7 @@ def run_processing(
 ) -> Processed:
     """Run the processing phase (driver, a thread of its own).
 
-    Returns:
-        The attempt, for ``run_commit``. Check its ``failure`` first.
+    Returns the attempt, for ``run_commit``. Check its ``failure`` first.
 
     Raises:
         Exception: as ``AttemptRun.run``.

@@ -12,14 +12,7 @@ from kafka_tx.errors import ConfigError
 from kafka_tx.model import TransactionAttempt
 from kafka_tx.topology.declare.bolts import BasicBolt, BatchBolt, TaskContext
 from kafka_tx.topology.declare.graph import Component
-from kafka_tx.topology.rows.blocks import (
-    Block,
-    Rows,
-    conform,
-    size,
-    to_batch,
-    with_tx,
-)
+from kafka_tx.topology.rows.blocks import Block, Rows, conform, size, to_batch, with_tx
 from kafka_tx.topology.rows.declared_values import ValueCheck
 from kafka_tx.topology.rows.fields import DEFAULT_STREAM, DeclarationError, Fields
 from kafka_tx.topology.rows.row import Row, rows_for
@@ -31,7 +24,6 @@ class Outlet:
     Picklable, and pickled together with a bolt that waits for its commit phase.
 
     Args:
-        component: The component that emits.
         wanted: The streams with readers; rows of others are checked and dropped.
     """
 
@@ -120,7 +112,6 @@ class Outlet:
         )
 
     def _misfit(self, values: Sequence[Any], stream: str) -> ConfigError:
-        """The error for values that do not fit; it may depend on the row."""
         fields = self._fields[stream]
         return ConfigError(
             f"component '{self._name}' emitted {len(values)} values on stream"

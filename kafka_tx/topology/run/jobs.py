@@ -45,10 +45,7 @@ class TaskJob:
     Runs the tasks of a batch; a chunk of records has a subclass.
 
     Attributes:
-        plan: The topology's plan.
-        phase: The phase of the waves.
         waves: At least one.
-        attempt: The attempt that the tasks belong to.
         reads: The reads of the spouts in these waves.
         inbox: The driver's messages for tasks of these waves.
         is_together: Whether one partition runs all tasks, one after the other.
@@ -100,16 +97,10 @@ class TaskJob:
     ) -> Iterator[tuple[int, Message]]:
         """Run the task of one partition of one wave (executor).
 
-        Args:
-            wave: Index of the wave.
-            partition: Index within the wave.
-            messages: All messages of earlier waves, or of ``first``, for this
-                partition. The method reads all of them.
-
-        Yields:
-            (partition in the next wave, message); after the last wave the partition is
-            0 and the message is for the driver. Messages that are not for the next wave
-            pass through it.
+        It reads all messages: those of earlier waves, or of ``first``, for this
+        partition. Yields (partition in the next wave, message); after the last wave the
+        partition is 0 and the message is for the driver. Messages that are not for the
+        next wave pass through it.
         """
         if self.is_together:
             yield from ((0, message) for message in self._run_together(messages))
@@ -160,14 +151,7 @@ def _made(
 
 @dataclass(frozen=True)
 class FrameJob:
-    """A stage of DataFrame bolts.
-
-    Attributes:
-        plan: The topology's plan.
-        stage: The stage.
-        attempt: The attempt that the stage runs for.
-        packets: Rows for its bolts, as Arrow.
-    """
+    """A stage of DataFrame bolts; its packets have the rows as Arrow."""
 
     plan: PhysicalPlan
     stage: Stage
@@ -181,9 +165,8 @@ class FrameJob:
     ) -> Iterator[Message]:
         """Call the bolts; yield their rows and a report, or one failure (driver).
 
-        Args:
-            to_frame: Makes a DataFrame of a table (with its ``tx`` column).
-            to_table: Runs a DataFrame; gives these columns of its result.
+        ``to_frame`` makes a DataFrame of a table with its ``tx`` column; ``to_table``
+        runs a DataFrame, and gives these columns of its result.
         """
         frames: dict[str, Any] = {}
         passed = reduce(xor, (packet.id for packet in self.packets), 0)

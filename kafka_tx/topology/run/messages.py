@@ -46,8 +46,6 @@ class Packet:
         target: The component that reads them.
         task: The index of the component's task.
         source: The component that emitted them.
-        stream: The stream of the source.
-        block: The rows.
         id: A random number, new whenever a task makes the packet. It shows if Spark
             runs a task again after other tasks have rows of its first run.
     """
@@ -86,7 +84,6 @@ class TaskReport:
     """The report of a task that has done its part.
 
     Attributes:
-        task: The task.
         emitted: Rows by component.
         facts: The spout's facts about its partitions.
         packets: The xor of the ids of all packets that it sent or received.
@@ -127,13 +124,7 @@ class BatchStopped:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RootsFailed:
-    """Records that a bolt failed.
-
-    Attributes:
-        component: The bolt.
-        reason: The bolt's reason; the same for all of them.
-        roots: Ascending, each once.
-    """
+    """Records that a bolt failed, for one reason; ``roots`` ascend, each once."""
 
     component: str
     reason: str

@@ -138,10 +138,8 @@ class Task(StageTask):
     ) -> Iterator[Message]:
         """Run the processing phase; yield packets as they get full, then the report.
 
-        Args:
-            packets: Packets for the components of this stage.
-            source: The reads of the spout, if the spout is in this stage.
-            suspend: Whether another object will run the commit phase.
+        ``source`` has the reads of the spout, if the spout is in this stage.
+        ``suspend``: another object will run the commit phase.
         """
         yield from self._guarded(self._process(packets, source, suspend), packets)
 
@@ -150,10 +148,9 @@ class Task(StageTask):
     ) -> Iterator[Message]:
         """Run the commit phase; yield packets, then the report.
 
-        Args:
-            packets: Packets that the commit phase has sent to this stage so far.
-            suspended: The result of ``process`` in another object; None: this object
-                ran ``process``, or this task had no part in the processing phase.
+        ``packets`` are those that the commit phase has sent to this stage so far.
+        ``suspended`` is the result of ``process`` in another object; None: this object
+        ran ``process``, or this task had no part in the processing phase.
         """
         yield from self._guarded(self._commit(packets, suspended), packets)
 
