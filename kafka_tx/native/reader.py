@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -45,7 +46,7 @@ if TYPE_CHECKING:
     from kafka_tx.native import _reader
 
 
-_GRACE_MS = 5_000
+_GRACE_MS, _LEAST_GRACE_MS = 5_000, 100
 """How long brokers may deny a partition or its end: a new leader needs time."""
 
 _LARGEST_BATCH_BYTES = 1 << 30
@@ -107,14 +108,17 @@ class NativeRangeReader:
         if not len(wanted):
             return
         extension = self._extension()
-        left = wanted
+        left, waited_ms = wanted, 0
         try:
             if _is_small(wanted, self._settings):
-                left = yield from self._read_small(extension, wanted)
+                left, waited_ms = yield from self._read_small(extension, wanted)
             if len(left):
                 settings = self._client_settings(is_small=False)
                 client = extension.Client(settings=settings)
-                yield from self._read_with(extension, client, left, self._timeout_ms)
+                grace_ms = max(_LEAST_GRACE_MS, _GRACE_MS - waited_ms)
+                yield from self._read_with(
+                    *(extension, client, left, self._timeout_ms), grace_ms
+                )
         except extension.ReadError as error:
             raise translated(error, wanted, self._settings, self._timeout_ms) from None
 
@@ -159,22 +163,32 @@ class NativeRangeReader:
 
     def _read_small(
         self, extension: ModuleType, wanted: OffsetRange
-    ) -> Generator[pa.RecordBatch, None, OffsetRange]:
-        """Read with a client that is kept; return what another one must read."""
+    ) -> Generator[pa.RecordBatch, None, tuple[OffsetRange, int]]:
+        """Read with a client that is kept.
+
+        Returns:
+            What another one must read, and for how many ms nothing of it came.
+        """
         settings = self._client_settings(is_small=True)
         shared = idle.take(settings)
         if shared is None:
             shared = SharedClient(extension.Client(settings=settings))
         patience_ms = min(self._timeout_ms, _SMALL_PATIENCE_MS)
+        since_s = time.monotonic()
         try:
-            yield from self._read_with(extension, shared.client, wanted, patience_ms)
+            for batch in self._read_with(
+                *(extension, shared.client, wanted, patience_ms), _GRACE_MS
+            ):
+                yield batch
+                since_s = time.monotonic()
         except extension.ReadError as error:
             kind, _, _, position, *_ = error.args
             if kind not in _MAY_PASS:
                 raise
-            return wanted.between(position, wanted.end)
+            waited_ms = int((time.monotonic() - since_s) * 1_000)
+            return wanted.between(position, wanted.end), waited_ms
         idle.keep(settings, shared)
-        return wanted.between(wanted.end, wanted.end)
+        return wanted.between(wanted.end, wanted.end), 0
 
     def _read_with(
         self,
@@ -182,6 +196,7 @@ class NativeRangeReader:
         client: _reader.Client,
         wanted: OffsetRange,
         timeout_ms: int,
+        grace_ms: int,
     ) -> Iterator[pa.RecordBatch]:
         schema = arrow_schema(self._include_headers)
         topic, partition = wanted.topic_partition
@@ -195,7 +210,7 @@ class NativeRangeReader:
             has_headers=self._include_headers,
             batch_bytes=self._batch_bytes,
             timeout_ms=timeout_ms,
-            grace_ms=_GRACE_MS,
+            grace_ms=grace_ms,
         )
         found = iter(batches.next, None)
         exported = (pa.record_batch(_Exported(schema, array)) for array in found)

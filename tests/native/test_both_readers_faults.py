@@ -80,6 +80,19 @@ def test_a_partition_that_does_not_exist_is_named(reader, topic, short_grace):
         list(reader().read(OffsetRange(TopicPartition(name, 9), 0, 1)))
 
 
+def test_the_grace_of_a_small_range_is_no_longer_than_that_of_others(
+    reader, topic, monkeypatch
+):
+    monkeypatch.setattr(range_fetch, "_GRACE_S", 1.5)
+    monkeypatch.setattr(native_reader, "_GRACE_MS", 1_500)
+    missing = OffsetRange(TopicPartition(topic(b"a"), 9), 0, 1)
+
+    def read():
+        list(reader().read(missing))
+
+    prompt_error(read, 2.3, UnknownTopicError)
+
+
 # --- brokers that cannot be had -----------------------------------------------------
 
 
