@@ -23,8 +23,7 @@ NOTHING_WRITTEN = (
 class Change:
     """A planned change of one command: shown line by line, confirmed, then written.
 
-    Args:
-        as_json: One JSON object is printed, when the command has ended.
+    With ``as_json``, one JSON object is printed, when the command has ended.
     """
 
     def __init__(

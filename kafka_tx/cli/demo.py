@@ -32,7 +32,7 @@ from kafka_tx.cli.demo_job import (
     WordTable,
     compare,
 )
-from kafka_tx.cli.demo_screen import Scene, Screen, screen_for
+from kafka_tx.cli.demo_screen import Scene, Screen
 from kafka_tx.cli.java import find_java
 from kafka_tx.errors import KafkaTxError
 from kafka_tx.testing import quick_spark
@@ -216,7 +216,6 @@ class Demo:
         self._watch(job, lambda: job.code == 0)
 
     def _watch(self, job: ProcessTree, is_reached: Callable[[], bool]) -> None:
-        """Show what happens until it is reached."""
         moved_at, before = time.monotonic(), None
         while not is_reached():
             if job.code:
@@ -320,7 +319,7 @@ def _partitions(records: int) -> int:
 def _play(
     console: Console, kafka: dict[str, str], feed: Feed, scene: Scene, work: Path
 ) -> tuple[Scene, Comparison]:
-    with screen_for(console) as screen:
+    with Screen(console) as screen:
         result = Demo(kafka, feed, scene.records, work, scene, screen).run()
         scene.phase = "done"
         screen.show(scene)
@@ -385,7 +384,6 @@ def _report(
 
 
 def _keep(console: Console, kafka: dict[str, str], feed: Feed) -> None:
-    """Fill the topic until Ctrl-C."""
     snippet = SNIPPET.format(servers=kafka["bootstrap.servers"], topic=feed.topic)
     console.print(
         f"\nThe broker keeps running, and its topic gets {_KEPT_RATE} words a second."

@@ -12,6 +12,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+_EVERY_S = 5.0
 _BAR = 40
 _RATE_OVER_S = 2.0
 _LABEL = 12
@@ -76,67 +77,40 @@ class Scene:
         return (more - less) / max(now - then, 0.1)
 
 
-class LiveScreen:
-    """A picture that is redrawn in place, on a terminal."""
+class Screen:
+    """A picture that is redrawn in place; lines with a time where no terminal is."""
 
     def __init__(self, console: Console) -> None:
+        self._console = console
         self._live = Live(console=console, refresh_per_second=8)
+        self._began_at = time.monotonic()
+        self._next_s = _EVERY_S
 
-    def __enter__(self) -> LiveScreen:
-        self._live.__enter__()
+    def __enter__(self) -> Screen:
+        if self._console.is_terminal:
+            self._live.start()
         return self
 
     def __exit__(self, *error: object) -> None:
         self._live.stop()
 
     def show(self, scene: Scene) -> None:
-        """Redraw."""
-        self._live.update(picture(scene))
-
-    def say(self, text: str) -> None:
-        """Nothing: the picture already shows the crashes."""
-
-
-class PlainScreen:
-    """Lines, each with the seconds since the start, where there is no terminal."""
-
-    EVERY_S = 5.0
-
-    def __init__(self, console: Console) -> None:
-        self._console = console
-        self._began_at = time.monotonic()
-        self._next_at = self.EVERY_S
-
-    def __enter__(self) -> PlainScreen:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        pass
-
-    def show(self, scene: Scene) -> None:
-        """A line now and then."""
-        if time.monotonic() - self._began_at < self._next_at:
-            return
-        self._next_at = time.monotonic() - self._began_at + self.EVERY_S
-        self.say(
-            f"produced {scene.produced:,} · counted {scene.counted:,} · lag"
-            f" {scene.lag:,} · committed txid {scene.committed} · {scene.phase}"
-        )
-
-    def say(self, text: str) -> None:
-        """A line."""
+        """Redraw the picture; or print a line now and then."""
         seconds = time.monotonic() - self._began_at
-        line = f"{seconds:5.1f} s  {text}"
-        self._console.print(line, markup=False, highlight=False, soft_wrap=True)
+        if self._console.is_terminal:
+            self._live.update(picture(scene))
+        elif seconds >= self._next_s:
+            self._next_s = seconds + _EVERY_S
+            self.say(
+                f"produced {scene.produced:,} · counted {scene.counted:,} · lag"
+                f" {scene.lag:,} · committed txid {scene.committed} · {scene.phase}"
+            )
 
-
-Screen = LiveScreen | PlainScreen
-"""Where the demo is watched."""
-
-
-def screen_for(console: Console) -> Screen:
-    """The screen that fits the output of ``console``."""
-    return LiveScreen(console) if console.is_terminal else PlainScreen(console)
+    def say(self, text: str) -> None:
+        """Print a line; a picture already shows the crashes."""
+        if not self._console.is_terminal:
+            line = f"{time.monotonic() - self._began_at:5.1f} s  {text}"
+            self._console.print(line, markup=False, highlight=False, soft_wrap=True)
 
 
 def picture(scene: Scene) -> Panel:

@@ -56,7 +56,6 @@ class _Exporter:
     shown: set[str] = field(default_factory=set)
 
     def look(self) -> None:
-        """Poll the store and the logs once."""
         found = {one.id: one for one in self._stored()}
         for gone in self.shown - found.keys():
             self.registry.forget(gone)

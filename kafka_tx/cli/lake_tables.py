@@ -42,10 +42,8 @@ _METADATA = re.compile(r"v?(\d+)(?:-[^.]+)?(\.gz)?\.metadata\.json(\.gz)?")
 def look_at(write: TableWrite, numbering: str, committed: int) -> tuple[Verdict, str]:
     """Whether a table still has the last batch number of a sink.
 
-    Args:
-        write: The last write of the sink that the store knows of.
-        numbering: Of the txids in the store.
-        committed: The last txid that the store has committed.
+    ``write`` is the last one that the store knows of, ``numbering`` and ``committed``
+    are those of the store.
     """
     if not write.location:
         return "unknown", f"{_named(write)}: the store does not say where it is"
@@ -72,8 +70,6 @@ def _named(write: TableWrite) -> str:
 
 
 class _Folder:
-    """A table's files."""
-
     def __init__(self, location: str) -> None:
         from pyarrow import fs
 
@@ -97,7 +93,6 @@ class _Folder:
             return bytes(stream.read())
 
     def rows(self, name: str, columns: list[str]) -> list[dict[str, Any]]:
-        """Of a Parquet file."""
         from pyarrow import parquet
 
         with self._files.open_input_file(f"{self._root}/{name}") as file:
@@ -114,10 +109,7 @@ class _Folder:
 class _Delta:
     """The available part of a table's log.
 
-    Attributes:
-        settings: Properties of the table.
-        txids: By the sink's identifier.
-        infos: The commit info of each commit, by version.
+    The txids are by the sink's identifier, the commit infos by version.
     """
 
     settings: Mapping[str, str] = field(default_factory=dict)

@@ -126,11 +126,7 @@ def _is_same(texts: Mapping[str, str], others: Mapping[str, str]) -> bool:
 
 
 def check_unused(target: Store, texts: Mapping[str, str]) -> None:
-    """Refuse a place that is in use, or where a job has started.
-
-    Raises:
-        StateError: It is.
-    """
+    """Refuse a place that is in use, or where a job has started, by a StateError."""
     found = target.read()
     here = numbering_of(found, target.url, target.id)
     has_left = here is not None and here.moved_to

@@ -48,10 +48,7 @@ def known_doors(store: Store, at_least_once: Callable[[], Positions]) -> list[Kn
 
 
 def doors_of(url: str, store: Store) -> list[KnownId]:
-    """The same of an opened store.
-
-    Raises: as ``known_doors``.
-    """
+    """The same of an opened store; raises as ``known_doors``."""
     found = assembly.stored_states(text_or_file(url), [store.id]).get(store.id)
     return known_doors(store, found.at_least_once if found else lambda: (0, {}))
 

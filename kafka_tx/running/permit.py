@@ -205,15 +205,14 @@ class PermitServer:
 
     If a connection is closed, or reset by the other machine, its task is done or its
     process has ended. If a connection is lost, the task notices that, too, and ends its
-    process within ``SILENCE_S``. Until then (``silence_s``) the task counts as working.
+    process within ``SILENCE_S``. Until then the task counts as working.
     """
 
-    def __init__(self, driver: DriverAddress, *, silence_s: float = SILENCE_S) -> None:
+    def __init__(self, driver: DriverAddress) -> None:
         self._permits = Permits()
         self._changed = threading.Condition()
         self._connections: dict[int, socket.socket] = {}
         self._numbers = count(1)
-        self._silence_s = silence_s
         self._is_closed = False
         token = secrets.token_hex(16)
         self._server = driver.listen(
@@ -299,13 +298,11 @@ class PermitServer:
             logger.warning(
                 "a task cannot be heard any more (%s): it counts as working for %s s,"
                 " in which it ends itself",
-                *(error, self._silence_s),
+                *(error, SILENCE_S),
                 attempt=attempt,
             )
             with self._changed:
-                self._changed.wait_for(
-                    lambda: self._is_closed, self._silence_s + BEAT_S
-                )
+                self._changed.wait_for(lambda: self._is_closed, SILENCE_S + BEAT_S)
 
 
 def _server(

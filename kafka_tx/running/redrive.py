@@ -73,11 +73,8 @@ class Redrive:
 
     One transaction holds the sent records and the offsets of the group
     ``kafka_tx.<topic>``. So each dead letter is sent once, wherever a sender dies. A
-    second sender fences the first one.
-
-    Args:
-        kafka: The ``kafka.*`` options, without their prefix.
-        timeout_ms: For each request to the brokers.
+    second sender fences the first one. The ``kafka.*`` options come without their
+    prefix; ``timeout_ms`` is for each request to the brokers.
     """
 
     def __init__(self, kafka: Mapping[str, str], topic: str, timeout_ms: int) -> None:
@@ -145,10 +142,9 @@ class Redrive:
     ) -> None:
         """Send back all dead letters that were not sent.
 
-        Args:
-            topics: The topics to send to, as far as known.
-            reported: Called with the dead letters of each committed transaction.
-            skips: Skip dead letters that cannot be sent back.
+        ``topics`` are those to send to, as far as known. ``reported`` is called with
+        the dead letters of each committed transaction. ``skips``: leave out dead
+        letters that cannot be sent back.
 
         Raises:
             DeadLetterUnusableError: One cannot be sent back. Reported ones were sent.

@@ -166,8 +166,6 @@ _LONGEST_REPORT = 1 << 20
 
 
 class _ReportServer(BoundedConnections, TCPServer):
-    """Passes the lines of senders that know the token to ``read``."""
-
     def __init__(
         self, where: tuple[str, int], token: str, read: Callable[[bytes], bool]
     ) -> None:

@@ -309,11 +309,9 @@ def _is_from_another(
 def ahead(sinks: Mapping[str, int], stored: int, done: int) -> Case:
     """Decide between the two by the sinks in the store's database.
 
-    Args:
-        sinks: The last txid that each sink wrote.
-        stored: The store's committed txid. Sinks that match the store have this txid,
-            or the next one, whose commit came too late.
-        done: The checkpoint's last finished txid: sinks had it.
+    ``sinks`` has the last txid that each sink wrote. Sinks that match the store have
+    the txid ``stored``, or the next one, whose commit came too late. The checkpoint's
+    last finished txid is ``done``: sinks had it.
     """
     newest = max(sinks.values(), default=None)
     if newest is None:

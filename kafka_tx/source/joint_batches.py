@@ -36,9 +36,8 @@ LedgerOf = Callable[[str], Ledger]
 class JointBatches:
     """Coordinates the source of one ``tx.id`` with its query's other sources.
 
-    Args:
-        ledger_of: None: there are no other sources. A source with another store is not
-            found; then a correct new checkpoint may be refused.
+    A source with another store is not found; then a correct new checkpoint may be
+    refused. Without ``ledger_of`` there are no other sources.
     """
 
     def __init__(self, kept: KeptBatches, ledger_of: LedgerOf | None) -> None:
@@ -202,11 +201,7 @@ class JointBatches:
         return last is not None and last.joint is not None
 
     def check_records(self) -> None:
-        """Refuse to number an empty batch if its txid is of a joint batch.
-
-        Raises:
-            CheckpointDisagreesError: The txid is of a joint batch.
-        """
+        """Refuse to number an empty batch if its txid is of a joint batch."""
         batch = self._kept.state.next
         if batch is not None and batch.joint is not None:
             raise self._parted(batch, batch.joint)

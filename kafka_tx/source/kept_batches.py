@@ -311,9 +311,7 @@ class KeptBatches:
     def case_of(self, offset: SourceOffset, *, is_finished: bool = True) -> Case:
         """How a checkpoint disagrees with the store and the sinks beside it.
 
-        Args:
-            offset: Where the checkpoint is.
-            is_finished: Whether Spark has finished the batch that ends there.
+        ``is_finished``: Spark has finished the batch that ends at the offset.
         """
         case = agreement.case_of(self.tx, self.state, offset, self._topics)
         if case is not Case.AHEAD:

@@ -164,8 +164,7 @@ def _unseen_at(offset: SourceOffset) -> Positions:
 class Disagreements:
     """Decides the ranges of a logged batch: as logged, as stored, or an error.
 
-    Args:
-        begin: Returns the start of a query without transactions.
+    ``begin`` returns the start of a query without transactions.
     """
 
     def __init__(

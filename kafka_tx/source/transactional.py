@@ -48,15 +48,15 @@ class TransactionalMicroBatches(MicroBatches):
     Life of transaction n, in Spark's planning process except the listener:
 
     1. Spark calls ``latest`` for the batch after n-1. This call means that n-1 is in
-      Spark's commit log, so n-1 is committed now if the listener (user's process) has
-      not committed it already.
+       Spark's commit log, so n-1 is committed now if the listener (user's process) has
+       not committed it already.
     2. If n is stored, an earlier run planned it. Transactional: the stored ranges stay.
-      Opaque: ranges are planned anew from the committed offsets, unless other sources
-      of the query have parts of this batch.
+       Opaque: ranges are planned anew from the committed offsets, unless other sources
+       of the query have parts of this batch.
     3. Otherwise n is planned, and stored before Spark gets its end.
     4. ``ranges`` returns the stored ranges; tasks read exactly these.
     5. The batch is in Spark's commit log: the listener, or step 1 of n+1, commits n:
-      one atomic write, then the group mirror.
+       one atomic write, then the group mirror.
 
     The first of these steps takes over the id, once its checks have passed: until then
     the former owner is not fenced, and nothing is written.
@@ -221,17 +221,11 @@ class TransactionalMicroBatches(MicroBatches):
         super().prepare_available_now()
 
     def beat(self) -> None:
-        """Write a sign of life, if this query owns the id. In any thread.
-
-        Raises: as ``KeptBatches.beat``.
-        """
+        """Write a sign of life, if this query owns the id; as ``KeptBatches.beat``."""
         self._kept.beat()
 
     def let_go(self) -> None:
-        """The run has ended: the next run need not wait. In any thread.
-
-        Raises: as ``beat``.
-        """
+        """The run has ended: the next run need not wait; as ``KeptBatches.let_go``."""
         self._kept.let_go()
 
     def close(self) -> None:

@@ -169,12 +169,11 @@ _REQUEST_MS = 30_000
 class Feed:
     """Writes values into one topic, for demos; nothing else may write to it.
 
-    Idempotent, so that a value the brokers confirmed is in the log exactly once. One
-    thread sends; any thread may look at the counts.
+    Values go round all partitions. Idempotent, so that a value the brokers confirmed is
+    in the log exactly once. One thread sends; any thread may look at the counts.
 
     Args:
         kafka: Options of the clients, without the prefix ``kafka.``.
-        partitions: Values go round all of them.
 
     Raises:
         ConfigError: An option cannot be used.
@@ -222,10 +221,7 @@ class Feed:
             raise self._admin.failed(answer, f"topic '{self.topic}'")
 
     def delete_topic(self) -> None:
-        """Delete the topic with its records.
-
-        Raises: as ``create_topic``.
-        """
+        """Delete the topic with its records; raises as ``create_topic``."""
         (future,) = self._admin.client.delete_topics([self.topic]).values()
         answer = self._admin.wait(future, Deadline(_REQUEST_MS))
         if isinstance(answer, ClientError):

@@ -153,7 +153,6 @@ class _Partition:
     """Where each leader epoch began."""
 
     def end_of(self, epoch: int) -> int:
-        """Where a leader epoch ended."""
         return self.epochs[epoch + 1] if epoch + 1 < len(self.epochs) else self.end
 
     def keep(self, low: int, high: int) -> None:

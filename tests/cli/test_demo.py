@@ -8,7 +8,7 @@ from rich.console import Console
 
 from kafka_tx.cli import demo as command
 from kafka_tx.cli.demo_job import Comparison
-from kafka_tx.cli.demo_screen import Scene, picture, screen_for
+from kafka_tx.cli.demo_screen import Scene, Screen, picture
 from kafka_tx.errors import KafkaTxError
 
 EXACT = Comparison(produced=1000, counted=1000, lost=0, duplicated=0)
@@ -120,7 +120,7 @@ def test_records_it_cannot_show_are_a_usage_error(run, records):
 def test_lines_where_there_is_no_terminal():
     output = io.StringIO()
 
-    with screen_for(Console(file=output)) as screen:
+    with Screen(Console(file=output)) as screen:
         screen.say("SIGKILL while its tasks read (txid 3)")
         screen.show(Scene("embedded", 10))
 

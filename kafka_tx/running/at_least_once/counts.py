@@ -25,8 +25,8 @@ class SpoutMetrics:
 
     Partitions that no longer exist are removed.
 
-    Attributes, by partition:
-        timed_out: Failures by time-out.
+    Attributes:
+        timed_out: Failures by time-out, by partition, as the following ones.
         skipped: Records given up without a dead letter.
         written: Dead letters.
         cut: Dead letters without a value.

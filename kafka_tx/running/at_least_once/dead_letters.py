@@ -33,12 +33,7 @@ _TOO_LARGE = {"MSG_SIZE_TOO_LARGE", "RECORD_LIST_TOO_LARGE"}
 
 @dataclass(frozen=True, slots=True)
 class DeadLetter:
-    """Records that failed together too often.
-
-    Attributes:
-        attempts: How often each record was processed.
-        error: The reason of the last failure.
-    """
+    """Records that failed together in each of some attempts; ``error`` is the last."""
 
     records: OffsetRange
     attempts: int
@@ -56,16 +51,14 @@ class Buried:
 class DeadLetters:
     """Reads given-up records again and sends them on, on a thread of its own.
 
-    Key, value, timestamp and headers stay as they were, but a time outside of the years
-    1 to 9999, which brokers may refuse, becomes the present one. The headers
-    ``kafka_tx.topic``, ``kafka_tx.partition``, ``kafka_tx.offset``, ``kafka_tx.error``
-    and ``kafka_tx.attempts`` follow. If a dead letter is too large for the topic, it
-    has neither the value nor the headers of the record. Its header ``kafka_tx.bytes``
-    has the size of the value, and the other headers name the record's offset. Writes
-    are at least once: after a crash a dead letter may be written again.
-
-    Args:
-        source: How to read records, with their headers.
+    Key, value, timestamp and headers stay as they were (``source`` must include
+    headers), but a time outside of the years 1 to 9999, which brokers may refuse,
+    becomes the present one. The headers ``kafka_tx.topic``, ``kafka_tx.partition``,
+    ``kafka_tx.offset``, ``kafka_tx.error`` and ``kafka_tx.attempts`` follow. If a dead
+    letter is too large for the topic, it has neither the value nor the headers of the
+    record. Its header ``kafka_tx.bytes`` has the size of the value, and the other
+    headers name the record's offset. Writes are at least once: after a crash a dead
+    letter may be written again.
     """
 
     def __init__(self, topic: str, source: SourceConfig) -> None:

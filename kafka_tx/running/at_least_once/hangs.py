@@ -29,13 +29,10 @@ _MOST_ROOTS = 10_000
 class HangWatch:
     """Watches a task from a thread of its own (executor). Pickled.
 
-    While a bolt hangs, the report is repeated, because the driver may have missed it.
-    While bolts advance, or reset the time-out, that is reported, too: the driver waits
-    for such a chunk.
-
-    Attributes:
-        address: The address of the driver's ``ReportListener``.
-        timeout_s: How long bolts may take for a row, or for an Arrow batch.
+    Bolts may take ``timeout_s`` for a row, or for an Arrow batch. While a bolt hangs,
+    the report to the driver's ``ReportListener`` is repeated, because the driver may
+    have missed it. While bolts advance, or reset the time-out, that is reported, too:
+    the driver waits for such a chunk.
     """
 
     address: str

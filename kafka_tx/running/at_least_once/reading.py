@@ -39,17 +39,15 @@ class NumberedRange:
 class KafkaRecords:
     """Ranges of Kafka partitions; task ``i`` of ``n`` does every n-th fetch. Pickled.
 
-    Every offset of a range counts as *read*. An offset without a record (a hole), or
-    whose record gives no row, is then done. Offsets that cannot be read, and records
-    that the scheme cannot decode, fail; the others go on.
+    Ranges are in any order, and several may be of one partition. Every offset of a
+    range counts as *read*. An offset without a record (a hole), or whose record gives
+    no row, is then done. Offsets that cannot be read, and records that the scheme
+    cannot decode, fail; the others go on.
 
     The facts of a partition: ``records``, how many there really were; ``errors``, the
     classes of all errors; ``holes``, if there are any: the runs of offsets ``(start,
     end)`` without a record; and ``fetch_ms``: how long each fetch took, without the
     time of bolts.
-
-    Attributes:
-        ranges: In any order; several may be of one partition.
     """
 
     ranges: tuple[NumberedRange, ...]

@@ -101,10 +101,7 @@ class KafkaSpout:
         return KafkaRecords((), reader, self.config.scheme)
 
     def judge(self, component: str, deployment: Deployment) -> None:
-        """Raise the errors of ``poller`` early; fences no owner and writes nothing.
-
-        Raises: as ``poller``.
-        """
+        """Raise the errors of ``poller`` early; fences no owner and writes nothing."""
         unseen = replace(deployment, registry=MetricsRegistry())
         self._opened(component, unseen, owns=False).discard()
 

@@ -418,7 +418,6 @@ class CommitListener(StreamingQueryListener):
 
 
 def _phases(duration_ms: Mapping[str, int]) -> dict[str, float]:
-    """How long Spark planned and processed a batch."""
     planned = ("latestOffset", "queryPlanning", "getBatch", "walCommit")
     return {
         "planning": sum(duration_ms.get(name, 0) for name in planned),

@@ -171,7 +171,6 @@ class _InJvm(IcebergSink):
         self._has_committed = False
 
     def commit(self) -> Commit:
-        """As of ``SinkTable``."""
         place = "" if self._seen is None else self._seen.location()
         if self._at is None:
             return Commit(location=place)

@@ -49,8 +49,7 @@ _IN_MEMORY_BYTES = 64 << 20
 class PartMessage(WriterCommitMessage):
     """Reported to the driver by a task: the result of its part.
 
-    Attributes:
-        config: By which it was written, without what the driver knew of the markers.
+    ``config`` is without what the driver knew of the markers.
     """
 
     index: int
@@ -302,7 +301,6 @@ class _KeptBatches:
             yield batch
 
     def close(self) -> None:
-        """Delete the file."""
         self._file.close()
 
     def _keep(self, batch: pa.RecordBatch) -> None:

@@ -107,7 +107,7 @@ class KafkaTxStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         """The end of the next batch; ``start`` itself, to the letter, for no batch.
 
-        Also answers what ``for_each_transaction`` asks; see ``asking``.
+        Also answers what ``for_each_transaction`` asks, by a ``Question``.
         """
         question = Question.from_json(start)
         if question is not None:

@@ -22,8 +22,7 @@ class Records:
         read: The numbers of all records that were read. A record without a row is then
             done. A number is in one ``Records`` only, and all rows of a record are in
             the same one.
-        error: Why these records could not be read; they fail, and others go on. Empty:
-            they were read.
+        error: Why these records could not be read; they fail, and others go on.
     """
 
     block: Block
@@ -52,11 +51,7 @@ class AtLeastOnceSpout(Protocol):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class AtLeastOncePacket(Packet):
-    """A packet whose rows are tracked.
-
-    Attributes:
-        pickled: Its block, already pickled; empty: it is pickled with the packet.
-    """
+    """A packet whose rows are tracked; its block may be pickled already."""
 
     lineage: Lineage = field(default=Lineage(NO_ROOTS))
     pickled: bytes = b""

@@ -14,7 +14,7 @@ from kafka_tx.model import Broker, TopicPartition
 _SERVERS = 'text such as "h1:9092,h2:9092"'
 
 
-def parse_broker(text: str, option: str = "hosts") -> Broker:
+def parse_broker(text: str) -> Broker:
     """Read ``host`` (port 9092) or ``host:port``.
 
     Raises:
@@ -22,7 +22,7 @@ def parse_broker(text: str, option: str = "hosts") -> Broker:
     """
     host, colon, port = text.strip().partition(":")
     if not host or (colon and not port.isdecimal()):
-        raise ConfigError.illegal(option, text, "host or host:port")
+        raise ConfigError.illegal("hosts", text, "host or host:port")
     return Broker(host, int(port or 9092))
 
 
@@ -139,11 +139,7 @@ def is_scheme(value: object) -> bool:
 
 
 def check_types(config: Any) -> None:  # noqa: ANN401 - a SpoutConfig
-    """Refuse values of wrong types.
-
-    Raises:
-        ConfigError: Names the setting, the value and what it may be.
-    """
+    """Refuse values of wrong types by a ConfigError."""
     for name, legal in _wrong(config):
         raise ConfigError.illegal(name, getattr(config, name), legal)
 

@@ -344,17 +344,13 @@ def _stages_above(
 _NARROW = (GroupingKind.SHUFFLE, GroupingKind.LOCAL_OR_SHUFFLE)
 
 
-def plan_of(
-    graph: Graph,
-    dumps: Dumps = pickle.dumps,
-    settings: Mapping[str, Any] | None = None,
-) -> PhysicalPlan:
+def plan_of(graph: Graph, dumps: Dumps = pickle.dumps) -> PhysicalPlan:
     """Make the physical plan of a graph. The same graph gives the same plan."""
     phases = phases_of(graph)
     stages = _stages(graph, phases)
     given = graph, phases, stages
     waves = processing_waves(*given), commit_waves(*given)
-    return PhysicalPlan(*given, *waves, dumps, settings or {})
+    return PhysicalPlan(*given, *waves, dumps)
 
 
 # --- stages ---------------------------------------------------------------------------

@@ -73,17 +73,13 @@ class Outlet:
     def reset_timeout(self, row: Row) -> None:
         """Do nothing: a batch times out as a whole."""
 
-    def put(self, block: Block, stream: str = DEFAULT_STREAM) -> None:
-        """Emit a whole block, as spouts do.
-
-        Raises:
-            ConfigError: as ``emit`` and ``emit_arrow``.
-        """
+    def put(self, block: Block) -> None:
+        """Emit a whole block, as spouts do; raises as ``emit`` and ``emit_arrow``."""
         if isinstance(block, pa.RecordBatch):
-            self.emit_arrow(block, stream)
+            self.emit_arrow(block)
             return
         for row in block:
-            self.emit(row, stream)
+            self.emit(row)
 
     def take(self) -> list[tuple[str, Block]]:
         """The rows emitted since the last call, by stream, in order."""
