@@ -90,7 +90,7 @@ def test_the_grace_of_a_small_range_is_no_longer_than_that_of_others(
     def read():
         list(reader().read(missing))
 
-    prompt_error(read, 2.3, UnknownTopicError)
+    prompt_error(read, 3.4, UnknownTopicError)
 
 
 # --- brokers that cannot be had -----------------------------------------------------
