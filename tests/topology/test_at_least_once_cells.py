@@ -41,7 +41,7 @@ def test_what_returns_is_acked_and_what_raises_is_failed():
     trees = TaskTrees()
     cell = AtLeastOnceBasicCell(FailsOdd(), COMPONENT, {"default"}, trees)
 
-    (piece,) = cell.feed("spout", "default", FIELDS, given(1, 2, 3, 4))
+    (piece,) = cell.feed("spout", FIELDS, given(1, 2, 3, 4))
 
     assert reported(trees) == ([], {"odd": [10, 30]})
     assert piece.block == [(3,), (5,)]
@@ -63,7 +63,7 @@ def test_a_failed_batch_is_halved_until_the_guilty_rows_are_found():
     trees = TaskTrees()
     cell = AtLeastOnceBasicCell(FailsOddBatches(), component, {"default"}, trees)
 
-    pieces = cell.feed("spout", "default", FIELDS, given(2, 4, 5, 6, 8))
+    pieces = cell.feed("spout", FIELDS, given(2, 4, 5, 6, 8))
 
     assert reported(trees) == ([], {"odd": [50]})
     rows = [row for piece in pieces for row in to_rows(piece.block)]
@@ -89,8 +89,8 @@ def test_a_rich_bolt_acks_rows_of_earlier_blocks_and_leaves_the_last_one_open():
     cell = RichCell(KeepsRows(), COMPONENT, {"default"}, trees)
     cell.prepare(None)  # type: ignore[arg-type]
 
-    cell.feed("spout", "default", FIELDS, given(1, 2))
-    cell.feed("spout", "default", FIELDS, given(3))
+    cell.feed("spout", FIELDS, given(1, 2))
+    cell.feed("spout", FIELDS, given(3))
     cell.finish()
 
     assert reported(trees) == ([30], {})
@@ -106,7 +106,7 @@ def test_when_every_row_of_many_misuses_the_collector_the_bolt_is_to_blame(count
     cell = AtLeastOnceBasicCell(Misuses(), COMPONENT, {"default"}, TaskTrees())
 
     with pytest.raises(ConfigError, match="nowhere"):
-        cell.feed("spout", "default", FIELDS, given(*range(count)))
+        cell.feed("spout", FIELDS, given(*range(count)))
 
 
 class MisusesForOdd(BasicBolt):
@@ -118,8 +118,8 @@ def test_a_row_that_leads_to_a_misuse_fails_alone():
     trees = TaskTrees()
     cell = AtLeastOnceBasicCell(MisusesForOdd(), COMPONENT, {"default"}, trees)
 
-    cell.feed("spout", "default", FIELDS, given(1))
-    cell.feed("spout", "default", FIELDS, given(*range(100, 121)))
+    cell.feed("spout", FIELDS, given(1))
+    cell.feed("spout", FIELDS, given(*range(100, 121)))
 
     _, failed = reported(trees)
     ((reason, roots),) = failed.items()
@@ -158,7 +158,7 @@ def test_a_row_that_python_cannot_hold_fails_alone(bolt):
         Lineage(numbers * 10),
     )
 
-    (piece,) = cell.feed("spout", "default", TIMES, rows)
+    (piece,) = cell.feed("spout", TIMES, rows)
     cell.finish()
 
     left, failed = reported(trees)
@@ -176,7 +176,7 @@ def test_what_was_in_no_call_of_its_own_when_the_time_is_over_is_untried():
         FailsOddBatches(), component, {"default"}, trees, is_late=lambda: True
     )
 
-    cell.feed("spout", "default", FIELDS, given(1, 2, 3, 4))
+    cell.feed("spout", FIELDS, given(1, 2, 3, 4))
 
     report = trees.report(TaskId("bolt", 0), (), {})
     assert [f.roots.tolist() for f in report.failed] == [[10]]

@@ -17,7 +17,6 @@ import numpy as np
 from kafka_tx.topology.at_least_once.collectors import (
     AtLeastOnceOutlet,
     BasicOutlet,
-    Piece,
     RichOutlet,
     RootsOfRow,
 )
@@ -69,13 +68,11 @@ class AtLeastOnceCell(ABC):
         """Called once, first."""
 
     @abstractmethod
-    def feed(
-        self, source: str, stream: str, fields: Fields, given: Tracked
-    ) -> list[Piece]:
+    def feed(self, source: str, fields: Fields, given: Tracked) -> list[Tracked]:
         """Give the bolt rows; return what it emitted."""
 
     @abstractmethod
-    def finish(self) -> list[Piece]:
+    def finish(self) -> list[Tracked]:
         """All rows were given: clean up; return what was emitted by it."""
 
     def close(self) -> None:
@@ -145,22 +142,20 @@ class AtLeastOnceBasicCell(AtLeastOnceCell):
         """Prepare the bolt."""
         self._bolt.prepare(context)
 
-    def feed(
-        self, source: str, stream: str, fields: Fields, given: Tracked
-    ) -> list[Piece]:
+    def feed(self, source: str, fields: Fields, given: Tracked) -> list[Tracked]:
         """Execute all rows."""
         if self._component.reads_arrow:
             self._is_judged = False
             return list(self._batches(source, fields, given))
-        kind = row_class(source, stream, fields.names)
+        kind = row_class(source, given.stream, fields.names)
         return self._rows(self._made(kind, given), given)
 
-    def finish(self) -> list[Piece]:
+    def finish(self) -> list[Tracked]:
         """Clean the bolt up."""
         self._bolt.cleanup()
         return []
 
-    def _rows(self, rows: Iterator[Row | None], given: Tracked) -> list[Piece]:
+    def _rows(self, rows: Iterator[Row | None], given: Tracked) -> list[Tracked]:
         outlet, execute = self._outlet, self._bolt.execute
         outlet.begin(len(given.lineage))
         failed: list[int] = []
@@ -182,7 +177,9 @@ class AtLeastOnceBasicCell(AtLeastOnceCell):
         self._rows_given = given_before + len(given.lineage)
         return outlet.collect(given.lineage, np.array(failed, np.int64))
 
-    def _batches(self, source: str, fields: Fields, given: Tracked) -> Iterator[Piece]:
+    def _batches(
+        self, source: str, fields: Fields, given: Tracked
+    ) -> Iterator[Tracked]:
         rows = len(given.lineage)
         if self._is_judged and self._is_late():
             self._trees.leave(given.lineage.roots)
@@ -230,11 +227,9 @@ class RichCell(AtLeastOnceCell):
         """Prepare the bolt."""
         self._bolt.prepare(context, self._outlet)
 
-    def feed(
-        self, source: str, stream: str, fields: Fields, given: Tracked
-    ) -> list[Piece]:
+    def feed(self, source: str, fields: Fields, given: Tracked) -> list[Tracked]:
         """Execute all rows."""
-        kind = row_class(source, stream, fields.names)
+        kind = row_class(source, given.stream, fields.names)
         outlet, execute = self._outlet, self._bolt.execute
         outlet.begin(given.lineage)
         given_before = self._rows_given
@@ -256,7 +251,7 @@ class RichCell(AtLeastOnceCell):
         self._rows_given = given_before + len(given.lineage)
         return outlet.collect()
 
-    def finish(self) -> list[Piece]:
+    def finish(self) -> list[Tracked]:
         """Clean the bolt up; it may still emit, ack and fail. Then it is too late."""
         self._bolt.cleanup()
         self._trees.leave_open(self._outlet.take_open())

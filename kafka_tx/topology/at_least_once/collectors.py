@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Sequence
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
 
-from kafka_tx.topology.at_least_once.lineage import Lineage, Positions, joined
+from kafka_tx.topology.at_least_once.lineage import (
+    Lineage,
+    Positions,
+    Tracked,
+    joined,
+)
 from kafka_tx.topology.declare.graph import Component
-from kafka_tx.topology.rows.blocks import Block, size
+from kafka_tx.topology.rows.blocks import select, size
 from kafka_tx.topology.rows.fields import DEFAULT_STREAM, DeclarationError
 from kafka_tx.topology.rows.row import Row
 from kafka_tx.topology.run.cells import Outlet
@@ -20,20 +25,6 @@ _WHOLE = -1
 
 RootsOfRow: TypeAlias = tuple[int, ...]
 OpenRows: TypeAlias = dict[int, tuple[Row, RootsOfRow]]
-
-
-class Piece(NamedTuple):
-    """Rows that were emitted on a stream."""
-
-    stream: str
-    block: Block
-    lineage: Lineage
-
-    def of(self, rows: Positions) -> Piece:
-        """The given rows of it, in that order; as many rows as it has mean all rows."""
-        if len(rows) == len(self.lineage):
-            return self
-        return Piece(self.stream, select(self.block, rows), self.lineage.take(rows))
 
 
 class AtLeastOnceOutlet:
@@ -125,7 +116,7 @@ class BasicOutlet(AtLeastOnceOutlet):
         self._outlet.take()
         self._clear()
 
-    def collect(self, given: Lineage, failed: Positions) -> list[Piece]:
+    def collect(self, given: Lineage, failed: Positions) -> list[Tracked]:
         """The rows emitted for this block, except for rows that failed."""
         pieces = []
         taken = self._outlet.take()
@@ -143,7 +134,7 @@ class BasicOutlet(AtLeastOnceOutlet):
                 block, origins = select(block, kept), origins[kept]
             if len(origins):
                 origins = np.where(origins == _WHOLE, len(given), origins)
-                pieces.append(Piece(stream, block, extended.take(origins)))
+                pieces.append(Tracked(block, extended.take(origins), stream))
         self._clear()
         return pieces
 
@@ -264,12 +255,12 @@ class RichOutlet(AtLeastOnceOutlet):
 
     # --- results ---
 
-    def collect(self) -> list[Piece]:
+    def collect(self) -> list[Tracked]:
         """The rows emitted since the last call."""
         pieces = []
         for stream, block in self._outlet.take():
             anchors = self._anchors[stream][: size(block)]
-            pieces.append(Piece(stream, block, self._lineage(anchors)))
+            pieces.append(Tracked(block, self._lineage(anchors), stream))
         for of_stream in self._anchors.values():
             of_stream.clear()
         return pieces
@@ -279,10 +270,3 @@ class RichOutlet(AtLeastOnceOutlet):
             return self._given.take(np.array(anchors, np.int64))
         roots = (at if isinstance(at, tuple) else self._roots(at) for at in anchors)
         return Lineage.of_each(list(roots))
-
-
-def select(block: Block, rows: Positions) -> Block:
-    """These rows of a block, in that order."""
-    if isinstance(block, pa.RecordBatch):
-        return block.take(pa.array(rows))
-    return [block[row] for row in rows]

@@ -18,7 +18,8 @@ import numpy.typing as npt
 
 from kafka_tx.topology.plan.physical import TaskId
 from kafka_tx.topology.reasons import LONGEST, cut
-from kafka_tx.topology.rows.blocks import Block, size
+from kafka_tx.topology.rows.blocks import Block, select, size
+from kafka_tx.topology.rows.fields import DEFAULT_STREAM
 from kafka_tx.topology.run.messages import (
     NO_ROOTS,
     Emitted,
@@ -103,17 +104,26 @@ def joined(parts: Sequence[Lineage]) -> Lineage:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Tracked:
-    """Rows on their way to a task, with their roots."""
+    """Rows of one stream on their way to their readers, with their roots."""
 
     block: Block
     lineage: Lineage
+    stream: str = DEFAULT_STREAM
 
     def __post_init__(self) -> None:
         assert size(self.block) == len(self.lineage)
 
     def rows(self, start: int, end: int) -> Tracked:
         """The rows ``[start, end)``; lists and record batches slice alike."""
-        return Tracked(self.block[start:end], self.lineage.between(start, end))
+        between = self.lineage.between(start, end)
+        return Tracked(self.block[start:end], between, self.stream)
+
+    def of(self, rows: Positions) -> Tracked:
+        """These rows, in that order; as many rows as there are mean all rows."""
+        if len(rows) == len(self.lineage):
+            return self
+        chosen = select(self.block, rows)
+        return Tracked(chosen, self.lineage.take(rows), self.stream)
 
 
 _MOST_REPORTED = 1 << 20

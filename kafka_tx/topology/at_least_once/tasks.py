@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Literal
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from kafka_tx.errors import ConfigError
 from kafka_tx.model import TransactionAttempt
 from kafka_tx.topology.at_least_once.cells import (
     STOPS,
@@ -16,7 +15,6 @@ from kafka_tx.topology.at_least_once.cells import (
     AtLeastOnceCell,
     RichCell,
 )
-from kafka_tx.topology.at_least_once.collectors import Piece
 from kafka_tx.topology.at_least_once.lineage import (
     Lineage,
     Positions,
@@ -74,7 +72,6 @@ class AtLeastOnceTask(StageTask):
         self._turns = Turns(pace)
         self._emitted: dict[str, int] = {}
         self._routers: dict[tuple[str, Edge], Router] = {}
-        self._moment: Literal["prepare", "execute", "cleanup"] = "execute"
         self._feeds = 0
         self._given: tuple[AtLeastOnceCell, Tracked] | None = None
 
@@ -123,49 +120,37 @@ class AtLeastOnceTask(StageTask):
     def _process(
         self, packets: Iterable[AtLeastOncePacket], source: AtLeastOnceSource | None
     ) -> Iterator[Message]:
-        self._open()
+        self._emitted = dict.fromkeys(self._stage.components, 0)
+        self._open(self._stage.components)
         clock = self._pace.clock if self._pace else float
         began_s = clock()
         if source is not None:
             yield from self._read(source)
         for packet in packets:
             self._passed ^= packet.id
-            for part in self._in_turns(Tracked(packet.block, packet.lineage)):
-                self._deliver(packet.target, packet.source, packet.stream, part)
+            given = Tracked(packet.block, packet.lineage, packet.stream)
+            for part in self._in_turns(given):
+                self._deliver(packet.target, packet.source, part)
                 yield from self._ready()
         for name in [name for name in self._stage.components if name in self._cells]:
-            self._running, self._moment = name, "cleanup"
             cell = self._cells.pop(name)
-            left = cell.finish()
-            self._moment = "execute"
+            with self._calling(name, "cleanup"):
+                left = cell.finish()
             self._emit(name, left)
             self._emitted[name] = cell.emitted
             yield from self._ready()
-        self._running = ""
         emitted = tuple(Emitted(name, rows) for name, rows in self._emitted.items())
         took_s = clock() - began_s
         yield self._trees.report(self.id, emitted, self._facts, self._passed, took_s)
 
-    def _open(self) -> None:
-        for name in self._stage.components:
-            component = self._plan.graph.by_name[name]
-            self._emitted[name] = 0
-            if component.template is None:
-                continue
-            self._running, self._moment = name, "prepare"
-            bolt = component.template.new()
-            cell = self._cells[name] = self._cell(component, bolt)
-            cell.prepare(self._context(name))
-            self._running, self._moment = "", "execute"
-
-    def _cell(self, component: Component, bolt: object) -> AtLeastOnceCell:
+    def _cell(self, component: Component, bolt: object) -> Any:  # noqa: ANN401 - its own
         wanted = self._wanted(component.name)
         if isinstance(bolt, BasicBolt):
             is_late = self._turns.is_late
             return AtLeastOnceBasicCell(bolt, component, wanted, self._trees, is_late)
         if isinstance(bolt, RichBolt):
             return RichCell(bolt, component, wanted, self._trees)
-        raise ConfigError(f"{bolt!r} was a {component.kind} at build", option="bolt")
+        return super()._cell(component, bolt)
 
     # --- rows in ---
 
@@ -173,9 +158,8 @@ class AtLeastOnceTask(StageTask):
         name = self._stage.components[0]
         chunks = iter(source.read(self.id.task, self._stage.tasks, self._facts))
         while not self._turns.is_over:
-            self._running = name
-            records = next(chunks, None)
-            self._running = ""
+            with self._calling(name):
+                records = next(chunks, None)
             if records is None:
                 return
             for part in self._records_in_turns(name, records):
@@ -183,7 +167,7 @@ class AtLeastOnceTask(StageTask):
                 if part.error:
                     self._trees.fail(part.read, name, part.error)
                 self._emitted[name] += size(part.block)
-                self._emit(name, [Piece("default", part.block, Lineage(part.roots))])
+                self._emit(name, [Tracked(part.block, Lineage(part.roots))])
                 yield from self._ready()
         close = getattr(chunks, "close", None)
         if close is not None:
@@ -222,55 +206,54 @@ class AtLeastOnceTask(StageTask):
             left = given.rows(start, rows) if start else given
             self._trees.leave(left.lineage.roots)
 
-    def _deliver(self, name: str, source: str, stream: str, given: Tracked) -> None:
+    def _deliver(self, name: str, source: str, given: Tracked) -> None:
         cell = self._cells[name]
-        fields = self._plan.graph.fields(source, stream)
+        fields = self._plan.graph.fields(source, given.stream)
         rows = len(given.lineage)
         for start in range(0, rows, ROWS_PER_TURN):
             end = min(start + ROWS_PER_TURN, rows)
             part = given if rows <= ROWS_PER_TURN else given.rows(start, end)
-            self._running = name
-            self._given = cell, part
-            self._feeds += 1
-            pieces = cell.feed(source, stream, fields, part)
-            self._given = None
-            self._running = ""
-            self._emit(name, pieces)
+            with self._calling(name):
+                self._given = cell, part
+                self._feeds += 1
+                emitted = cell.feed(source, fields, part)
+                self._given = None
+            self._emit(name, emitted)
 
     # --- rows out ---
 
-    def _emit(self, name: str, pieces: Iterable[Piece]) -> None:
-        for piece in pieces:
+    def _emit(self, name: str, emitted: Iterable[Tracked]) -> None:
+        for piece in emitted:
             for edge in self._plan.edges[name]:
                 if edge.given.stream != piece.stream or not len(piece.lineage):
                     continue
                 if edge.is_local:
-                    given = Tracked(piece.block, piece.lineage)
-                    self._deliver(edge.target, name, piece.stream, given)
+                    self._deliver(edge.target, name, piece)
                 else:
                     self._route(name, edge, piece)
 
-    def _route(self, name: str, edge: Edge, piece: Piece) -> None:
+    def _route(self, name: str, edge: Edge, piece: Tracked) -> None:
         router = self._routers.get((name, edge))
         if router is None:
             fields = self._plan.graph.fields(name, piece.stream)
             router = router_for(edge.given.grouping, fields, edge.tasks, self.id.task)
             self._routers[(name, edge)] = router
-        self._running = edge.target
-        block = _with_positions(piece.block)
-        routed = self._routed(router, name, block, piece.lineage)
-        untyped = self._plan.graph.fields(name, piece.stream).types is None
-        for task, part in bounded(routed):
-            mine = _routed_piece(piece, part)
-            for one, pickled in self._pickled(name, mine, untyped):
-                head = (edge.target, task, name, one.stream, one.block)
-                packet = AtLeastOncePacket(*head, lineage=one.lineage, pickled=pickled)
-                self._packets.append(packet)
-        self._running = ""
+        with self._calling(edge.target):
+            block = _with_positions(piece.block)
+            routed = self._routed(router, name, block, piece.lineage)
+            untyped = self._plan.graph.fields(name, piece.stream).types is None
+            for task, part in bounded(routed):
+                mine = _routed_piece(piece, part)
+                for one, pickled in self._pickled(name, mine, untyped):
+                    head = (edge.target, task, name, one.stream, one.block)
+                    packet = AtLeastOncePacket(
+                        *head, lineage=one.lineage, pickled=pickled
+                    )
+                    self._packets.append(packet)
 
     def _pickled(
-        self, name: str, piece: Piece, untyped: bool
-    ) -> Iterator[tuple[Piece, bytes]]:
+        self, name: str, piece: Tracked, untyped: bool
+    ) -> Iterator[tuple[Tracked, bytes]]:
         """Rows in parts, pickled if that may fail; a row that fails does so alone."""
         if not untyped or isinstance(piece.block, pa.RecordBatch):
             yield piece, b""
@@ -316,12 +299,12 @@ def _with_positions(block: Block) -> Block:
     return [(*row, number) for number, row in enumerate(block)]
 
 
-def _routed_piece(piece: Piece, part: Block) -> Piece:
+def _routed_piece(piece: Tracked, part: Block) -> Tracked:
     """The rows of a piece that a router put together, without their numbers."""
     rows = _positions(part)
     if isinstance(part, pa.RecordBatch) and len(rows) < len(piece.lineage):
         block = part.remove_column(part.num_columns - 1)
-        return Piece(piece.stream, block, piece.lineage.take(rows))
+        return Tracked(block, piece.lineage.take(rows), piece.stream)
     return piece.of(rows)
 
 

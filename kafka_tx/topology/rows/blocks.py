@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any, TypeAlias
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from kafka_tx.errors import ConfigError
@@ -37,6 +39,13 @@ def pieces(block: Block, rows: int) -> Iterator[Block]:
         return
     for start in range(0, total, rows):
         yield block[start : start + rows]
+
+
+def select(block: Block, rows: npt.NDArray[np.int64]) -> Block:
+    """These rows of a block, in that order."""
+    if isinstance(block, pa.RecordBatch):
+        return block.take(pa.array(rows))
+    return [block[row] for row in rows]
 
 
 MOST_BYTES = 8 << 20

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Iterable, Iterator
-from contextlib import suppress
-from typing import Any
+from contextlib import contextmanager, suppress
+from typing import Any, Literal
 
 from kafka_tx.errors import ConfigError
 from kafka_tx.model import TransactionAttempt
@@ -34,6 +34,9 @@ _ROWS_PER_TURN = 4096
 """Rows given to a bolt before its output is passed on: bounds a task's memory."""
 
 
+_Moment = Literal["prepare", "execute", "cleanup"]
+
+
 class StageTask:
     """The components of one stage in one of its tasks, for one attempt.
 
@@ -56,6 +59,7 @@ class StageTask:
         self._facts: dict[str, Any] = {}
         self._passed = 0  # the xor of the ids of packets, in and out
         self._running = ""  # whose code runs now; empty: ours
+        self._moment: _Moment = "execute"
 
     def close(self) -> None:
         """Clean up all bolts that still wait; errors are ignored."""
@@ -90,10 +94,26 @@ class StageTask:
             error, self._attempt, self._running, self.id.task, is_spout=is_spout
         )
 
-    def _context(self, name: str) -> TaskContext:
-        return TaskContext(
-            name, self.id.task, self._stage.tasks, self._attempt, self._plan.settings
-        )
+    @contextmanager
+    def _calling(self, name: str, moment: _Moment = "execute") -> Iterator[None]:
+        """Run code of a component; after an error of the code both stay known."""
+        self._running, self._moment = name, moment
+        yield
+        self._running, self._moment = "", "execute"
+
+    def _open(self, names: Iterable[str]) -> None:
+        """Make and prepare the bolts of these components."""
+        known = (self.id.task, self._stage.tasks, self._attempt, self._plan.settings)
+        for name in names:
+            component = self._plan.graph.by_name[name]
+            if component.template is not None:
+                with self._calling(name, "prepare"):
+                    bolt = component.template.new()
+                    cell = self._cells[name] = self._cell(component, bolt)
+                    cell.prepare(TaskContext(name, *known))
+
+    def _cell(self, component: Component, bolt: object) -> Any:  # noqa: ANN401 - its own
+        raise ConfigError(f"{bolt!r} was a {component.kind} at build", option="bolt")
 
     def _wanted(self, name: str) -> set[str]:
         """The streams of a component that have readers."""
@@ -187,16 +207,15 @@ class Task(StageTask):
         blocks = iter(source.read(self.id.task, self._stage.tasks, self._facts))
         outlet = self._outlets[name]
         while True:
-            self._running = name
-            block = next(blocks, None)
+            with self._calling(name):
+                block = next(blocks, None)
             if block is None:
-                break
+                return
             for piece in pieces(block, _ROWS_PER_TURN * 16):
-                self._running = name
-                outlet.put(piece)
+                with self._calling(name):
+                    outlet.put(piece)
                 self._drain(name)
                 yield from self._ready()
-        self._running = ""
 
     def _accept(self, packets: Iterable[Packet]) -> Iterator[Packet]:
         for packet in packets:
@@ -209,9 +228,8 @@ class Task(StageTask):
         fields = self._plan.graph.fields(source, stream)
         whole = self._plan.graph.by_name[name].reads_arrow
         for piece in (block,) if whole else pieces(block, _ROWS_PER_TURN):
-            self._running = name
-            cell.feed(source, stream, fields, piece)
-            self._running = ""
+            with self._calling(name):
+                cell.feed(source, stream, fields, piece)
             self._drain(name)
 
     # --- rows out ---
@@ -235,9 +253,8 @@ class Task(StageTask):
             fields = self._plan.graph.fields(name, edge.given.stream)
             outgoing = Outgoing(edge, fields, self.id.task)
             self._outgoing[(name, edge)] = outgoing
-        self._running = edge.target  # a grouping on what cannot be hashed is its fault
-        self._packets.extend(outgoing.put(block))
-        self._running = ""
+        with self._calling(edge.target):  # its grouping, on what cannot be hashed
+            self._packets.extend(outgoing.put(block))
 
     # --- beginning and end ---
 
@@ -246,34 +263,27 @@ class Task(StageTask):
         return [name for name in self._stage.components if phase_of(name) is phase]
 
     def _open(self, names: Iterable[str]) -> None:
-        for name in names:
-            component = self._plan.graph.by_name[name]
-            outlet = self._outlets[name] = Outlet(component, self._wanted(name))
-            if component.template is None:
-                continue
-            self._running = name
-            bolt = component.template.new()
-            cell = self._cells[name] = self._cell(component, bolt, outlet)
-            cell.prepare(self._context(name))
-            self._running = ""
+        known = self._plan.graph.by_name
+        self._outlets |= {n: Outlet(known[n], self._wanted(n)) for n in names}
+        super()._open(names)
 
-    def _cell(self, component: Component, bolt: object, outlet: Outlet) -> Cell:
+    def _cell(self, component: Component, bolt: object) -> Any:  # noqa: ANN401 - its own
         if isinstance(bolt, BasicBolt | BatchBolt):
+            outlet = self._outlets[component.name]
             return Cell(bolt, outlet, self._attempt, component.reads_arrow)
-        raise ConfigError(f"{bolt!r} was a {component.kind} at build", option="bolt")
+        return super()._cell(component, bolt)
 
     def _finish(self) -> Iterator[Packet]:
         """Finish the components of this phase, sources before their readers."""
         for name in self._names(self._phase):
             cell = self._cells.get(name)
             if cell is not None:
-                self._running = name
-                cell.finish()
+                with self._calling(name):
+                    cell.finish()
                 self._drain(name)
-                self._running = name
                 del self._cells[name]
-                cell.close()
-                self._running = ""
+                with self._calling(name):
+                    cell.close()
             yield from self._ready()
         for outgoing in self._outgoing.values():
             self._packets.extend(outgoing.flush())
@@ -282,24 +292,22 @@ class Task(StageTask):
     def _suspended(self) -> Suspended:
         bolts = {}
         for name, cell in self._cells.items():
-            self._running = name
-            try:
-                bolts[name] = self._plan.dumps(cell)
-            except Exception as error:
-                raise TypeError(
-                    "what the bolt keeps until its commit phase cannot be pickled:"
-                    f" {type(error).__name__}: {error}. Open connections, files and"
-                    " locks in finish_batch, or declare the bolt .on_driver()"
-                ) from error
-            self._running = ""
+            with self._calling(name):
+                try:
+                    bolts[name] = self._plan.dumps(cell)
+                except Exception as error:
+                    raise TypeError(
+                        "what the bolt keeps until its commit phase cannot be pickled:"
+                        f" {type(error).__name__}: {error}. Open connections, files and"
+                        " locks in finish_batch, or declare the bolt .on_driver()"
+                    ) from error
         self._cells.clear()
         return Suspended(self.id, bolts)
 
     def _resume(self, suspended: Suspended) -> None:
         for name, data in suspended.bolts.items():
-            self._running = name
-            cell = pickle.loads(data)  # noqa: S301 - our own bytes
-            self._running = ""
+            with self._calling(name):
+                cell = pickle.loads(data)  # noqa: S301 - our own bytes
             self._cells[name] = cell
             self._outlets[name] = cell.outlet
 
