@@ -87,7 +87,7 @@ class WordTable:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """What was produced against what was counted, in records."""
+    """Produced and counted records, compared word by word."""
 
     produced: int
     counted: int
@@ -192,7 +192,7 @@ def tell(orders: Orders, **event: object) -> None:
 
 
 def start_query(spark: SparkSession, orders: Orders) -> StreamingQuery:
-    """The job itself: what a user of the source writes."""
+    """The job itself, as a user of the source writes it."""
     source = spark.readStream.format("kafka_tx").options(
         **{f"kafka.{name}": value for name, value in orders.kafka.items()}
     )

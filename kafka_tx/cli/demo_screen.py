@@ -50,7 +50,7 @@ class Scene:
 
     @property
     def is_counted(self) -> bool:
-        """Whether one look found every record both produced and counted."""
+        """Whether one poll found every record both produced and counted."""
         return self.produced == self.records and not self.lag
 
     def begin_run(self) -> None:

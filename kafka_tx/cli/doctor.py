@@ -311,7 +311,7 @@ def is_near(row: Mapping[str, object]) -> bool:
 
 
 def _spark_defaults() -> dict[str, str]:
-    """Settings with their values in small letters; the last line of a name counts."""
+    """Settings with lower-case values; the last line of a name counts."""
     home = os.environ.get("SPARK_HOME")
     folder = os.environ.get("SPARK_CONF_DIR") or (home and str(Path(home, "conf")))
     file = Path(folder, "spark-defaults.conf") if folder else None

@@ -81,7 +81,7 @@ class _Folder:
             self._files, self._root = fs.FileSystem.from_uri(uri)
 
     def names(self, folder: str) -> list[str]:
-        """Of its files, ascending; none where there is no such folder."""
+        """The files of a folder, ascending; empty if the folder does not exist."""
         from pyarrow import fs
 
         place = fs.FileSelector(f"{self._root}/{folder}", allow_not_found=True)
@@ -194,9 +194,9 @@ def _origin(found: _Delta) -> str:
 def _restored(
     found: _Delta, sink: str, numbering: str, txid: int
 ) -> tuple[int | None, int, int]:
-    """The version of a txid; which one restored the table to before it, and to which.
+    """The version of a txid, and the version that restored the table to before it.
 
-    0 and 0 where the rows are in the table, as far as its log tells.
+    With the target of the latter; both are 0 if no version in the log has done so.
     """
     versions = [v for v in sorted(found.infos) if _has(found, v, sink, numbering, txid)]
     if not versions:

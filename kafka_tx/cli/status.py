@@ -88,7 +88,7 @@ def found_ids(url: str, wanted: str | None) -> list[Found]:
 
 
 def _look(stored: StoredId, notes: StoredId | None) -> list[Found]:
-    """What has this id: a topology that counts txids and another one may share it."""
+    """The jobs of this id: topologies of both kinds may share it."""
     store = stored.store
     texts = {path: text for path, text in store.read().items() if path != STOP}
     found = Found(store.id, store.epoch(), paths=tuple(texts))

@@ -159,7 +159,7 @@ def _refused(wrong: list[str]) -> ConfigError:
 def _logs_now(
     found: Bounds, ids: Mapping[str, str], epochs: Mapping[TopicPartition, int]
 ) -> tuple[dict[str, str], dict[TopicPartition, int]]:
-    """Ids and leader epochs from the brokers, or else as given."""
+    """Ids and leader epochs from the brokers, otherwise as given."""
     logs = {p: log for p, log in found.items() if isinstance(log, LogBounds)}
     reported = {p.topic: log.topic_id for p, log in logs.items() if log.topic_id}
     now = {p: e for p, log in logs.items() if (e := log.leader_epoch) is not None}

@@ -1,6 +1,6 @@
 """Processes of Spark for demonstrations and tests: started quickly, killed whole.
 
-What only costs time where Spark is started often:
+Two things are left out, because they cost time where Spark is started often:
 
 * Spark puts ``python/lib/pyspark.zip`` before everything else on the path of its Python
   processes. Nothing compiled is kept for sources in a zip file, so each process

@@ -110,7 +110,7 @@ LOGGED_REASONS = 100
 """How many different reasons of failures a topology logs."""
 
 _NUMBERS = re.compile(r"0x[0-9a-f]+|\d+")
-"""What differs between the texts of one reason: addresses, attempts, tasks of Spark."""
+"""Differ between texts of one reason: addresses, attempts, tasks of Spark."""
 
 _TEMPORARY = ("_MSG_TIMED_OUT", "_TIMED_OUT", "_TRANSPORT", "_ALL_BROKERS_DOWN")
 

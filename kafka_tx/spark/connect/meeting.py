@@ -104,8 +104,8 @@ def _no_records(batch_id: int) -> ConfigError:
 def serve(socket: Path, answer: Callable[[int], Answer]) -> None:
     """Answer, on threads of this process, for as long as it lives.
 
-    The socket's name tells others that somebody listens there. What ``answer`` raises
-    for a batch of Spark is told.
+    The socket's name tells other processes that a planner listens. An error of
+    ``answer`` is part of the reply.
     """
 
     class Handler(StreamRequestHandler):
@@ -161,10 +161,10 @@ class ConnectRun:
         self._planner: Path | None = None
 
     def ask(self, batch_id: int) -> Answer:
-        """Which transaction this is, of the planner of this very run.
+        """The transaction of a batch, from the planner of this very run.
 
         Raises:
-            KafkaTxError: What the planner raised; or it cannot be asked.
+            KafkaTxError: The planner raised an error, or cannot be asked.
         """
         if self._planner is None:
             self._planner = self._own_planner()

@@ -59,7 +59,7 @@ def with_dead_letters(
 
     Args:
         function: Handles one batch; may be called again with the same txid.
-        topic: Of the letters. It must exist, or brokers must make topics.
+        topic: The dead-letter topic. It must exist, or brokers must make topics.
         tx_id: As of ``for_each_transaction``.
         options: Of the writing, such as ``kafka.bootstrap.servers`` of another cluster.
             Default: the ``kafka.*`` options of the source. Needed with Spark Connect.
@@ -91,7 +91,7 @@ def counted(query_id: str, batch_id: int, tx_id: str) -> Counts | None:
 
 
 class _Rejecting:
-    """What ``for_each_transaction`` calls. Spark Connect pickles it."""
+    """The function that ``for_each_transaction`` calls. Spark Connect pickles it."""
 
     def __init__(
         self,

@@ -78,7 +78,7 @@ def for_each_transaction(
 
 @tells_first("__call__")
 class _ForEach:
-    """What Spark calls with each batch. Spark Connect pickles it, classic does not."""
+    """The function that Spark calls with each batch. Only Spark Connect pickles it."""
 
     def __init__(
         self,
@@ -148,11 +148,12 @@ class _Run:
         self.tries = _Tries(self._ask, self._tx_id)
 
     def _ask(self, batch_id: int) -> Answer:
-        """The number, once each source has stored what the batch is beside its part.
+        """The answer for a batch, after each source has stored the others' parts.
 
-        First come those that refuse, so that no other one has stored anything by then;
-        then the one that numbers: once its part is bound to those of the others, it
-        cannot be finished without them, though the driver dies before they know.
+        Sources that refuse the batch are asked first, so that no other source has
+        stored anything by then. The numbering source follows: once its part is bound to
+        the others, it cannot be finished without them, even if the driver dies before
+        they know.
         """
         ids = self._shape.numbered
         questions = {id_: self.query.question(id_, batch_id) for id_ in ids}
@@ -171,7 +172,7 @@ class _Run:
         return replace(answers[self._tx_id], plan=self._plan(answers))
 
     def _plan(self, answers: Mapping[str, Answer]) -> str:
-        """Stands for the records of all sources; empty where a replay may differ."""
+        """A digest of the records of all sources; empty if a replay may hold others."""
         plans = {id_: answer.plan for id_, answer in answers.items()}
         if "" in plans.values():
             return ""

@@ -171,9 +171,9 @@ def _classic(spark: SparkSession) -> SparkContext:
 class CommitListener(StreamingQueryListener):
     """Hands Spark's progress events to the CommitFeed (a thread of the user's process).
 
-    A listener must not throw, and nothing here does: what cannot be committed from here
-    is committed by the source. Spark calls from one thread; the one that watches lag
-    lets go of what has ended, while no call is under way.
+    A listener must not throw. A batch that cannot be committed here is committed by the
+    source. Spark calls from one thread; the thread that watches the lag drops ended ids
+    while no call is under way.
     """
 
     def __init__(
@@ -267,9 +267,9 @@ class CommitListener(StreamingQueryListener):
         self._close_mirror(tx_id)
 
     def watched(self) -> dict[str, list[TopicPartition]]:
-        """The partitions whose lag is shown; what ended some minutes ago is let go.
+        """The partitions whose lag is shown, without ids that ended some minutes ago.
 
-        One that failed stays until its next run ends well: its alerts must not end by
+        An id that failed stays until its next run ends well: its alerts must not end by
         themselves. Called on the thread that watches the lag.
         """
         if self._in_use.acquire(blocking=False):
@@ -428,7 +428,7 @@ def _phases(duration_ms: Mapping[str, int]) -> dict[str, float]:
 def _ran(
     progress: StreamingQueryProgress, start: SourceOffset | None, end: SourceOffset
 ) -> str:
-    """What a replay of the batch that ran is known by; empty where nothing did."""
+    """The key of a batch and of its replays; empty if Spark ran no batch."""
     if "addBatch" not in progress.durationMs:
         return ""
     return Question(str(progress.id), progress.batchId, start, end).spark_batch

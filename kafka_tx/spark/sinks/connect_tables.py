@@ -1,13 +1,13 @@
 """Appends to Delta and Iceberg tables in a session of Spark Connect, without a JVM.
 
 Delta: the write carries the identity as options, and Delta looks for the txid itself.
-``DESCRIBE HISTORY`` tells of the attempt; where the log was cleaned up, the table's
-checkpoints tell of the txid.
+``DESCRIBE HISTORY`` shows the attempt. Where the log was cleaned up, the table's
+checkpoints show the txid.
 
-Iceberg: SQL tells of the table: its properties, and its metadata tables. A write checks
-that no other program has added files since the version that was read, and its snapshot
-holds the attempt. SQL has no transactions: the property, which outlives the snapshot,
-is set by a second commit.
+Iceberg: SQL shows the table's properties and its metadata tables. A write checks that
+no other program has added files since the version that was read, and its snapshot holds
+the attempt. SQL has no transactions: the property, which outlives the snapshot, is set
+by a second commit.
 """
 
 from __future__ import annotations
@@ -233,7 +233,7 @@ def _at_ms() -> Any:  # noqa: ANN401 - a Column
 
 @contextmanager
 def _overtaken() -> Iterator[None]:
-    """Tell of commits in between: the server names the class of its error."""
+    """Report commits in between: the server names the class of its error."""
     try:
         yield
     except PySparkException as error:

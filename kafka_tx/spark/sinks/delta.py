@@ -72,7 +72,7 @@ class Found:
 
 @dataclass(slots=True)
 class _Seen:
-    """What this program knows of a sink: all commits up to ``version``."""
+    """The known commits of a sink, up to ``version``."""
 
     version: int
     last: dict[str, Found] = field(default_factory=dict)
@@ -150,7 +150,10 @@ class DeltaSink(ABC):
 
     @abstractmethod
     def _history(self) -> tuple[int, Callable[[int], Mapping[str, Any]]]:
-        """The newest version, and what Delta says of a version; empty: it is gone."""
+        """The newest version, and a function from a version to its commit info.
+
+        The commit info is empty if the log of the version is gone.
+        """
 
     def _location(self) -> str:
         """Address of the table; empty: unknown."""
@@ -185,7 +188,7 @@ class DeltaSink(ABC):
         return Found(attempt, version, int(info.get("timestamp", 0)), metrics)
 
     def _append(self, df: Any, mode: str, identity: Mapping[str, str]) -> None:  # noqa: ANN401
-        """With Delta's own look for the txid: a job over all of the table's log."""
+        """Append; Delta looks for the txid in a job over all of the table's log."""
         writer = (
             df.write.format("delta").mode(mode).partitionBy(*self._batch.partition_by)
         )
@@ -353,7 +356,7 @@ class _InJvm(DeltaSink):
         return seen
 
     def _commit_info(self, log: Any, version: int) -> dict[str, Any]:  # noqa: ANN401
-        """What Delta says of a commit, in one of the first lines; empty: it is gone."""
+        """The commit info of a version, from its first lines; empty: it is gone."""
         names = self._jvm.org.apache.spark.sql.delta.util.FileNames
         place = names.unsafeDeltaFile(log.logPath(), version)
         try:

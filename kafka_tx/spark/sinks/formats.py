@@ -134,7 +134,7 @@ def quoted(parts: Sequence[str]) -> str:
 
 
 def _named(spark: SparkSession) -> list[str]:
-    """Its own catalog and those of its settings, but for what Iceberg adds to them."""
+    """The session's own catalog and the configured ones."""
     settings = [name for name in spark.conf.getAll if name.startswith(_CATALOG)]
     names = (name.removeprefix(_CATALOG) for name in settings)
     return sorted(
@@ -224,7 +224,7 @@ def _jar_of(spark: SparkSession, of: str) -> str | None:
 
 @lru_cache(maxsize=4)
 def _jar(context: SparkContext, of: str) -> str | None:
-    """The jar that a class comes from; empty if Java does not tell; None without it."""
+    """The jar of a class; None: there is no such class; empty: Java shows none."""
     found: Any = context._jvm
     for name in of.split("."):
         found = getattr(found, name)
@@ -235,7 +235,7 @@ def _jar(context: SparkContext, of: str) -> str | None:
 
 
 def _is_for_another(jar: str) -> str:
-    """What is wrong with a jar; empty if it is for this Spark, or does not tell."""
+    """The fault of a jar; empty if it is for this Spark, or names no version."""
     made_for = re.search(r"-spark(?:-runtime)?[-_](\d+\.\d+)_", jar)
     if made_for is None or made_for[1] == _line():
         return ""

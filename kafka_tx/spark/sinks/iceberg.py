@@ -48,7 +48,7 @@ COULD_NOT = (
     "org.apache.iceberg.exceptions.CommitFailedException",
     "java.lang.IllegalArgumentException",
 )
-"""What Iceberg raises where the table is not as it was seen; nothing is written."""
+"""Errors of Iceberg if the table has changed since it was read; nothing is written."""
 
 
 class IcebergSink(ABC):
@@ -93,7 +93,7 @@ class IcebergSink(ABC):
         """As of ``SinkTable``; nothing of a snapshot that has expired."""
 
     def check_kept(self, stored: TransactionAttempt) -> None:  # noqa: B027 - nothing to do
-        """As of ``SinkTable``: what was rolled back is not counted by ``stored``."""
+        """As of ``SinkTable``: ``stored`` leaves out what was rolled back."""
 
     @abstractmethod
     def write(self, attempt: TransactionAttempt) -> bool:
@@ -240,7 +240,7 @@ class _InJvm(IcebergSink):
         self._at = None
 
     def _former(self, io: Any, files: Any) -> Iterator[Any]:  # noqa: ANN401 - of Iceberg
-        """What the table's metadata was, the newest first; files may be gone."""
+        """The table's former metadata, the newest first, as far as files exist."""
         for number in range(files.size() - 1, -1, -1):
             place = io.newInputFile(files.get(number).file())
             if place.exists():
@@ -421,7 +421,7 @@ def _order(snapshot: Any) -> tuple[int, int]:  # noqa: ANN401 - of Iceberg
 
 @contextmanager
 def _overtaken(*names: str) -> Iterator[None]:
-    """Tell of commits in between: a cause of the error has a class of these names."""
+    """Report commits in between: a cause of the error has a class of these names."""
     try:
         yield
     except (Py4JJavaError, PySparkException) as error:

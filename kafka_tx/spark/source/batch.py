@@ -43,12 +43,12 @@ from kafka_tx.spark.source.ranges import read_range
 
 
 class OpenPartition(InputPartition):
-    """What one task of a batch reads.
+    """The range of one task of a batch.
 
     Attributes:
         task: The range; None: none was known when the batch was planned.
-        planned: Every partition of the plan, given to one task: it reads those that
-            have come since, too.
+        planned: Every partition of the plan, given to one task: it also reads those
+            that have come since.
     """
 
     def __init__(
@@ -150,7 +150,7 @@ def _committed(
 def _pieces(
     config: SourceConfig, view: ClusterView, starts: Positions, ends: Positions
 ) -> list[OffsetRange]:
-    """What the tasks read if they run now; none where nothing hangs on it yet."""
+    """The ranges if tasks ran now; empty if nothing depends on them yet."""
     limits = config.limits
     is_cut = limits.min_partitions or limits.max_records_per_partition
     starts_first = all(isinstance(start, Earliest) for start in starts.values())

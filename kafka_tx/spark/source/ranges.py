@@ -33,7 +33,7 @@ _LONG = 1_000
 
 
 class RangePartition(InputPartition):
-    """What one task reads.
+    """The range of one task.
 
     Its value has no class of ours: Spark pickles each partition apart, and takes twice
     the time for classes by name.
@@ -165,7 +165,7 @@ def _greatest(column: pa.Array) -> int | None:
 def lost(
     config: SourceConfig, wanted: OffsetRange, error: OffsetOutOfRangeError
 ) -> KafkaTxError:
-    """What stops it."""
+    """The error that stops the query or the task."""
     transactions = config.transactions
     if transactions is not None and transactions.mode == "transactional":
         text = (

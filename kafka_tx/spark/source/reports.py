@@ -1,8 +1,8 @@
-"""How tasks report to the user's process what they read: both ends.
+"""Task reports of reads, from the tasks to the user's process: both ends.
 
-Spark's progress tells no bytes, nothing from inside a task, and counts a row as often
-as the user's function reads it. So ``attach`` opens a socket and puts its address into
-a local property, which Spark hands to the tasks of every query started after it.
+Spark's progress has no bytes, nothing from inside a task, and counts a row as often as
+the user's function reads it. So ``attach`` opens a socket and puts its address into a
+local property, which Spark hands to the tasks of every query started after it.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ _given_up_until: dict[str, float] = {}
 def send_read_report(read_report: ReadReport) -> None:
     """Report a range that was read to its end (executor). Never raises.
 
-    Where nobody takes it, this process tries again some time later: a driver that was
-    busy for a moment is not given up for ever.
+    After a failure this process tries again some time later: the driver may have been
+    busy for a moment.
     """
     context = TaskContext.get()
     address = context.getLocalProperty(PROPERTY) if context else None

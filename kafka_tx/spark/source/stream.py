@@ -1,8 +1,8 @@
-"""The streaming reader Spark calls: its names and dicts, nothing else.
+"""The streaming reader that Spark calls: it only translates Spark's names and dicts.
 
-``read`` runs in Python workers on executors, everything else in one long-lived planning
-process on the driver's machine. The reader is pickled into both, so what holds a
-connection is made on first use.
+``read`` runs in Python workers on executors, the other methods in one long-lived
+planning process on the driver's machine. The reader is pickled into both, so
+connections are made on first use.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""What differs between the versions of Spark's interface for Python data sources."""
+"""Differences between the versions of Spark, and names inside Spark."""

@@ -58,10 +58,10 @@ def spark_stopped(attempt: TransactionAttempt | None = None) -> SparkStoppedErro
 
 
 def job_failure(error: Exception, attempt: TransactionAttempt) -> KafkaTxError:
-    """What the exception of a Spark job means.
+    """The meaning of an exception of a Spark job.
 
-    User code never raises through Spark: what it raises comes back as data. So what
-    comes here was lost on the way (``JobLostError``), or can never work.
+    User code never raises through Spark: its errors come back as data. So this one was
+    lost on the way (``JobLostError``), or the job can never work.
     """
     if isinstance(error, KafkaTxError):
         return error

@@ -39,7 +39,7 @@ _PLANNER_ENVIRONMENT = {
     "SPARK_BUFFER_SIZE": "65536",
     "SPARK_PYTHON_RUNTIME": "PYTHON_WORKER",
 }
-"""What Spark sets for every process it starts for a source, whatever stands there."""
+"""Spark sets these for every process it starts for a source, and overwrites others."""
 _adding = Lock()
 
 _HIDDEN = "spark.sql.redaction.options.regex"
@@ -55,7 +55,7 @@ _STATES = re.compile(r"(\w+)[^\n]* state info \[")
 
 _SUBSCRIPTIONS = ("subscribe", "subscribepattern", "assign")
 _NOT_A_NAME = re.compile(r"@[0-9a-f]+")
-"""What Java adds to the class of an object that has no name, other in each run."""
+"""The suffix that Java adds to an object without a name; it differs in each run."""
 
 
 def let_queries_start_together(spark: SparkSession) -> None:
@@ -103,7 +103,7 @@ def local_process(spark: SparkSession) -> int | None:
 
 
 def phase_of(spark: SparkSession, query_id: str) -> str:
-    """What a running query does: ``planning``, ``processing``; empty: it waits."""
+    """The phase of a running query: ``planning``, ``processing``; empty: it waits."""
     try:
         reported = str(_query(spark, query_id).status().message())
     except _FAILURES as error:
@@ -177,12 +177,12 @@ class RunningQuery:
         return sorted(self._streams)
 
     def shape(self) -> QueryShape:
-        """What the query keeps beside the offsets of one source."""
+        """The other sources of the query, and the operators that keep state."""
         others = tuple(sorted(self._others))
         return QueryShape(tuple(self.tx_ids), others, self._states)
 
     def other_ends(self) -> dict[str, str]:
-        """What stands for the end of each source without ``tx.id`` in this batch."""
+        """A digest of the end of each source without ``tx.id`` in this batch."""
         with self._asking():
             ends = self._query.availableOffsets()
             found = {name: ends.get(stream) for name, stream in self._others.items()}
@@ -258,7 +258,7 @@ def error_of(text: str) -> KafkaTxError:
 
 
 def _last_words(text: str) -> str:
-    """What a foreign error says: the end of a Python traceback, else its first line."""
+    """The text of a foreign error: the end of a Python traceback, or its first line."""
     said = re.search(
         r"Traceback \(most recent call last\):\n(?:[ \t].*\n)+(\S.*)", text
     )
@@ -271,7 +271,7 @@ def _kinds(kind: type[errors.KafkaTxError]) -> list[type[errors.KafkaTxError]]:
 
 
 def _relations(query: Any) -> list[tuple[dict[str, str], Any]]:  # noqa: ANN401
-    """Options and JVM stream of each source of the newer kind, as all of ours are."""
+    """Options and JVM stream of each source of Spark's second interface (V2)."""
     found = []
     for leaf in _leaves(query.logicalPlan()):
         if leaf.getClass().getName().endswith("StreamingDataSourceV2ScanRelation"):
@@ -315,7 +315,7 @@ def _others(query: Any, ours: dict[str, Any]) -> dict[str, Any]:  # noqa: ANN401
 
 
 def _name_of(query: Any, stream: Any) -> str:  # noqa: ANN401 - JVM objects
-    """What Spark calls a stream; one in Python, which has no name, by what it reads."""
+    """Spark's name of a stream; a Python stream has none and is named by its topics."""
     for options, known in _relations(query):
         read = [options[name] for name in _SUBSCRIPTIONS if name in options]
         if read and known.equals(stream):

@@ -1,10 +1,9 @@
 """Streaming readers and writers, and questions to them, on every line of Spark.
 
 Spark 4.2 asks readers for limits and starts, 4.0 and 4.1 do not. The source is written
-for the newer interface. Older versions call ``latestOffset()`` without saying where the
-batch begins or how much it may hold; ``StartlessReader`` knows it all the same, from
-what Spark has asked and been told before. Writers get Arrow record batches from Spark
-4.1 on, and rows in 4.0.
+for the newer interface. Older versions call ``latestOffset()`` without the start and
+the limit of the batch; ``StartlessReader`` derives both from Spark's earlier calls.
+Writers get Arrow record batches from Spark 4.1 on, and rows in 4.0.
 """
 
 from __future__ import annotations
@@ -85,7 +84,7 @@ __all__ = [
 
 
 class AnswerPartition(InputPartition):
-    """What the planner answers to a question that came as a call of ``partitions``."""
+    """The planner's answer to a question that came as a call of ``partitions``."""
 
 
 class StartlessReader(DataSourceStreamReader):
@@ -176,7 +175,7 @@ _ROWS = 10_000
 
 
 def record_batches(given: Iterable[Any]) -> Iterator[pa.RecordBatch]:
-    """What a task is to write, as record batches (executor)."""
+    """The rows that a task writes, as record batches (executor)."""
     if StreamWriter is DataSourceStreamWriter:
         return _batches_of(given)
     return iter(given)

@@ -1,1 +1,1 @@
-"""One attempt of a batch: its jobs, its tasks and what they tell each other."""
+"""One attempt of a batch: its jobs, its tasks and their messages."""
