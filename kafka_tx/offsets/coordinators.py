@@ -92,7 +92,7 @@ class OwnershipChange:
         lost: Close (= commit) these before any of ``gained`` is opened.
         new: Those of ``gained`` that did not exist in the first answer and had no
             owner: without a stored offset they start at the earliest.
-        kept: Owned before and now; includes ``leader_moved`` and ``recreated``.
+        kept: Owned before and now; includes ``recreated``.
         recreated: The topic was deleted and created again: the log is a new one.
         warning: Text to log.
     """
@@ -101,7 +101,6 @@ class OwnershipChange:
     gained: tuple[TopicPartition, ...] = ()
     new: tuple[TopicPartition, ...] = ()
     kept: tuple[TopicPartition, ...] = ()
-    leader_moved: tuple[TopicPartition, ...] = ()
     recreated: tuple[TopicPartition, ...] = ()
     warning: str | None = None
 
@@ -182,7 +181,6 @@ class Ownership:
             gained=tuple(gained),
             new=tuple(p for p in gained if self._has_looked and p not in before),
             kept=tuple(kept),
-            leader_moved=tuple(p for p in kept if before[p] != now[p]),
             recreated=tuple(p for p in kept if p.topic in recreated),
             warning=share.warning,
         )

@@ -174,18 +174,13 @@ class PartitionManager:
         """Complete a record, or every record of a range; return how many it did.
 
         This includes records that wait for a retry or were given up. Offsets that are
-        not pending are ignored and counted.
+        not pending are ignored.
         """
         if self._is_old(generation):
-            start, end = self._span(done)
-            completed = 0
-        elif isinstance(done, int) and self._unfinished.complete_one(done):
+            return 0
+        if isinstance(done, int) and self._unfinished.complete_one(done):
             return 1
-        else:
-            start, end = self._span(done)
-            completed = self._unfinished.complete(start, end)
-        self.counts.ignored_acks += end - start - completed
-        return completed
+        return self._unfinished.complete(*self._span(done))
 
     def passed(
         self,
@@ -209,22 +204,19 @@ class PartitionManager:
     ) -> list[GiveUp]:
         """Count a failure of a record, or of every unfinished record of a range.
 
-        Ignored and counted: offsets that are not pending, or failed already and wait.
+        Ignored: offsets that are not pending, or failed already and wait.
         Returns records that failed too often: they stay pending until acknowledged;
         after another failure (of writing the dead letter) they are returned again.
         """
-        start, end = self._span(failed)
         if self._is_old(generation):
-            self.counts.ignored_fails += end - start
             return []
+        start, end = self._span(failed)
         given_up = []
-        answered = self._unfinished.lose_abandoned(start, end)
+        self._unfinished.lose_abandoned(start, end)
         for low, high in self._unfinished.in_flight(start, end):
-            answered += high - low
             for part in self._unfinished.fail(low, high, now_ms):
                 run = self._of_topic(part.start, part.end)
                 given_up.append(GiveUp(run, part.failures))
-        self.counts.ignored_fails += end - start - answered
         return given_up
 
     def release(
@@ -384,11 +376,6 @@ class PartitionManager:
     def waiting(self) -> int:
         """Failed or released offsets whose retry has not started."""
         return len(self._unfinished.retry.waiting)
-
-    @property
-    def in_doubt(self) -> int:
-        """In-flight offsets that no longer hold the commit back; lost if they fail."""
-        return self._unfinished.abandoned
 
     @property
     def uncommitted(self) -> int:

@@ -55,7 +55,6 @@ class Counts:
         holes: Offsets in emitted ranges for which the log has no record to read.
         skipped: Offsets that the position skipped, by reason: never read, or lost with
             the log's end after they were read.
-        ignored_acks: Offsets acknowledged late, twice, or without being emitted.
         lost: Offsets lost for good, by reason. A record that is in flight when the log
             drops it counts only if it fails.
     """
@@ -66,8 +65,6 @@ class Counts:
     failed: int = 0
     given_up: int = 0
     holes: int = 0
-    ignored_acks: int = 0
-    ignored_fails: int = 0
     lost: dict[LossReason, int] = field(
         default_factory=lambda: dict.fromkeys(LossReason, 0)
     )

@@ -175,11 +175,6 @@ class Unfinished:
             if high > start.offset:
                 self.retry.remember(max(low, start.offset), high, times)
 
-    @property
-    def abandoned(self) -> int:
-        """Abandoned offsets whose outcome is not known yet."""
-        return sum(len(runs) for runs in self._abandoned.values())
-
     def in_flight(self, start: int, end: int) -> list[tuple[int, int]]:
         """The runs of ``[start, end)`` that are pending and do not wait for a retry."""
         if end - start == 1:  # records usually fail one at a time
@@ -281,14 +276,10 @@ class Unfinished:
         pending.remove_below(below)
         self._forget(first, below)
 
-    def lose_abandoned(self, start: int, end: int) -> int:
-        """Abandoned records have failed; return how many of them are lost."""
-        lost = 0
+    def lose_abandoned(self, start: int, end: int) -> None:
+        """Abandoned records have failed: they are lost."""
         for reason, runs in self._abandoned.items():
-            dropped = runs.remove(start, end)
-            self._counts.lost[reason] += dropped
-            lost += dropped
-        return lost
+            self._counts.lost[reason] += runs.remove(start, end)
 
     def skip_to(self, offset: int, reason: LossReason) -> None:
         """Emit nothing below ``offset``; offsets not yet emitted are lost."""

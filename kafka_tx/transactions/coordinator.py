@@ -70,7 +70,6 @@ class TransactionCoordinator(Generic[M]):
 
     Attributes:
         is_stopped: Whether ``Stopped`` was given.
-        stale_answers: Number of answers that came too late to count.
     """
 
     def __init__(
@@ -91,7 +90,6 @@ class TransactionCoordinator(Generic[M]):
         self._now_ms = 0
         self._looked_ms: int | None = None  # when the store last took our write
         self._is_paused = self._is_stopping = self.is_stopped = False
-        self.stale_answers = 0
 
     # --- the rule ---
 
@@ -263,7 +261,7 @@ class TransactionCoordinator(Generic[M]):
         An empty batch runs through all phases; the next new txid waits for a pause.
         """
         if attempt != self._gate.planning:
-            return self._stale()
+            return []
         self._gate.planned(self._now_ms, is_empty=is_empty)
         first = self._chain.keep(attempt, metadata)
         return self._write(attempt, first, Purpose.KEEP) if first else []
@@ -271,7 +269,7 @@ class TransactionCoordinator(Generic[M]):
     def initialize_failed(self, attempt: TransactionAttempt) -> list[Action[M]]:
         """The plan failed; it is asked for again after ``retry_ms``."""
         if attempt != self._gate.planning:
-            return self._stale()
+            return []
         self._gate.failed(self._now_ms)
         return []
 
@@ -281,7 +279,7 @@ class TransactionCoordinator(Generic[M]):
         """The processing phase of this attempt is complete."""
         batch = self._in_flight.find(attempt, BatchPhase.PROCESSING)
         if batch is None:
-            return self._stale()
+            return []
         batch.phase = BatchPhase.PROCESSED
         return self._ask_who_owns()
 
@@ -295,7 +293,7 @@ class TransactionCoordinator(Generic[M]):
         batch = self._in_flight.find(attempt, BatchPhase.COMMITTING)
         if batch is None:
             self._in_flight.has_ended(attempt)
-            return self._stale()
+            return []
         batch.phase = BatchPhase.RECORDING
         change = self._chain.record(attempt.txid)
         record = Change({**(held or {}), **change.put}, change.delete)
@@ -306,7 +304,7 @@ class TransactionCoordinator(Generic[M]):
     ) -> list[Action[M]]:
         """The commit phase has failed and ended: replay this txid and later ones."""
         is_live = self._in_flight.find(attempt, BatchPhase.COMMITTING) is not None
-        actions = self._fail_from(attempt.txid, reason) if is_live else self._stale()
+        actions = self._fail_from(attempt.txid, reason) if is_live else []
         self._in_flight.has_ended(attempt)
         return actions
 
@@ -318,7 +316,7 @@ class TransactionCoordinator(Generic[M]):
         wait takes ``patience_ms`` at most; then everything stops.
         """
         if self._in_flight.find(attempt, *CAN_FAIL) is None:
-            return self._stale()
+            return []
         return self._fail_from(attempt.txid, reason)
 
     def crashed(
@@ -332,7 +330,7 @@ class TransactionCoordinator(Generic[M]):
         is_live = self._in_flight.find(attempt, *CAN_FAIL) is not None
         self._in_flight.has_ended(attempt)
         if not is_live and attempt != self._gate.planning:
-            return self._stale()
+            return []
         return self.abort(error)
 
     # --- events: store ---
@@ -340,7 +338,7 @@ class TransactionCoordinator(Generic[M]):
     def stored(self, write_id: int) -> list[Action[M]]:
         """The write is in the store: we own the store, and nobody has changed it."""
         if not self._writes.is_under_way(write_id):
-            return self._stale()
+            return []
         self._looked_ms = self._now_ms
         done, following = self._writes.done()
         txid, committed = done.attempt.txid, list[Action[M]]()
@@ -358,7 +356,7 @@ class TransactionCoordinator(Generic[M]):
         An error that is not retryable stops everything.
         """
         if not self._writes.is_under_way(write_id):
-            return self._stale()
+            return []
         if not getattr(error, "retryable", False):
             return self.abort(error)
         self._writes.again_at_ms = self._now_ms + self._pacing.retry_ms
@@ -444,7 +442,3 @@ class TransactionCoordinator(Generic[M]):
         self._gate.planning = None
         self._writes.clear()
         return Stopped(error)
-
-    def _stale(self) -> list[Action[M]]:
-        self.stale_answers += 1
-        return []

@@ -163,10 +163,18 @@ class Owner:
     def repeat(self, which: int) -> None:
         """An answer that was given before comes once more."""
         if self._answers:
-            stale = self.coordinator.stale_answers
-            self._carry_out(self._answers[which % len(self._answers)]())
-            assert self.coordinator.stale_answers == stale + 1, "it counted twice"
+            before = self._decided()
+            actions = self._answers[which % len(self._answers)]()
+            assert not actions, "it counted twice"
+            assert self._decided() == before, "it counted twice"
             self._world.seen.update(["steps", "repeated answers"])
+
+    def _decided(self) -> tuple[object, ...]:
+        """Everything that an answer can change."""
+        machine = self.coordinator
+        wakes_at_ms = None if machine.is_stopped else machine.wakes_at_ms()
+        is_stopped = machine.is_stopped
+        return machine.planning, machine.phases, machine.state, wakes_at_ms, is_stopped
 
     def lose(self, which: int) -> None:
         """An executor that held something of a batch in flight is lost."""

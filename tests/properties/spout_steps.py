@@ -242,7 +242,8 @@ def check_manager(spout: Spout, manager: PartitionManager) -> None:
         max(0, min(end, manager.emitted_to) - begin)
         for begin, end in start.committed.completed
     )
-    known = counts.completed + counts.holes + manager.pending + manager.in_doubt
+    abandoned = sum(map(len, manager._unfinished._abandoned.values()))
+    known = counts.completed + counts.holes + manager.pending + abandoned
     assert manager.emitted_to - start.committed.offset == known + lost + taken_over
 
 

@@ -148,10 +148,9 @@ def test_a_plan_that_failed_is_asked_for_again_after_a_pause():
     assert isinstance(second, Initialize)
     assert second.attempt.txid == 1
     assert second.attempt != first.attempt
-    assert drive.machine.planning == second.attempt
     assert drive.machine.initialized(first.attempt, "late") == []
     assert drive.machine.initialize_failed(first.attempt) == []
-    assert drive.machine.stale_answers == 2
+    assert drive.machine.planning == second.attempt
 
 
 def test_new_txids_keep_their_interval():
@@ -305,7 +304,6 @@ def test_an_answer_for_a_phase_that_has_not_begun_is_ignored(mode):
     assert drive.machine.commit_failed(first, "?") == []
 
     assert drive.phases() == {1: BatchPhase.PROCESSED}
-    assert drive.machine.stale_answers == 3
 
 
 # --- waking up ---

@@ -120,7 +120,6 @@ def test_late_answers_of_an_old_attempt_touch_nothing(mode):
 
     assert [a.txid for a in before] == [1, 2]
     assert drive.machine.phases == before
-    assert drive.machine.stale_answers == 10
     assert not drive.machine.is_stopped
 
 
