@@ -62,9 +62,6 @@ def check_topic(option: str, name: str, value: object = None) -> str:
     return name
 
 
-LEGAL_ATTEMPT = (
-    "the TransactionAttempt that a function of for_each_transaction is given"
-)
 LEGAL_OPTIONS = 'a dictionary such as {"kafka.bootstrap.servers": "host:9092"}'
 
 
@@ -75,6 +72,12 @@ def check_kind(
     is_odd = isinstance(value, bool) and kinds is not bool
     if is_odd or not isinstance(value, kinds):
         raise ConfigError.illegal(option, value, legal)
+
+
+def check_attempt(value: object) -> None:
+    """Refuse what is no attempt of a batch: ConfigError."""
+    legal = "the TransactionAttempt that a function of for_each_transaction is given"
+    check_kind("attempt", value, TransactionAttempt, legal)
 
 
 MARKER_TOPIC = "kafka_tx.markers"

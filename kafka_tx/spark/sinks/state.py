@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
 from kafka_tx.clock import SystemClock
-from kafka_tx.config import LEGAL_ATTEMPT, check_id, check_kind
+from kafka_tx.config import check_attempt, check_id
 from kafka_tx.errors import ConfigError
 from kafka_tx.model import TransactionAttempt
 from kafka_tx.spark.sinks import delta, formats, iceberg
 from kafka_tx.spark.sinks.connect_tables import DeltaConnectAppend, IcebergConnectAppend
 from kafka_tx.spark.sinks.formats import Batch
 from kafka_tx.spark.versions.names import is_classic
+from kafka_tx.sql.reducers import check_reducer
 from kafka_tx.sql.tables import append_rows
 from kafka_tx.transactions.admission import only_write
 from kafka_tx.transactions.table_writes import CommitPace, SinkTable, note, write_batch
@@ -61,24 +62,20 @@ def update_map(
     Raises: as ``map.update``; ConfigError also for a second call for the batch and map;
         also what Spark raises.
     """
-    _check_attempt(attempt)
+    check_attempt(attempt)
     if not hasattr(state, "update"):
         legal = "a TransactionalMap, OpaqueMap or NonTransactionalMap"
         raise ConfigError.illegal("state", state, legal)
     if order is not None and reducer != "last":
         raise ConfigError.illegal("order", order, "None, except with reducer 'last'")
+    check_reducer(reducer)
     keys = F.col(key).alias("key")
     if callable(reducer) or (reducer == "last" and order is None):
         rows = df.select(keys, F.col(value).alias("value"))
-    elif reducer == "count":
-        rows = df.groupBy(keys).agg(F.count("*").alias("value"))
-    elif reducer == "last":
-        rows = df.groupBy(keys).agg(F.max_by(value, order).alias("value"))
-    elif reducer in {"sum", "max", "min"}:
-        merged = getattr(F, reducer)(value)
-        rows = df.groupBy(keys).agg(merged.alias("value"))
     else:
-        rows = df.select(keys)  # the map names what is legal
+        named = {"count": lambda _: F.count("*"), "last": lambda v: F.max_by(v, order)}
+        merged = named.get(reducer, getattr(F, reducer))(value)
+        rows = df.groupBy(keys).agg(merged.alias("value"))
     counted = rows.toArrow()
     what = f"map '{state.name}'"
     advice = "give the second update a map of its own, with another name"
@@ -124,7 +121,7 @@ def append_once(
             arrived; another attempt at the batch may try again.
         StateError: The database refuses: rights, path, a missing column.
     """
-    _check_attempt(attempt)
+    check_attempt(attempt)
     return append_rows(url, table, attempt, df.toArrow(), opaque=opaque)
 
 
@@ -246,11 +243,7 @@ def _write(table: SinkTable, attempt: TransactionAttempt) -> bool:
 
 
 def _check_table(attempt: object, table: object, sink: str) -> None:
-    _check_attempt(attempt)
+    check_attempt(attempt)
     if not isinstance(table, str) or not table.strip():
         raise ConfigError.illegal("table", table, "the name or the path of a table")
     check_id(sink, "sink")
-
-
-def _check_attempt(attempt: object) -> None:
-    check_kind("attempt", attempt, TransactionAttempt, LEGAL_ATTEMPT)

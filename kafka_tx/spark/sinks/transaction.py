@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from kafka_tx import sink_assembly
-from kafka_tx.config import LEGAL_ATTEMPT, LEGAL_OPTIONS, SinkConfig, check_kind
+from kafka_tx.config import LEGAL_OPTIONS, SinkConfig, check_attempt, check_kind
 from kafka_tx.errors import ConfigError
 from kafka_tx.logs import event_log
 from kafka_tx.model import TransactionAttempt
@@ -69,7 +69,7 @@ def write_transaction(
         FencedError: A newer owner of the source has written.
         ReplayDiffersError: The txid was written from other records, or rows.
     """
-    check_kind("attempt", attempt, TransactionAttempt, LEGAL_ATTEMPT)
+    check_attempt(attempt)
     check_kind("parts", parts, int, "a whole number from 1")
     check_kind("options", options, Mapping, LEGAL_OPTIONS)
     if opaque and parts > 1:
