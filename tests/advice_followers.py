@@ -118,7 +118,7 @@ FOLLOWED: dict[str, tuple[str, ...]] = {
         "tests/transactions/test_txid_layout.py"
         "::test_a_topology_refuses_the_id_of_a_source_and_another_id_is_new",
     ),
-    "group_offsets::KafkaGroupOffsetStore._corrupted": (
+    "group_offsets::KafkaGroupOffsetStore._read": (
         "integration/topologies/test_spout_groups.py"
         "::test_metadata_that_cannot_be_read_is_mended_by_resetting_the_offset",
     ),

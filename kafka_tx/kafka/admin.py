@@ -81,8 +81,9 @@ class Deadline:
 class AdminConnection:
     """An admin client that is made when it is first used.
 
-    Waiting calls look at the client's error reports, so that a refusal is raised when
-    it happens and not when the time is over. For one thread at a time.
+    Waiting calls look at the client's error reports, so that a refusal is raised at
+    once and not when the time is over. They raise AuthenticationError (a broker refused
+    the client) and BrokerUnavailableError (no answer in time). For one thread.
     """
 
     def __init__(self, settings: Mapping[str, str]) -> None:
@@ -123,10 +124,6 @@ class AdminConnection:
         asks if the extension was not built, or if only Python can use the settings. It
         also asks the first question of a connection, because a second client pays off
         only for later ones, and the first question after a failure.
-
-        Raises:
-            AuthenticationError: A broker refused the client.
-            BrokerUnavailableError: The client itself did not answer in time.
         """
         if not self._was_asked:
             self._was_asked = True
@@ -166,8 +163,8 @@ class AdminConnection:
     def renewed(self, ask: Callable[[], _Answer]) -> _Answer:
         """Ask, and ask again on a new client if brokers accepted this one before.
 
-        A client reads certificates, keys and trusted authorities when it is made. Where
-        their files are replaced under it, brokers refuse its next connection.
+        A client reads certificates and keys when it is made. If their files are
+        replaced, brokers refuse its next connection.
         """
         try:
             return ask()
@@ -181,12 +178,7 @@ class AdminConnection:
     def wait(
         self, future: Future[_Answer], deadline: Deadline
     ) -> _Answer | ClientError:
-        """The answer, or the client's error for it.
-
-        Raises:
-            AuthenticationError: A broker refused the client.
-            BrokerUnavailableError: The client itself did not answer in time.
-        """
+        """The answer, or the client's error for it."""
         while True:
             try:
                 answer = future.result(timeout=_SLICE_S)
@@ -203,11 +195,9 @@ class AdminConnection:
     def metadata(self, deadline: Deadline) -> ClusterMetadata:
         """The metadata of the whole cluster.
 
-        The client's call is blind to a refusal, so the first looks are short.
+        The client's call does not notice a refusal, so the first calls are short.
 
         Raises:
-            BrokerUnavailableError: No broker answered in time.
-            AuthenticationError: A broker refused the client.
             KafkaError: A broker answered with another error.
         """
         slice_s = _FIRST_POLL_S
@@ -226,10 +216,7 @@ class AdminConnection:
                 return found
 
     def described(self, topics: Collection[str], deadline: Deadline) -> dict[str, Any]:
-        """By name the controller's answer: the client's description, or its error.
-
-        Raises: as ``wait``.
-        """
+        """The controller's answer by topic: the client's description, or its error."""
         if not topics:
             return {}
         answers = self.client.describe_topics(
@@ -238,10 +225,7 @@ class AdminConnection:
         return {name: self.wait(future, deadline) for name, future in answers.items()}
 
     def settings_of(self, resource: ConfigResource, deadline: Deadline) -> Any:  # noqa: ANN401 - client's
-        """The settings of a topic or broker by their names, or the client's error.
-
-        Raises: as ``wait``.
-        """
+        """The settings of a topic or broker by their names, or the client's error."""
         (future,) = self.client.describe_configs(
             [resource], request_timeout=deadline.rest_s()
         ).values()
@@ -263,8 +247,8 @@ class AdminConnection:
     def unreachable(self, what: str, deadline: Deadline) -> KafkaTxError:
         """The error to raise when no broker answered ``what`` in time.
 
-        The next request goes over new connections: old ones may be silent for ever,
-        and the client would take its whole socket time-out to see it.
+        The next request goes over new connections: old ones may be silent for ever, and
+        the client would notice it only after its whole socket time-out.
         """
         if self._made is not None:
             self._made.poll(0)

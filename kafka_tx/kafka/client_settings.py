@@ -170,7 +170,6 @@ def _translate(
     chosen: dict[str, str],
     native: dict[str, str],
 ) -> None:
-    """Put one option into ``chosen`` (translated) or ``native`` (passed through)."""
     if name in translations.ELSEWHERE:
         return
     if name in translations.NO_EFFECT:
@@ -213,13 +212,13 @@ _EXTRACT = "openssl pkcs12 -in {location} -nokeys -out truststore.pem"
 
 
 def tls_settings(options: Mapping[str, str]) -> dict[str, str]:
-    """The settings that the stores among ``options`` become.
+    """The settings for the stores of certificates among ``options``.
 
     A store's type follows from its ending where it is not given; anything else counts
     as JKS, Java's default.
 
     Raises:
-        ConfigError: A store has a form librdkafka cannot read.
+        ConfigError: librdkafka cannot read a store.
     """
     return {**_truststore(options), **_keystore(options)}
 
@@ -320,13 +319,13 @@ def parse_jaas(text: str) -> tuple[str, dict[str, str]]:
 
 
 def jaas_settings(options: Mapping[str, str]) -> dict[str, str]:
-    """The settings that JAAS and the login callback handler among ``options`` become.
+    """The settings for JAAS and the login callback handler among ``options``.
 
     The mechanism follows from the login module where ``sasl.mechanism`` is not given.
 
     Raises:
-        ConfigError: The text is malformed, the module is unknown, one of its options
-            is missing, or it contradicts ``sasl.mechanism``.
+        ConfigError: The text is malformed, the module is unknown, one of its options is
+            missing, or it contradicts ``sasl.mechanism``.
     """
     handler = options.get("sasl.login.callback.handler.class", "")
     if handler and not handler.endswith(_OIDC_HANDLER):

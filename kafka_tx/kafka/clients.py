@@ -29,10 +29,8 @@ def new_consumer(
 ) -> Consumer:
     """A consumer that reports to ``watch`` and gives its figures to ``statistics``.
 
-    librdkafka wants a group id even of a consumer that joins no group.
-
-    Raises:
-        ConfigError: librdkafka refuses a setting.
+    librdkafka wants a group id even of a consumer that joins no group. Raises
+    ConfigError.
     """
     named: dict[str, Any] = {"group.id": "kafka-tx", **settings}
     if statistics is not None:

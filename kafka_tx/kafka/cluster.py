@@ -13,6 +13,7 @@ from kafka_tx.kafka.admin import AdminConnection, Deadline
 from kafka_tx.kafka.collector import collector_paused
 from kafka_tx.kafka.errors import is_absent, is_unreachable
 from kafka_tx.kafka.offset_requests import (
+    SILENT,
     Listed,
     Question,
     Reported,
@@ -48,7 +49,6 @@ _log = event_log(__name__)
 
 _POLLS_OF_MOVING_LEADERS = 5
 _LEADER_PAUSE_MS = 200
-_SILENT = ClientError(ClientError._TIMED_OUT, "its leader did not answer in time")
 _QUICK_MS = 2_000
 """How long leaders from an earlier answer may take to reply."""
 _DESCRIBE_MS = 2_000
@@ -67,7 +67,7 @@ class KafkaClusterView:
     Args:
         settings: From ``client_settings(…, purpose="admin")``.
         timeout_ms: The longest time one call may take, with its retries; each attempt
-            for offsets has its share, after which leaders that are silent are given up.
+            for offsets has its share, after which silent leaders are left out.
         num_retries: How often a request is repeated (``fetchOffset.numRetries``).
         retry_interval_ms: The pause before it (``fetchOffset.retryIntervalMs``).
     """
@@ -101,8 +101,8 @@ class KafkaClusterView:
     def topics(self, wanted: Subscription) -> dict[str, TopicDescription]:
         """As ``ClusterView.topics``.
 
-        One request for named topics, two for a pattern; a pattern never matches
-        Kafka's internal topics. For ``Assigned`` whole topics are described. While the
+        One request for named topics, two for a pattern; a pattern never matches Kafka's
+        internal topics. For ``Assigned`` whole topics are described. While the
         controller is away topics come without their ids.
         """
         deadline = Deadline(self._timeout_ms)
@@ -111,10 +111,7 @@ class KafkaClusterView:
         for _ in range(self._num_retries):
             if not shrunk(self._seen, found, named):
                 break
-            _log.info(
-                "a part of %s is missing in the last answer; asking again",
-                wanted,
-            )
+            _log.info("a part of %s was missing in an answer; asking again", wanted)
             if not deadline.pause(self._retry_interval_ms):
                 break
             found = self._look(wanted, deadline)
@@ -148,8 +145,7 @@ class KafkaClusterView:
     ) -> dict[str, TopicDescription] | None:
         """The topics with their ids; None when the controller does not answer.
 
-        The client asks no other broker for it. Without an answer the plain metadata of
-        any broker must do, which has no ids.
+        The client asks no other broker. The plain metadata of any broker has no ids.
         """
         found = {}
         own = deadline.within(_DESCRIBE_MS)
@@ -164,10 +160,7 @@ class KafkaClusterView:
         return found
 
     def topic_ids(self, names: Iterable[str]) -> dict[str, str | None]:
-        """As ``ClusterView.topic_ids``.
-
-        An id is left out also if the controller does not answer.
-        """
+        """As ``ClusterView.topic_ids``; empty if the controller does not answer."""
         reported: dict[str, str | None] = {}
         answers = self._admin.described(list(names), Deadline(_DESCRIBE_MS))
         for name, answer in answers.items():
@@ -188,7 +181,7 @@ class KafkaClusterView:
         """As ``ClusterView.bounds``.
 
         Two requests to each broker, sent together, and one for the topics' ids. The end
-        is the last stable offset where the settings say
+        is the last stable offset if the settings have
         ``isolation.level=read_committed``.
         """
         asked = list(partitions)
@@ -215,9 +208,9 @@ class KafkaClusterView:
     ) -> Survey:
         """Ask for bounds, then describe the topics, whose ids must be those of before.
 
-        A deleted id is never used again. An id that was reported before and after the
-        logs were asked was therefore the topic's id all the time. Bounds of a topic
-        whose id changed are asked once more.
+        A deleted id is never used again, so an id that was reported before and after
+        was the topic's id all the time. Bounds of a topic whose id changed are asked
+        once more.
         """
         before = self._ids_before({partition.topic for partition in partitions})
         bounds: dict[TopicPartition, LogBounds | Unavailable] = {}
@@ -252,10 +245,7 @@ class KafkaClusterView:
     def offsets(
         self, wanted: Mapping[TopicPartition, Position]
     ) -> dict[TopicPartition, int | Unavailable | None]:
-        """As ``ClusterView.offsets``.
-
-        A given offset comes back as it is, without asking whether the log holds it.
-        """
+        """As ``ClusterView.offsets``; a given offset is not looked for in the log."""
         question = {
             partition: position
             for partition, position in wanted.items()
@@ -287,10 +277,10 @@ class KafkaClusterView:
     def epoch_ends(
         self, wanted: Mapping[TopicPartition, int]
     ) -> dict[TopicPartition, int]:
-        """As ``ClusterView.epoch_ends``.
+        """As ``ClusterView.epoch_ends``; the admin client cannot ask for them.
 
-        Of an epoch that is still going on: the end of the log. Where brokers keep no
-        epochs: beyond every log. A client of its own asks: the admin client cannot.
+        For an epoch that is still going on: the end of the log. If brokers have no
+        epochs: beyond every log.
         """
         return epoch_ends(self._settings, wanted, self._timeout_ms)
 
@@ -315,7 +305,7 @@ class KafkaClusterView:
     def _answered(
         self, questions: Sequence[Question], deadline: Deadline
     ) -> list[Listed]:
-        """The first answers, each attempt having its share of the time."""
+        """The first answers; each attempt has its share of the time."""
         share_ms = self._timeout_ms // (self._num_retries + 1)
         for _ in range(self._num_retries):
             try:
@@ -334,7 +324,7 @@ class KafkaClusterView:
         try:
             answers = self._ask_leaders(questions, deadline.within(_QUICK_MS))
         except BrokerUnavailableError:
-            answers = [dict.fromkeys(question, _SILENT) for question in questions]
+            answers = [dict.fromkeys(question, SILENT) for question in questions]
         silent = [
             {tp: question[tp] for tp in question if is_silent(listed[tp])}
             for question, listed in zip(questions, answers, strict=True)
@@ -367,7 +357,7 @@ class KafkaClusterView:
         """The partitions without a leader, after describing those that seem so again.
 
         One of them in a request would hold back the answers for all others: the client
-        asks for its leader again, every three seconds.
+        asks for its leader every three seconds.
         """
         suspects = [tp for tp in partitions if not self._has_leader(tp)]
         if suspects:
@@ -416,11 +406,8 @@ def of_topic(
 ) -> LogBounds | Unavailable:
     """Bounds with the id of their topic, if it was the same before and after.
 
-    Args:
-        found: As the leader reported them.
-        partition: Whose they are.
-        before: Ids of topics at some time before; None: not reported.
-        after: Ids after the leader's answer; topics that are gone are left out.
+    ``before`` are ids at some earlier time, None: not reported; ``after`` are ids after
+    the leader's answer, without topics that are gone.
     """
     if isinstance(found, Unavailable):
         return replace(found, topic_id=after.get(partition.topic))

@@ -27,10 +27,8 @@ _WITHIN_MS = 10_000
 class ClusterChecks:
     """Questions that no job asks; nothing is written, and no topic is made.
 
-    Every method raises KafkaError where brokers refuse or do not answer.
-
-    Args:
-        kafka: The user's options, without ``kafka.``.
+    Every method raises KafkaError if brokers refuse or do not answer. ``kafka`` are the
+    user's options, without ``kafka.``.
     """
 
     def __init__(self, kafka: Mapping[str, str]) -> None:
@@ -66,17 +64,16 @@ class ClusterChecks:
     def begin_transactions(self, name: str) -> None:
         """Have the brokers take this transactional id, as the exactly-once sink does.
 
-        They remember it until ``transactional.id.expiration.ms``, 7 days by default.
+        They store it until ``transactional.id.expiration.ms``, 7 days by default.
         """
         settings = client_settings(self._kafka, purpose="producer")
         watch = ErrorWatch(addresses(settings))
-        own = {"transactional.id": name}
-        producer = new_producer({**settings, **own}, watch)
+        producer = new_producer({**settings, "transactional.id": name}, watch)
         try:
             producer.init_transactions(_WITHIN_MS / 1_000)
         except KafkaException as error:
             watch.raise_refusal()
-            what = f"taking the transactional id '{own['transactional.id']}'"
+            what = f"taking the transactional id '{name}'"
             raise translated(client_error(error), what, watch) from None
 
     def _rights(self, found: Mapping[str, Any], what: str) -> frozenset[str] | None:
@@ -98,7 +95,7 @@ class ClusterChecks:
 def finalized_features(host: str, port: int) -> dict[str, int]:
     """The features that a cluster has switched on, by name; old brokers have none.
 
-    The request that every client begins with; before any log-in, and without TLS. The
+    The request with which every client begins; before any log-in, and without TLS. The
     Python client does not show its answer.
 
     Raises:

@@ -1,8 +1,8 @@
-"""From what a client reports to the errors of the tree.
+"""From a client's reports to the errors of the tree.
 
 Refused credentials and failed TLS handshakes reach a client's error callback only,
-while its calls merely run into their time-outs; hints at a wrong listener reach only
-its log. ``ErrorWatch`` is both: whoever waits for a client asks it in between.
+while its calls run into their time-outs; hints at a wrong listener reach only its log.
+``ErrorWatch`` is both: code that waits for a client asks it in between.
 """
 
 from __future__ import annotations
@@ -58,10 +58,9 @@ _DOUBTFUL_BEFORE_GIVING_UP = 3
 
 
 class ErrorWatch:
-    """Remembers what one client reports through its error callback and its log.
+    """Stores the reports of one client to its error callback and its log.
 
-    Called by the client inside its own calls (``poll``, ``consume``), in the thread
-    that makes them.
+    The client calls it inside its own calls (``poll``, ``consume``).
     """
 
     def __init__(self, addresses: str) -> None:
@@ -86,7 +85,7 @@ class ErrorWatch:
     def log(self, level: int, text: str, *values: object) -> None:
         """Take one line of the client's log, as a logger would, and pass it on.
 
-        At most as information: what matters reaches the user as an error with the same
+        At most as information: important lines reach the user as an error with the same
         text, and a broker that is away would fill the logs of the executors.
         """
         if values and values[0] == "FAIL":

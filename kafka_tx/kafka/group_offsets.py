@@ -41,8 +41,8 @@ _VERSION = "1"
 def encode(committed: CommittedOffset, limit: int = LIMIT) -> str:
     """The text to store with ``committed.offset``; empty if there is nothing to store.
 
-    The lowest runs that fit are stored; records in the others will be processed
-    again after a restart. Failures are stored if there is room, the broker never.
+    Records of runs that do not fit are processed again after a restart. Failures are
+    stored if there is room, the broker never.
     """
     kept = replace(
         committed, completed=committed.completed[: fitting(committed, limit)]
@@ -54,10 +54,7 @@ def encode(committed: CommittedOffset, limit: int = LIMIT) -> str:
 
 
 def fitting(committed: CommittedOffset, limit: int = LIMIT) -> int:
-    """The number of lowest runs that fit; fewer than all: there is no more room.
-
-    A spout checks this before it emits beyond the runs that it could store.
-    """
+    """The number of lowest runs that fit; fewer than all: there is no more room."""
     total = len(committed.completed)
     low, high = 0, min(total, 512)
     while _fits(committed, high, limit):
@@ -187,10 +184,9 @@ _REQUEST_BYTES = 500_000
 class KafkaGroupOffsetStore(StateOfId):
     """An OffsetStore in a Kafka consumer group, which it never joins.
 
-    Every tool that shows groups shows the offsets. Runs beyond the offset and the
-    deployment travel in the commit's metadata, as far as there is room (``fitting``).
-    Brokers expire an offset that is not written for a while (``renew_ms``). The broker
-    of an offset is not stored. For one thread at a time.
+    Every tool that shows groups shows the offsets. Brokers expire an offset that is not
+    written for a while (``renew_ms``). The broker of an offset is not stored. For one
+    thread at a time.
 
     There is no fencing: clients that are no members of a group may commit. Of two live
     spouts with the same group, one finds the other's offsets in place of its own.
@@ -199,7 +195,6 @@ class KafkaGroupOffsetStore(StateOfId):
         settings: From ``client_settings(…, purpose="admin")``.
         group: The name of the group; nobody else may be an active member of it.
         timeout_ms: The longest time one call may take.
-        metadata_limit: ``offset.metadata.max.bytes`` of the brokers.
     """
 
     def __init__(
@@ -208,24 +203,18 @@ class KafkaGroupOffsetStore(StateOfId):
         group: str,
         *,
         timeout_ms: int = 30_000,
-        metadata_limit: int = LIMIT,
     ) -> None:
         super().__init__("kafka:", group)
         self.retry_ms = DEFAULT_MS
-        self._limit = metadata_limit
         self._mirror = GroupMirror(settings, group, timeout_ms=timeout_ms)
         self._left: dict[TopicPartition, tuple[int, ...]] = {}
 
     def fitting(self, committed: CommittedOffset) -> int:
         """As ``OffsetStore.fitting``."""
-        return fitting(committed, self._limit)
+        return fitting(committed)
 
     def renew_ms(self) -> int:
-        """As ``OffsetStore.renew_ms``: brokers expire offsets that are not renewed.
-
-        A quarter of ``offsets.retention.minutes``, but one hour at most, and one hour
-        if brokers do not report it.
-        """
+        """A quarter of the brokers' retention; at most, and by default, one hour."""
         kept_ms = self._mirror.retention_ms()
         return _RENEW_MS if kept_ms is None else min(_RENEW_MS, kept_ms // 4)
 
@@ -236,12 +225,9 @@ class KafkaGroupOffsetStore(StateOfId):
     def load(
         self, partitions: Iterable[TopicPartition]
     ) -> dict[TopicPartition, CommittedOffset]:
-        """As ``OffsetStore.load``.
+        """As ``OffsetStore.load``; offsets of other programs have no runs.
 
-        An offset that another program committed has no runs and no deployment.
-
-        Raises:
-            StateCorruptedError, StateUnavailableError: As of ``OffsetStore.load``.
+        Raises also:
             AuthenticationError: Credentials, permission (DESCRIBE of the group) or TLS.
             KafkaError: A broker answered with another error.
         """
@@ -250,23 +236,19 @@ class KafkaGroupOffsetStore(StateOfId):
         return {partition: self._read(at) for partition, at in found.items()}
 
     def store(self, offsets: Mapping[TopicPartition, CommittedOffset]) -> None:
-        """As ``OffsetStore.store``.
+        """As ``OffsetStore.store``; offsets of a deleted topic are left out.
 
-        Those of a deleted topic are left out, and the highest runs that do not fit. Up
-        to some thousand partitions are one request, which a broker takes whole or not.
-        An offset that is another than this object has read or written last is nobody's
-        to overwrite. One that the brokers have forgotten is written again.
+        Up to some thousand partitions are one request, which a broker takes whole or
+        not. An offset that this object has not read or written last is nobody's to
+        overwrite. One that the brokers have expired is written again.
 
-        Raises:
-            StateLostError, StateUnavailableError: As of ``OffsetStore.store``.
+        Raises also:
             AuthenticationError: Credentials, permission (READ of the group) or TLS.
             GroupOccupiedError: The group has members now.
             KafkaError: The group refused: the metadata is longer than the brokers take.
         """
         positions = [
-            ClientPartition(
-                topic, partition, committed.offset, encode(committed, self._limit)
-            )
+            ClientPartition(topic, partition, committed.offset, encode(committed))
             for (topic, partition), committed in offsets.items()
         ]
         self._check_left(offsets)
@@ -308,19 +290,16 @@ class KafkaGroupOffsetStore(StateOfId):
         try:
             return decode(at.offset, at.metadata or "")
         except ValueError as error:
-            raise self._corrupted(at, str(error)) from None
-
-    def _corrupted(self, at: ClientPartition, reason: str) -> StateCorruptedError:
-        where = f"{at.topic}-{at.partition}"
-        return StateCorruptedError(
-            f"the metadata of the offset {at.offset} that group '{self.id}' has"
-            f" committed for {where} cannot be read: {reason}. Nothing was changed. Set"
-            " the group's offset again with kafka-consumer-groups --reset-offsets; what"
-            " was done beyond it is then processed again",
-            store=f"group {self.id}",
-            path=where,
-            reason=reason,
-        )
+            where = f"{at.topic}-{at.partition}"
+            raise StateCorruptedError(
+                f"the metadata of the offset {at.offset} that group '{self.id}' has"
+                f" committed for {where} cannot be read: {error}. Nothing was changed."
+                " Set the group's offset again with kafka-consumer-groups"
+                " --reset-offsets; what was done beyond it is then processed again",
+                store=f"group {self.id}",
+                path=where,
+                reason=str(error),
+            ) from None
 
     @contextmanager
     def _reachable(self) -> Iterator[None]:

@@ -42,9 +42,7 @@ def read_group(
     partitions: list[ClientPartition],
     timeout_ms: int,
 ) -> list[ClientPartition]:
-    """The group's next offsets with their metadata, of those that have one.
-
-    A partition that does not exist has none.
+    """The group's next offsets with their metadata, for partitions that have one.
 
     Raises:
         BrokerUnavailableError: No broker answered in time.

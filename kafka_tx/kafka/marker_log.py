@@ -1,12 +1,12 @@
 """The compacted topic in which the markers of Kafka sinks do not expire.
 
 A marker is also an offset of a group, which is one quick request; but brokers drop
-offsets of groups after ``offsets.retention.minutes``, and those of a topic that is
-deleted. So it is a record here too, in the same transaction as the part's records.
+offsets of groups after ``offsets.retention.minutes``, and those of a deleted topic. So
+it is a record here too, in the same transaction as the part's records.
 
-All sinks of a cluster share the topic, and one open transaction hides from readers of
-committed records all that comes after it. So markers behind it are read from this
-sink's groups, which no other transaction hides.
+All sinks of a cluster share the topic, and one open transaction hides later records
+from readers of committed records. So markers behind it are read from this sink's
+groups, which no other transaction hides.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ class MarkerLog:
 
     Args:
         topic: Created as a compacted topic at the first read, if absent.
-        place: The sink's topic: of its partition 0 the groups of parts keep an offset,
-            so that markers survive a deleted marker topic.
+        place: The topic that the sink writes: the groups of parts keep an offset of its
+            partition 0, so that markers survive a deleted marker topic.
         reading: From ``client_settings(…, purpose="consumer")``.
         writing: From ``client_settings(…, purpose="producer")``.
     """
@@ -53,7 +53,6 @@ class MarkerLog:
     ) -> None:
         self.topic = topic
         self.place = place
-        """The topic that the sink writes, and whose offsets groups keep."""
         self._reading = {**reading, "isolation.level": "read_committed"}
         self._writing = writing
         self._log = MarkerTopic(topic, reading)
@@ -70,16 +69,13 @@ class MarkerLog:
     def kept(self, entry: Entry, timeout_ms: int = _TIMEOUT_MS) -> Entry | None:
         """The entry that its group has committed, once no commit of it is open.
 
-        Raises:
-            AuthenticationError, BrokerUnavailableError, KafkaError: The group cannot be
-                read.
+        Raises: as ``read_group``.
         """
         places = [ClientPartition(self._topic_of(entry), 0)]
         found = read_group(self._reading, entry.group, places, timeout_ms)
         return entry.of_group(found[0].offset, found[0].metadata) if found else None
 
     def _topic_of(self, entry: Entry) -> str:
-        """The topic whose offset the group stores."""
         return self.place if isinstance(entry.kept, Marker) else self.topic
 
     def recall(
@@ -93,14 +89,14 @@ class MarkerLog:
         """All markers of the sink that were committed when the call began.
 
         Transactions of other sinks are not waited for. One of this sink that seems to
-        be open is ended: it commits nothing later that this call did not see.
+        be open is ended: it commits nothing later that this call did not read.
 
         Args:
             sink: The id of the sink.
-            since: What was recalled before: only what came after it is read.
+            since: The result of an earlier call: only later entries are read.
             own: A transactional id that the caller has just taken.
-            run: Of a task: what its siblings do now and the plan are left out; and
-                what others do is waited for before it is ended.
+            run: Of a task: the plan, and what its siblings do now, are left out;
+                transactions of others are waited for before they are ended.
 
         Raises:
             ConfigError: The topic is there, and is not compacted.
@@ -155,7 +151,7 @@ class MarkerLog:
     def _settled(
         self, at: int, entry: Entry, own: str, run: str | None
     ) -> Entry | None:
-        """What the newest transaction of an entry's writer has committed, for good.
+        """The final commit of the newest transaction of an entry's writer.
 
         The group's offset shows it, unless it expired: an abort leaves it unchanged.
         Another sink's transaction hides the log, not the group. An announcement that

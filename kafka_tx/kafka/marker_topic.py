@@ -60,9 +60,7 @@ class Kept(NamedTuple):
 class MarkerTopic:
     """Partition 0 of the topic (driver and executor); for one thread.
 
-    Args:
-        name: Of the topic.
-        settings: From ``client_settings(…, purpose="consumer")``.
+    ``settings`` are from ``client_settings(…, purpose="consumer")``.
     """
 
     def __init__(self, name: str, settings: Mapping[str, str]) -> None:
@@ -73,13 +71,7 @@ class MarkerTopic:
     def bounds(self) -> tuple[LogBounds, int]:
         """The whole log, and where its settled part ended a moment later.
 
-        Creates the topic if it is absent.
-
-        Raises:
-            AuthenticationError: Credentials, permission or TLS; or the topic is absent
-                and may not be created.
-            BrokerUnavailableError: No answer in time.
-            KafkaError: A broker answered with another error.
+        Creates the topic if it is absent. Raises: as ``MarkerLog.recall``.
         """
         with closing(self._view(ALL)) as view:
             if not self._exists(view):
@@ -93,11 +85,7 @@ class MarkerTopic:
             return self._ask(view).end
 
     def check_policy(self) -> None:
-        """Refuse a topic that expires records; warn if the policy is unknown.
-
-        Raises:
-            ConfigError: Its ``cleanup.policy`` is not ``compact``.
-        """
+        """Raise ConfigError if the topic expires records; warn if that is unknown."""
         policy = self.policy()
         if policy == "compact":
             return
@@ -127,9 +115,7 @@ class MarkerTopic:
     def read(self, bounds: LogBounds, level: str) -> Iterator[Kept]:
         """The records between two offsets, in order.
 
-        Args:
-            bounds: From where to where.
-            level: ``COMMITTED``, where the end must be settled, or ``ALL``.
+        ``level`` is ``ALL``, or ``COMMITTED`` if the end is settled.
 
         Raises:
             AuthenticationError, BrokerUnavailableError, KafkaError: It cannot be read.

@@ -50,12 +50,8 @@ class GroupMirror:
     """Writes and reads the offsets of one group, without ever joining it.
 
     A group that another consumer is an active member of refuses the write. Picklable;
-    for one thread at a time.
-
-    Args:
-        settings: From ``client_settings(…, purpose="admin")``.
-        group: The name of the group.
-        timeout_ms: The longest time one call may take.
+    for one thread at a time. ``settings`` are from ``client_settings(…,
+    purpose="admin")``; ``timeout_ms`` is the longest time one call may take.
     """
 
     def __init__(
@@ -74,7 +70,7 @@ class GroupMirror:
 
         Raises:
             BrokerUnavailableError: No broker answered in time; unknown whether it
-                landed. Doing it again is harmless.
+                arrived. Doing it again is harmless.
             AuthenticationError: Credentials, permission (READ of the group) or TLS.
             GroupOccupiedError: It has members now.
             KafkaError: The group refused it; names the partitions.
@@ -89,13 +85,7 @@ class GroupMirror:
     def store_positions(
         self, positions: list[ClientPartition]
     ) -> frozenset[TopicPartition]:
-        """Set next offsets and what each carries as metadata, all in one request.
-
-        Returns:
-            The partitions that do not exist.
-
-        Raises: as ``store``.
-        """
+        """As ``store``, with metadata; returns the partitions that do not exist."""
         if not positions:
             return frozenset()
         try:
@@ -128,7 +118,7 @@ class GroupMirror:
     def _taken(
         self, positions: list[ClientPartition]
     ) -> tuple[Any, frozenset[TopicPartition]]:
-        """What the brokers answer, and which partitions do not exist for good."""
+        """The answer of the brokers, and the partitions that do not exist for good."""
         deadline = Deadline(min(_ABSENT_MS, self._timeout_ms))
         while True:
             answer = self._admin.renewed(lambda: self._answer(positions))
@@ -151,10 +141,7 @@ class GroupMirror:
     def load(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """The group's next offsets; partitions without one are left out.
 
-        Raises:
-            BrokerUnavailableError: No broker answered in time.
-            AuthenticationError: Credentials, permission (DESCRIBE of the group) or TLS.
-            KafkaError: A broker answered with another error.
+        Raises: as ``read_group``.
         """
         return {
             TopicPartition(found.topic, found.partition): found.offset
@@ -164,10 +151,7 @@ class GroupMirror:
     def load_positions(
         self, partitions: Iterable[TopicPartition]
     ) -> list[ClientPartition]:
-        """The group's next offsets with their metadata, of those that have one.
-
-        Raises: as ``load``.
-        """
+        """As ``load``, with the offsets' metadata."""
         asked = [ClientPartition(*partition) for partition in partitions]
         if not asked:
             return []
@@ -176,7 +160,7 @@ class GroupMirror:
     def retention_ms(self) -> int | None:
         """How long brokers store an offset; None if they do not report it.
 
-        Reading it asks for DESCRIBE_CONFIGS of the cluster.
+        Needs the permission DESCRIBE_CONFIGS of the cluster.
         """
         deadline = Deadline(min(self._timeout_ms, _RETENTION_WITHIN_MS))
         try:
@@ -224,7 +208,6 @@ def _refused(answer: Any) -> list[Any]:  # noqa: ANN401 - the client's partition
 
 
 def _errors(answer: Any) -> list[ClientError]:  # noqa: ANN401 - the client's
-    """What went wrong: with the whole request, or with its partitions."""
     if isinstance(answer, ClientError):
         return [answer]
     return [tp.error for tp in _refused(answer)]
@@ -240,12 +223,9 @@ _Offsets = Mapping[TopicPartition, int]
 class MirrorThread:
     """Copies committed offsets into a group, on a thread of its own; the newest win.
 
-    What cannot be sent is sent again, unless newer offsets came, on new connections and
-    with growing pauses. The first offsets start the thread.
-
-    Args:
-        mirror: Used by this thread only.
-        on_failure: Called for every failed try, on this thread.
+    Offsets that cannot be sent are sent again, unless newer offsets came, on new
+    connections and with growing pauses. The first offsets start the thread. Only this
+    thread uses ``mirror``, and calls ``on_failure`` for every failed try.
     """
 
     def __init__(
@@ -274,7 +254,7 @@ class MirrorThread:
                 atexit.register(self.close)
 
     def flush(self, timeout_s: float = LAST_WITHIN_S) -> bool:
-        """Wait until all is sent, no longer than this; whether it is.
+        """Wait for at most this time until all is sent; whether it is.
 
         For the end of a bounded run, after which Spark ends the process.
         """
@@ -284,7 +264,7 @@ class MirrorThread:
             )
 
     def close(self, timeout_s: float = LAST_WITHIN_S) -> None:
-        """Send what waits, no longer than this. Harmless when repeated."""
+        """Send the last offsets, for at most this time. A second call is harmless."""
         with self._changed:
             self._is_closing = True
             self._changed.notify()
@@ -312,7 +292,6 @@ class MirrorThread:
         self._mirror.close()
 
     def _taken(self) -> _Offsets | None:
-        """The newest offsets, awaited; None at the end."""
         with self._changed:
             self._changed.wait_for(lambda: self._next is not None or self._is_closing)
             offsets, self._next = self._next, None

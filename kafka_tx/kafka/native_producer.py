@@ -40,10 +40,7 @@ class NativeProducer:
     """As ``ProducerClient``, with a client of its own on the same librdkafka.
 
     Deliveries are counted in native code; Python is told of failures only, and of all
-    records once a batch was refused.
-
-    Raises:
-        ConfigError: librdkafka refuses a setting.
+    records once a batch was refused. Raises ConfigError: librdkafka refuses a setting.
     """
 
     def __init__(
@@ -74,10 +71,7 @@ class NativeProducer:
     def write(self, batch: OutBatch, check: Check) -> int:
         """Hand over records, as many as there is room for; returns how many.
 
-        Fewer also where one before was refused.
-
-        Raises:
-            DeliveryError: The client itself refuses the next record.
+        Fewer also if an earlier one was refused. Raises: as ``produce``.
         """
         self._connect(batch.topics[0])
         schema, array = batch.columns.__arrow_c_array__()
@@ -125,7 +119,7 @@ class NativeProducer:
         self._tell()
 
     def flush_for(self, seconds: float) -> None:
-        """The same for a short time, whatever is left."""
+        """As ``flush`` for a short time, whatever is left."""
         self._native.flush(_in_ms(seconds))
         self._tell()
 
@@ -163,11 +157,7 @@ class NativeProducer:
     def offset_sender(
         self, reading: Mapping[str, str]
     ) -> Callable[[ClientPartition, float], None]:
-        """What commits an offset of a group with the records; call it within seconds.
-
-        Args:
-            reading: Settings of a consumer of the group.
-        """
+        """As ``ProducerClient.offset_sender``."""
         group = reading["group.id"]
 
         def send(offset: ClientPartition, seconds: float) -> None:
@@ -224,11 +214,7 @@ def _delivery(reported: tuple[Any, ...]) -> Delivery:
 def new_client(
     settings: Mapping[str, str], deliveries: Deliveries, timeout_ms: int = TIMEOUT_MS
 ) -> NativeProducer | ProducerClient:
-    """The quicker of the two kinds of producers that these settings allow.
-
-    Raises:
-        ConfigError: librdkafka refuses a setting.
-    """
+    """The quicker of the two kinds of producers that these settings allow."""
     is_native = writer.refusal(settings) is None
     kind = NativeProducer if is_native else ProducerClient
     return kind(settings, deliveries, timeout_ms)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Future
+from contextlib import closing
 from typing import Any, NamedTuple
 
 import confluent_kafka.admin
@@ -30,9 +31,9 @@ Question = Mapping[TopicPartition, Earliest | Latest | AtTime]
 
 
 class Reported(NamedTuple):
-    """An offset, -1 where no record is as late as the time asked for.
+    """An offset, -1 if no record is as late as the time asked for.
 
-    ``leader_epoch``: of the leader, where the end was asked for and it tells its epoch.
+    ``leader_epoch``: of the leader, if the end was asked for and it tells its epoch.
     """
 
     offset: int
@@ -43,7 +44,7 @@ Listed = dict[TopicPartition, Reported | ClientError]
 
 _MANY = 100
 """Partitions, counted once a question: fewer are asked in Python."""
-_SILENT = ClientError(ClientError._TIMED_OUT, "its leader did not answer in time")
+SILENT = ClientError(ClientError._TIMED_OUT, "its leader did not answer in time")
 
 _MOVING = {
     ClientError.NOT_LEADER_FOR_PARTITION,
@@ -164,7 +165,7 @@ def _offset(answer: Any) -> Reported | ClientError:  # noqa: ANN401 - client's
     offset = int(answer.offset)
     if offset < -1:
         # the client leaves partitions so whose leader did not answer, without an error
-        return _SILENT
+        return SILENT
     return Reported(offset, answer.leader_epoch)
 
 
@@ -185,7 +186,7 @@ _SLICE_S = 0.05
 def epoch_ends(
     settings: Mapping[str, str], wanted: Mapping[TopicPartition, int], timeout_ms: int
 ) -> dict[TopicPartition, int]:
-    """See ``ClusterView.epoch_ends``; partitions without an answer in time are absent.
+    """As ``ClusterView.epoch_ends``; partitions without an answer in time are left out.
 
     The client has no such request. A consumer that is assigned an offset with a leader
     epoch checks by itself whether the log reaches it, and names the end in its error.
@@ -196,29 +197,20 @@ def epoch_ends(
         ConfigError: librdkafka refuses a setting.
     """
     watch, deadline = ErrorWatch(addresses(settings)), Deadline(timeout_ms)
-    consumer = new_consumer({**settings, **_SETTINGS}, watch)
     found: dict[TopicPartition, int] = {}
-    left = set(wanted)
-    try:
-        consumer.assign(
-            [
-                ClientPartition(*p, BEYOND, leader_epoch=epoch)
-                for p, epoch in wanted.items()
-            ]
-        )
-        while left and not deadline.is_over():
-            for message in consumer.consume(len(left), _SLICE_S):
+    asked = [ClientPartition(*p, BEYOND, leader_epoch=e) for p, e in wanted.items()]
+    with closing(new_consumer({**settings, **_SETTINGS}, watch)) as consumer:
+        consumer.assign(asked)
+        while wanted.keys() - found and not deadline.is_over():
+            for message in consumer.consume(len(wanted), _SLICE_S):
                 error = message.error()
                 if error and error.code() == ClientError._AUTO_OFFSET_RESET:
                     topic, number = message.topic(), message.partition()
                     assert topic is not None
                     assert number is not None
                     partition = TopicPartition(topic, number)
-                    left.discard(partition)
                     found[partition] = reported_end(partition, error.str())
             watch.raise_refusal()
-    finally:
-        consumer.close()
     return found
 
 

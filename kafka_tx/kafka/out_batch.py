@@ -24,8 +24,8 @@ class OutBatch:
     Attributes:
         topics: Names; each has records here, or there is only one.
         columns: ``value`` and maybe ``key``, of text or bytes; ``topic``, the index of
-            a name (int32), where there are several; ``partition`` (int32) and
-            ``timestamp`` (int64, milliseconds), where null leaves it to Kafka;
+            a name (int32), if there are several; ``partition`` (int32) and
+            ``timestamp`` (int64, milliseconds), of which Kafka chooses the null ones;
             ``headers``, a list of structs of ``key`` and ``value``.
     """
 
@@ -43,7 +43,7 @@ class OutBatch:
         partition: pa.Array | None = None,
         timestamp: pa.Array | None = None,
     ) -> Self:
-        """Columns of any type that holds what is to be written.
+        """Records from columns of any type that can be written.
 
         Args:
             topic: A name for all rows, or one for each.
@@ -150,11 +150,7 @@ def _bytes_of(what: str, column: pa.Array) -> pa.Array:
 
 
 def as_bytes(what: str, value: object) -> bytes | None:
-    """A key or value as it is written; text as UTF-8.
-
-    Raises:
-        TypeError: It is neither text nor bytes.
-    """
+    """A key or value as it is written, text as UTF-8; raises TypeError for others."""
     if value is None or isinstance(value, bytes):
         return value
     if isinstance(value, str):

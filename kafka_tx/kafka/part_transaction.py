@@ -49,24 +49,25 @@ class Written:
 class PartTransaction:
     """One part, written once (executor).
 
-    1. ``init_transactions`` fences an older writer of the part and aborts what it left.
-    2. The part's marker is read back, from the group or else from the marker topic. It
-       is of this txid: the part is done, and the records given are only compared with
-       those that were written.
-    3. Before the first write of a run all markers of the sink are looked at (those that
-       came after the driver's look): what an earlier run has begun is not cut in
+    1. ``init_transactions`` fences an older writer of the part and aborts its
+       transaction.
+    2. The part's marker is read, from the group or else from the marker topic. If it is
+       of this txid the part is done, and the given records are only compared with those
+       that were written.
+    3. Before the first write of a run all markers of the sink are read (those that came
+       after the driver read them): a batch that an earlier run has begun is not cut in
        another way. A part without a marker is announced there, before its records.
     4. Records and marker (as the offset of a group of the part, and as a record of the
        marker topic) are committed as one.
-    5. An outcome that is not known is resolved by reading the marker again, with a new
-       producer, which fences the one in doubt.
+    5. An unknown outcome is resolved by reading the marker again, with a new producer,
+       which fences the one in doubt.
 
     Args:
         settings: From ``client_settings(…, purpose="producer")``.
-        part: What is written.
+        part: The part to write.
         log: The marker topic.
         reading: From ``client_settings(…, purpose="consumer")``.
-        since: What the driver has read of the markers; None: nothing.
+        since: The markers that the driver has read; None: none.
     """
 
     def __init__(
@@ -88,16 +89,14 @@ class PartTransaction:
     def write(self, records: Iterable[OutRecord | OutBatch]) -> Written:
         """Write the records in one transaction, unless they were written before.
 
-        Args:
-            records: Of the part, one by one or as columns; looked through again where a
-                topic refuses a batch.
+        ``records`` is iterated again after a topic has refused a batch.
 
         Raises:
             FencedError: A newer owner of the source, or another query, took over.
             OutOfOrderError: A later txid is committed, or the same one in another
                 number of parts.
             ReplayDiffersError: The txid is committed with other records.
-            StateCorruptedError: The marker topic has lost what it held.
+            StateCorruptedError: The marker topic has lost its records.
             DeliveryError, AuthenticationError, KafkaError: Nothing of it is visible.
         """
         if isinstance(records, Iterator):
@@ -108,7 +107,6 @@ class PartTransaction:
                 return self._write(records)
 
     def _write(self, records: Iterable[OutRecord | OutBatch]) -> Written:
-        """Write it in one transaction: all steps, for another may have come between."""
         with self._begun() as transaction:
             own = self._own()
             digest = Digest()
@@ -141,10 +139,7 @@ class PartTransaction:
     # --- markers --------------------------------------------------------------------
 
     def _own(self) -> Marker | None:
-        """The marker of the part; read in the marker topic if the group has none.
-
-        Brokers forget groups.
-        """
+        """The marker of the part; from the marker topic if the group has expired."""
         part, self._memory = self._part, None
         found = self._log.kept(Entry(part.id, part.marker(Digest())))
         kept = None if found is None else found.kept
@@ -165,10 +160,7 @@ class PartTransaction:
         raise _lost(self._log, part.name, f"{what}, which {still}")
 
     def _is_begun(self) -> bool:
-        """Whether an earlier run began the batch with an unknown number of parts.
-
-        Where the number of parts is known, the batch is cut as it was, or refused.
-        """
+        """Whether an earlier run began the batch with an unknown number of parts."""
         assert self._memory is not None
         markers = self._memory.markers
         check_lives(self._part, markers)
@@ -202,7 +194,7 @@ class PartTransaction:
 
 
 class PlanKeeper:
-    """Settles and keeps the plan of a sink (driver); made as PartTransaction."""
+    """Settles and stores the plan of a sink (driver); made as PartTransaction."""
 
     def __init__(
         self, settings: Mapping[str, str], log: MarkerLog, reading: Mapping[str, str]
@@ -212,13 +204,13 @@ class PlanKeeper:
         self._reading = {**reading, "isolation.level": "read_committed"}
 
     def settle(self, wish: Wish) -> tuple[SinkPlan, Memory]:
-        """The plan for a batch, stored unless it was; and what the tasks may know.
+        """The plan for a batch, stored unless it was; and the markers, for the tasks.
 
         An older program that is about to store its own is fenced.
 
         Raises:
-            AnotherNumberingError, FencedError, OutOfOrderError: as ``planned``.
-            ConfigError: The marker topic forgets.
+            AnotherNumberingError, FencedError, OutOfOrderError: As ``planned``.
+            ConfigError: The marker topic expires records.
             StateCorruptedError: The sink was written, and its plan is gone.
             AuthenticationError, KafkaError: The brokers refuse, or do not answer.
         """

@@ -106,7 +106,7 @@ class ProducerClient:
         """The record that was handed to the client last."""
 
     def write(self, batch: OutBatch, check: Check) -> int:
-        """Hand over records; returns how many: fewer where one before was refused.
+        """Hand over records; returns how many: fewer if an earlier one was refused.
 
         Raises: as ``produce``.
         """
@@ -165,7 +165,7 @@ class ProducerClient:
             raise refused_record(self.last or NOTHING, error.args[0]) from error
 
     def flush_for(self, seconds: float) -> None:
-        """The same for a short time, whatever is left."""
+        """As ``flush`` for a short time, whatever is left."""
         self.producer.flush(seconds)
 
     def poll(self) -> None:
@@ -201,10 +201,9 @@ class ProducerClient:
     def offset_sender(
         self, reading: Mapping[str, str]
     ) -> Callable[[ClientPartition, float], None]:
-        """What commits an offset of a group with the records; call it within seconds.
+        """A function that commits an offset of a group with the records, in seconds.
 
-        Args:
-            reading: Settings of a consumer of the group.
+        ``reading`` are the settings of a consumer of the group.
         """
         watch = ErrorWatch(addresses(reading))
         with closing(new_consumer(reading, watch)) as consumer:
@@ -215,11 +214,9 @@ class ProducerClient:
 
 @dataclass(frozen=True, slots=True)
 class Delivery:
-    """What a client was told of one record.
+    """The client's report of one record.
 
-    Attributes:
-        error: None where it is delivered.
-        tell: Who waits for it.
+    ``error`` is None if it is delivered; ``tell`` waits for it.
     """
 
     record: OutRecord
@@ -228,7 +225,7 @@ class Delivery:
     tell: Tell | None = None
 
     def reported(self) -> Reported:
-        """The same, as far as the sizes of batches are concerned."""
+        """The sizes of the record, for ``batch_sizes``."""
         headers = self.record.headers or ()
         of_headers = sum(len(k.encode()) + len(v or b"") for k, v in headers)
         size = _size(self.record) + of_headers
@@ -236,7 +233,7 @@ class Delivery:
 
 
 class Deliveries:
-    """All that clients were told since the first refused batch, and the worst failure.
+    """All reports of clients since the first refused batch, and the worst failure.
 
     As ``on_delivery`` of records that nobody waits for one by one.
     """
@@ -302,7 +299,7 @@ def is_guilty(one: Delivery) -> bool:
 def _delivery(
     record: OutRecord, error: ClientError | None, message: Message
 ) -> Delivery:
-    """Of a record that is sent again, if it is, to the partition that was chosen."""
+    """A record that is sent again goes to the partition that was chosen."""
     partition = message.partition()
     chosen = -1 if partition is None else partition
     again = replace(record, partition=chosen if chosen >= 0 else None)
@@ -310,7 +307,7 @@ def _delivery(
 
 
 def _record(message: Message) -> OutRecord:
-    """As it was sent, without headers and at the time of writing."""
+    """The record, without headers and at the time of writing."""
     return OutRecord(message.topic() or "", message.key(), message.value())
 
 
@@ -333,10 +330,7 @@ def connects_first(given: Mapping[str, str]) -> bool:
 
 
 def _can_be_idempotent(settings: Mapping[str, str]) -> str:
-    """As the Java client: a retry repeats and reorders nothing, unless set otherwise.
-
-    librdkafka refuses settings that contradict it.
-    """
+    """As the Java client: retries repeat and reorder nothing, if settings allow it."""
     acks = settings.get("acks") or settings.get("request.required.acks") or "all"
     retries = settings.get("retries") or settings.get("message.send.max.retries", "1")
     in_flight = settings.get("max.in.flight.requests.per.connection")

@@ -41,7 +41,7 @@ class RangeFetch:
     """A consumer of one range, its position and its deadline. Not to be shared.
 
     1. A fresh consumer is assigned at the start of the range, without any group.
-    2. ``take`` gives what has arrived, or waits for the first record to come. The
+    2. ``take`` gives records that have arrived, or waits for the first one. The
        position follows the records and the client's end-of-log events, so that holes
        (compaction, markers, aborted records) at the end of the range are passed.
     3. ``is_done`` when the position has reached the end of the range.
@@ -79,9 +79,9 @@ class RangeFetch:
         self._consumer.close()
 
     def take(self, count: int) -> list[Message]:
-        """At most ``count`` records: what is there now, or else the first to come.
+        """At most ``count`` records that are there now, or else the first to come.
 
-        An empty list means: look at ``is_done`` and ask again. Waiting for ``count`` of
+        After an empty list look at ``is_done`` and ask again. Waiting for ``count`` of
         them would wait at a hole for records that do not come.
 
         Raises:
@@ -124,7 +124,6 @@ class RangeFetch:
         return records
 
     def _needing(self) -> str:
-        """What is done, and the right that it takes."""
         topic = self._wanted.topic_partition.topic
         return f"reading {self._wanted}, which needs READ on topic '{topic}'"
 
@@ -177,7 +176,6 @@ class RangeFetch:
     # --- nothing came ---------------------------------------------------------------
 
     def _check_stall(self) -> None:
-        """Raise when waiting longer is pointless; see ``take``."""
         self._watch.raise_refusal()
         now = time.monotonic()
         waited_s = now - self._progress_at

@@ -208,10 +208,10 @@ class KafkaRangeReader:
     Args:
         settings: From ``client_settings(…, purpose="consumer")``.
         include_headers: Whether the batches have the column ``headers``.
-        timeout_ms: The longest time without progress. While the user of the iterator
-            works on a batch the clock stands still.
-        batch_bytes: About the size of a batch; where records suddenly grow, up to that
-            of the client's queue (``queued.max.messages.kbytes``), or of one record.
+        timeout_ms: The longest time without progress. The clock stands still while the
+            user of the iterator works on a batch.
+        batch_bytes: About the size of a batch. If records suddenly grow, up to that of
+            the client's queue (``queued.max.messages.kbytes``), or of one record.
     """
 
     def __init__(
@@ -228,13 +228,12 @@ class KafkaRangeReader:
         self._batch_bytes = batch_bytes
 
     def read(self, wanted: OffsetRange) -> Iterator[pa.RecordBatch]:
-        """See ``protocols.RangeReader.read``. An empty range asks no broker.
+        """As ``RangeReader.read``. An empty range asks no broker.
 
         Raises also:
             UnknownTopicError: The topic or partition does not exist.
             FetchError: No progress within the time-out, or a record that is broken or
-                cannot become a row: a header key is not UTF-8; or no broker reports
-                the topic id.
+                cannot become a row; or no broker reports the topic id.
             ConfigError: librdkafka refuses a setting.
         """
         if not len(wanted):
@@ -282,7 +281,6 @@ class KafkaRangeReader:
     def _decoded(
         self, messages: list[Message], wanted: OffsetRange
     ) -> tuple[pa.RecordBatch | None, UnreadableRecordError | None]:
-        """The messages before the first one that has no row."""
         failure = None
         while messages:
             try:

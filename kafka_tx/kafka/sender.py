@@ -14,7 +14,6 @@ from kafka_tx.errors import AuthenticationError, BrokerUnavailableError, Deliver
 from kafka_tx.kafka.native_producer import NativeProducer, new_client
 from kafka_tx.kafka.out_batch import OutBatch
 from kafka_tx.kafka.producer import (
-    TIMEOUT_MS,
     Deliveries,
     Delivery,
     OutRecord,
@@ -33,25 +32,19 @@ class Sender:
     """Sends records asynchronously and awaits every delivery (executor); one thread.
 
     In native code where that is built and the settings allow it, except for records
-    with a callback of their own.
+    with a callback of their own. ``settings`` are from ``client_settings(…,
+    purpose="producer")``.
 
     1. A topic's batches have the size that ``topic_limits`` knows; topics with another
        size have a client of their own.
-    2. A broker that refuses a batch refuses all of its records. Once every record that
-       was sent is answered, those are sent again in batches of half the size, and what
-       was delivered behind them in their partition is sent again behind them.
+    2. A broker that refuses a batch refuses all of its records. Once every sent record
+       is answered, those are sent again in batches of half the size, and delivered
+       records behind them in their partition are sent again behind them.
     3. A record that is refused alone fails, and no other.
-
-    Args:
-        settings: From ``client_settings(…, purpose="producer")``.
-        timeout_ms: ``delivery.timeout.ms``, unless the settings have one.
     """
 
-    def __init__(
-        self, settings: Mapping[str, str], timeout_ms: int = TIMEOUT_MS
-    ) -> None:
+    def __init__(self, settings: Mapping[str, str]) -> None:
         self._settings = settings
-        self._timeout_ms = timeout_ms
         self._sizes = sizes_for(settings)
         self._clients: dict[int, NativeProducer | ProducerClient] = {}
         self._posting: dict[int, ProducerClient] = {}
@@ -79,8 +72,8 @@ class Sender:
         Raises:
             DeliveryError: A record was refused; names its topic, key and size.
             AuthenticationError: Credentials, permission or TLS.
-            BrokerUnavailableError: The same, where this sender was let in before: a new
-                one may be.
+            BrokerUnavailableError: The same, if brokers accepted this sender before:
+                they may accept a new one.
         """
         count = self.queue(records)
         self.flush()
@@ -186,7 +179,7 @@ class Sender:
 
     def _made(self, make: Callable[..., _Client], at: int) -> _Client:
         settings = {**self._settings, "batch.size": str(at)}
-        return make(settings, self._deliveries, self._timeout_ms)
+        return make(settings, self._deliveries)
 
     def _post(self, record: OutRecord, tell: Tell) -> None:
         def delivered(error: ClientError | None, message: Message) -> None:
@@ -280,10 +273,8 @@ _forgetting: Idle[_Settings, Sender] = Idle(KEPT_S)
 def borrow(settings: Mapping[str, str], *, is_awaited: bool = True) -> Sender:
     """Borrow a sender for exclusive use.
 
-    Args:
-        settings: From ``client_settings(…, purpose="producer")``.
-        is_awaited: Whether it is flushed before it is given back; one that is not may
-            hold errors that nobody wants to know.
+    ``is_awaited``: it is flushed before it is given back. Another one may hold errors
+    that nobody wants to know.
     """
     pool = _awaited if is_awaited else _forgetting
     sender = pool.take(frozenset(settings.items())) or Sender(settings)

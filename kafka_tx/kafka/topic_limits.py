@@ -36,10 +36,7 @@ _OWN = frozenset(
 class TopicSizes:
     """The sizes of batches for every topic that one process writes with one client.
 
-    Several threads may ask at once; the worst is that brokers are asked twice.
-
-    Args:
-        settings: From ``client_settings(…, purpose="producer")``.
+    Several threads may ask at once; at worst brokers are asked twice.
     """
 
     def __init__(self, settings: Mapping[str, str]) -> None:
@@ -58,10 +55,7 @@ class TopicSizes:
         return BatchSize(self._given).size
 
     def of(self, topic: str) -> BatchSize:
-        """The size for a topic; asks its limit where the last answer is old.
-
-        Raises: only errors of the client's settings.
-        """
+        """The size for a topic; asks its limit if the last answer is old."""
         size = self._sizes.get(topic)
         if size is None:
             made = BatchSize(self._given, is_compressed=self._is_compressed)
@@ -73,11 +67,7 @@ class TopicSizes:
     def settle(
         self, topic: str, reported: Sequence[Delivery], at: int
     ) -> tuple[BatchSize, Verdict]:
-        """Decide what becomes of a topic's records; asks for its limit again.
-
-        ``reported`` has all since the first refusal, those of a partition in order,
-        sent in batches of the size ``at``.
-        """
+        """As ``BatchSize.settle``, for a topic; asks for its limit again."""
         is_size = any(one.error and is_too_large(one.error) for one in reported)
         if is_size:
             self._until.pop(topic, None)

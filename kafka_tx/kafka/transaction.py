@@ -21,13 +21,12 @@ from kafka_tx.kafka.errors import (
     translated,
     unreachable,
 )
-from kafka_tx.kafka.native_producer import NativeProducer, new_client
+from kafka_tx.kafka.native_producer import new_client
 from kafka_tx.kafka.out_batch import OutBatch
 from kafka_tx.kafka.producer import (
     Deliveries,
     Delivery,
     OutRecord,
-    ProducerClient,
     delivery_error,
     described,
     is_guilty,
@@ -79,15 +78,15 @@ class Transaction:
     """A producer with a transactional id; in a ``with`` statement it fences others.
 
     All topics are written in batches that each of them takes. A refused one ends the
-    transaction: what is missing cannot be sent again in it.
+    transaction: missing records cannot be sent again in it.
 
     Args:
         settings: From ``client_settings(…, purpose="producer")``.
         name: The transactional id.
-        what: What is written, for errors.
+        what: Names the written records in errors.
         reading: From ``client_settings(…, purpose="consumer")``.
-        group: Whose offsets are committed with the records.
-        topics: Whose limits are known to matter; those met later are added.
+        group: Its offsets are committed with the records.
+        topics: Topics whose limits matter; later ones are added.
     """
 
     def __init__(
@@ -114,7 +113,7 @@ class Transaction:
         self._at = min([*known, self._sizes.largest])
         self._settings["batch.size"] = str(self._at)
         self._deliveries = Deliveries()
-        self._client = new_client(
+        self.client = new_client(
             self._settings, self._deliveries, min(timeout_ms, int(_TIMEOUT_MS))
         )
 
@@ -134,11 +133,6 @@ class Transaction:
         if error is not None:
             self.client.purge()
 
-    @property
-    def client(self) -> NativeProducer | ProducerClient:
-        """The producer."""
-        return self._client
-
     @contextmanager
     def writing(self) -> Iterator[None]:
         """Begin; an error inside aborts."""
@@ -154,9 +148,7 @@ class Transaction:
     ) -> None:
         """Write records; returns when all are delivered.
 
-        Args:
-            records: To any topics, one by one or as columns.
-            is_small: Any topic takes them: its limit need not be known.
+        ``is_small``: any topic takes them, so its limit need not be known.
 
         Raises:
             BatchRefusedError: Begin again, with another transaction.
@@ -170,8 +162,8 @@ class Transaction:
                     continue
                 if not is_small:
                     self._meet(some.topic, some)
-                self._client.produce(some, self._check)
-            self._client.flush(self._check)
+                self.client.produce(some, self._check)
+            self.client.flush(self._check)
             self._check()
         except DeliveryError as error:
             reason = self._reason(error)
@@ -193,11 +185,7 @@ class Transaction:
         self.add_offset(ClientPartition(at.topic, at.partition, next_offset))
 
     def commit(self) -> None:
-        """Commit; after an error the outcome is unknown.
-
-        Raises:
-            KafkaError: Refused, or not answered in time.
-        """
+        """Commit. After an error, which is a KafkaError, the outcome is unknown."""
         commit = self.client.commit_transaction
         self._asked(
             f"committing with transactional id '{self._name}'", lambda: commit(_SLICE_S)
@@ -213,7 +201,7 @@ class Transaction:
             self._meet(topic, batch)
         done = 0
         while done < len(batch):
-            done += self._client.write(batch.rest(done), self._check)
+            done += self.client.write(batch.rest(done), self._check)
             self._check()
 
     def _meet(self, topic: str, written: OutRecord | OutBatch) -> None:
@@ -227,7 +215,7 @@ class Transaction:
             raise self._refused(written)
 
     def _check(self) -> None:
-        self._client.watch.raise_refusal()
+        self.client.watch.raise_refusal()
         failed, noted = self._deliveries.failed, self._deliveries.noted
         if failed is not None:
             raise failed
@@ -277,21 +265,16 @@ class Transaction:
         return self._refused(refused[0].record)
 
     def _asked(self, what: str, request: Callable[[], _Answer]) -> _Answer:
-        """Make a request until it is answered, in time.
-
-        The client goes on with a request that timed out when it is made again.
-        """
+        """Make a request until it is answered, in time; the client goes on with it."""
         deadline = time.monotonic() + _WAIT_S
-        watch = self._client.watch
+        watch = self.client.watch
         while True:
             try:
                 return request()
             except KafkaException as exception:
                 error = client_error(exception)
-                with suppress(
-                    KafkaException
-                ):  # hands the client's reports to ``watch``
-                    self.client.poll()
+                with suppress(KafkaException):
+                    self.client.poll()  # hands the client's reports to ``watch``
                 watch.raise_refusal()
                 passes = error.retriable() or error.code() in _MOVING
                 if not passes:
@@ -305,7 +288,7 @@ class Transaction:
     def _failed(self, error: ClientError, what: str) -> KafkaError:
         if error.code() in _LOST or (error.fatal() and not is_refused(error)):
             return self._lost(f"{what}: {error.str()}")
-        return translated(error, f"{self._what}: {what}", self._client.watch)
+        return translated(error, f"{self._what}: {what}", self.client.watch)
 
     def _purged(self, error: DeliveryError) -> KafkaError:
         """Records are only purged when the transaction failed: ask it why."""
@@ -319,7 +302,7 @@ class Transaction:
         return error
 
     def _lost(self, detail: str) -> KafkaError:
-        last = self._client.last
+        last = self.client.last
         until = f" Sent last: {described(last)}." if last else ""
         limit = self._settings[_TIMEOUT]
         return KafkaError(

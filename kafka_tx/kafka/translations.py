@@ -62,10 +62,7 @@ _DEFAULT_MESSAGE_BYTES = 1_000_000
 
 
 def within_bounds(settings: Mapping[str, str]) -> dict[str, str]:
-    """The settings, with numbers cut to librdkafka's bounds.
-
-    Each change is logged once in a process.
-    """
+    """The settings, with numbers cut to librdkafka's bounds; logs once in a process."""
     return {name: _within(name, value) for name, value in settings.items()}
 
 
@@ -83,14 +80,8 @@ def _within(name: str, value: str) -> str:
         taken = _NEVER.get(name, taken)
     if (name, value) not in _said:
         _said.add((name, value))
-        _log.warning(
-            "librdkafka takes %d to %d for %s: %s becomes %s",
-            low,
-            high,
-            name,
-            value,
-            taken,
-        )
+        text = "librdkafka takes %d to %d for %s: %s becomes %s"
+        _log.warning(text, low, high, name, value, taken)
     return taken
 
 
@@ -125,14 +116,10 @@ def _number(text: str, otherwise: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Translation:
-    """One Java name.
+    """One Java name, which users write after ``kafka.``, and the names that it sets.
 
-    Attributes:
-        java: The name users write after ``kafka.``.
-        librdkafka: The names it sets.
-        convert: From Java's value to librdkafka's.
-        purposes: The kinds of client it is translated for; the others follow the name
-            as librdkafka knows it.
+    ``purposes`` are the kinds of client it is translated for; the others take the name
+    as librdkafka knows it.
     """
 
     java: str
@@ -234,11 +221,7 @@ TABLE: tuple[Translation, ...] = (
     ),
     Translation("ssl.cipher.suites", ("ssl.cipher.suites",), _cipher_suites),
     Translation("sasl.mechanism", ("sasl.mechanisms",)),
-    Translation(
-        "sasl.kerberos.kinit.cmd",
-        ("sasl.kerberos.kinit.cmd",),
-        _kinit,
-    ),
+    Translation("sasl.kerberos.kinit.cmd", ("sasl.kerberos.kinit.cmd",), _kinit),
     Translation(
         "sasl.oauthbearer.assertion.template.file",
         ("sasl.oauthbearer.assertion.jwt.template.file",),

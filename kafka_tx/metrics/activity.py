@@ -1,8 +1,4 @@
-"""The recent activity of each id in this process, for the status page.
-
-Bounded: the last batches, errors and lags of each id. Values for the status page; a
-scrape never reads them.
-"""
+"""The recent activity of each id in this process: for the status page, not scrapes."""
 
 from __future__ import annotations
 
@@ -53,17 +49,16 @@ class Failure:
 
 @dataclass(slots=True, kw_only=True)
 class Activity:
-    """Of one id. Not thread-safe: the registry uses it inside its lock.
+    """The last batches, errors and lags of one id. The registry locks it.
 
     Attributes:
-        door: What kind of job it is, in words.
+        door: The kind of job, in words.
         options: Without secrets.
         started_ms: Unix time of its last start; 0: it never started here.
         ended_ms: Unix time of its end; 0: it runs.
         moved_to: The store to which a tool had copied the id when it ended.
         in_flight: In the order of their numbers.
-        batches: The last ones, oldest first.
-        errors: The last ones, oldest first.
+        batches, errors: The last ones, oldest first.
         lags: Unix time, records, seconds.
         tables: Of a lakehouse: the last write, by table and sink.
     """

@@ -19,7 +19,7 @@ class BoundedConnections(ThreadingMixIn):
     """One thread for each connection, and at most ``MOST_CONNECTIONS`` of them.
 
     One more closes the oldest, so that silent clients never keep out others. A client
-    that disconnects or sends nonsense appears in the debug log only. Put this class
+    that disconnects or sends nonsense appears in the debug log only. This class comes
     before the server class among the bases.
     """
 

@@ -68,9 +68,9 @@ _guests: list[ref[MetricsRegistry]] = []
 class Endpoint:
     """One user's hold on an endpoint; several share one port of a process.
 
-    Answers on a daemon thread of its own until the last holder closes it, also while
-    no query runs: ``/metrics`` in the text format or, if the client accepts it, in
-    OpenMetrics; ``/`` with the status page and ``/api/status`` with what it shows;
+    Answers on a daemon thread of its own until the last holder closes it, also while no
+    query runs: ``/metrics`` in the text format or, if the client accepts it, in
+    OpenMetrics; ``/`` with the status page and ``/api/status`` with its data;
     ``/-/healthy`` with 200. No request changes anything.
     """
 
@@ -112,8 +112,8 @@ class Endpoint:
 class Guest:
     """A registry that every endpoint of this process shows, until it is closed.
 
-    For jobs without a port of their own: every endpoint of this process, now or later,
-    shows them. A registry that nobody else holds is shown no more.
+    For jobs without a port of their own. A registry that nobody else holds is not
+    shown.
     """
 
     port = None
@@ -140,19 +140,19 @@ def serve(
     """Serve a registry over HTTP from this process.
 
     A second call for a port that this process already serves shares it: the endpoint
-    then shows both registries (the same one twice is shown once).
+    then shows both registries.
 
     Args:
-        registry: What to show.
+        registry: The registry to show.
         port: 0 takes any free port.
         address: Address to listen on. By default only this machine itself can ask;
-            ``0.0.0.0`` lets everybody in who reaches the port.
+            ``0.0.0.0`` admits everybody who reaches the port.
         shows_page: Whether the status page is for everybody, too. Otherwise it is for
             this machine only, whatever the address.
 
     Raises:
-        ConfigError: The port is taken by another process, is not allowed for this
-            user, or the address is not this machine's.
+        ConfigError: The port is taken by another process, is not allowed for this user,
+            or the address is not this machine's.
     """
     with _listening_lock:
         server = _listening.get((address, port)) or _listening.get(
@@ -204,7 +204,7 @@ def _refused(port: int, address: str, error: OSError) -> ConfigError:
 
 
 class _Server(BoundedConnections, HTTPServer):
-    """The listening socket and whose metrics it shows.
+    """The listening socket and the registries that it shows.
 
     ``holders`` has one entry for every open Endpoint; guarded by ``_listening_lock``.
     """

@@ -28,14 +28,12 @@ class OffsetsCommitted:
         id: The ``tx.id``, topology id or consumer id.
         committed: Next offset to process, for every partition of the commit.
         committed_at_ms: Unix time when the store had recorded it.
-        commit_ms: From the begin of the commit phase until then; None where somebody
-            else made it.
-        bounds: Log bounds at the last poll; the answer of
-            ``ClusterView.bounds`` can be given as it is. A partition that is missing
-            or unavailable keeps the bounds it had.
-        topic_ids: Of the topics whose offsets ``committed`` has, as far as known.
-        leader_epochs: Of the leaders that held them, as far as known.
-        skipped: Offsets jumped over since the last commit, by partition and reason
+        commit_ms: From the begin of the commit phase until then; None if another
+            process made it.
+        bounds: Answer of ``ClusterView.bounds`` at the last poll. A partition that is
+            missing or unavailable keeps its former bounds.
+        topic_ids, leader_epochs: Of the offsets in ``committed``, as far as known.
+        skipped: Offsets skipped since the last commit, by partition and reason
             (``catalogue.SKIP_REASON``).
     """
 
@@ -55,20 +53,18 @@ class OffsetsCommitted:
 class BatchCommitted(OffsetsCommitted):
     """A numbered batch whose commit a store has recorded.
 
-    ``committed`` holds the ends of its ranges (``BatchMetadata.ends()``).
+    ``committed`` has the ends of its ranges, ``starts`` their begins.
 
     Attributes:
-        txid: The batch.
-        starts: Where its ranges begin (``BatchMetadata.starts()``).
         records: Records in it; None if a task did not report them.
-        duration_ms: From planning its last attempt until the store recorded it; None
-            where nobody measured.
+        duration_ms: From planning its last attempt until the store recorded it; None:
+            not measured.
         bytes: Key and value bytes of its records; None if not counted.
-        newest_timestamp_ms: Newest record timestamp (Unix time); None where unknown.
-        phases_ms: How long its last attempt spent in each phase
-            (``catalogue.PHASE``); phases that nobody measured are left out.
+        newest_timestamp_ms: Newest record timestamp (Unix time); None: unknown.
+        phases_ms: How long its last attempt spent in each phase (``catalogue.PHASE``);
+            phases that nobody measured are left out.
         replays: Tries before the last one.
-        dead_letters: Its records that are dead letters; None where the job writes none.
+        dead_letters: Its records that are dead letters; None: the job writes none.
         tables: Of a lakehouse that it was written to, once for each sink.
     """
 
@@ -89,7 +85,7 @@ class InFlight:
     """A batch or chunk that is not committed yet.
 
     Attributes:
-        number: Its txid, or the number of the chunk; None where it is not known yet.
+        number: Its txid, or the number of the chunk; None: not known yet.
         phase: One of ``catalogue.PHASE``.
         since_ms: Unix time when this process first planned it; a replay keeps it.
         phase_since_ms: Unix time when its phase began.
@@ -105,16 +101,14 @@ class InFlight:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OffsetsStored:
-    """Where a store has an id as a job starts, before it commits anything itself.
+    """The stored state of an id as a job starts, before it commits anything itself.
+
+    Fields have the meaning of ``BatchCommitted``.
 
     Attributes:
-        id: The ``tx.id``, topology id or consumer id.
-        committed: Next offset to process, for every partition that is stored.
-        topic_ids: Of their topics, as far as known.
-        leader_epochs: Of the leaders that held them, as far as known.
-        committed_at_ms: Unix time of the last commit; None where it is not stored.
+        committed_at_ms: Unix time of the last commit; None: not stored.
         newest_timestamp_ms: Newest record timestamp that is stored; None: none is.
-        txid: The last committed one; None where batches have no numbers.
+        txid: The last committed one; None: batches have no numbers.
     """
 
     id: str
@@ -143,7 +137,7 @@ _STOP_REASONS: tuple[tuple[type[BaseException], str], ...] = (
 def stop_reason(error: BaseException) -> str:
     """The value of ``catalogue.STOP_REASON`` for an error that ended a query.
 
-    Everything that kafka_tx did not raise itself comes from the user's code: ``user``.
+    Other errors than those of kafka_tx come from the user's code: ``user``.
     """
     for kind, reason in _STOP_REASONS:
         if isinstance(error, kind):

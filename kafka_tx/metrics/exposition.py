@@ -1,10 +1,9 @@
 """The text of a scrape; only metrics that changed are rewritten.
 
-prometheus_client writes the head of each metric (name, kind, help, unit) in the
-requested format; the lines below it are the same in both formats and are written here.
-The 45,000 lines of 5,000 partitions take prometheus_client half a second, and this
-module a twentieth of that. A metric that did not change keeps its bytes, compressed,
-too.
+prometheus_client writes the head of each metric in the requested format; the lines
+below it are the same in both formats and are written here, in a twentieth of the time:
+prometheus_client takes half a second for the 45,000 lines of 5,000 partitions. A metric
+that did not change keeps its bytes, compressed, too.
 """
 
 from __future__ import annotations
@@ -85,10 +84,8 @@ def exposition(
 ) -> tuple[bytes, str]:
     """All metrics of these registries, and the content type of the text.
 
-    Args:
-        registries: Where two hold the same label set, the later one's value is shown.
-        accept: The header ``Accept`` of the request; empty for none.
-        compressed: Whether the bytes are to be compressed with gzip.
+    If two registries have the same label set, the later one's value is shown.
+    ``accept`` is the header of the request; ``compressed``: with gzip.
     """
     encode, content_type = choose_encoder(accept)
     end = _END if encode(_Families(())) == _END else b""
@@ -239,8 +236,6 @@ _WRITERS: Mapping[MetricKind, Callable[[Metric, Samples], dict[Key, str]]] = {
 
 @dataclass(frozen=True)
 class _Families(Collector):
-    """What an encoder asks."""
-
     families: tuple[Family, ...]
 
     def collect(self) -> Iterator[Family]:

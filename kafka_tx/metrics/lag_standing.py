@@ -25,9 +25,9 @@ class _Sight(NamedTuple):
 class LagClock:
     """Since when one partition's log reaches past the committed offset.
 
-    Every poll that finds a higher log end is recorded with its time. The
-    record at the committed offset lies below the first recorded end that is higher,
-    so it existed at that time, and has waited since then *at least*:
+    Every poll that finds a higher log end is recorded with its time. The record at the
+    committed offset lies below the first recorded end that is higher, so it existed at
+    that time, and has waited since then *at least*:
 
     >>> clock = LagClock()
     >>> clock.saw_end(100, at_ms=0)
@@ -41,9 +41,8 @@ class LagClock:
 
     The answer is a lower bound. It is short by at most the time between two polls;
     after a restart by the time before the first poll; and by more only when the
-    partition is so far behind that polls were dropped: memory stays at
-    ``max_sights`` polls. The times must come from one monotonic clock. Not
-    thread-safe.
+    partition is so far behind that polls were dropped: memory stays at ``max_sights``
+    polls. The times must come from one monotonic clock. Not thread-safe.
     """
 
     def __init__(self, max_sights: int = 64) -> None:
@@ -78,11 +77,7 @@ class LagClock:
         return max(0, at_ms - self._sights[0].at_ms) if self._sights else 0
 
     def _thin_out(self) -> None:
-        """Drop every second poll between the first and the last.
-
-        The offsets of a dropped poll count from the next one, so the bound stays a
-        lower bound.
-        """
+        """Drop every second poll in between: the bound stays a lower bound."""
         first, *between, last = self._sights
         self._sights = deque([first, *between[1::2], last])
 
@@ -96,10 +91,10 @@ class LagStanding:
     """Derives lag and headroom whenever a position or a log bound moves.
 
     A partition shows lag once both its committed offset and its log bounds are known.
-    While brokers do not report the log's topic id, figures stay unchanged. Of a
-    recreated topic all is lag, since nothing of it was read. Where a new leader has
-    other records in place of those that were read, these are lag. Not thread-safe: the
-    registry calls it inside its lock.
+    While brokers do not report the log's topic id, figures stay unchanged. All records
+    of a recreated topic are lag, since none was read. So are the records that a new
+    leader has in place of those that were read. Not thread-safe: the registry calls it
+    inside its lock.
     """
 
     def __init__(self, series_of: Callable[[Metric], Series]) -> None:
@@ -164,8 +159,7 @@ class LagStanding:
     def lag(self, tx_id: str) -> int | None:
         """Lag of all partitions of an id together.
 
-        None: the last poll of a partition had no answer, or there was
-        no poll.
+        None: there was no poll, or the last one had no answer for a partition.
         """
         lags = self._lag_records.samples()
         known = {*lags, *self._positions, *self._unanswered}

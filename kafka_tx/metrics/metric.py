@@ -48,14 +48,13 @@ class Metric:
 
     Attributes:
         name: Full name, as scraped (histograms get ``_bucket``, ``_sum``, ``_count``).
-        kind: Counter, gauge, histogram or info.
         labels: In this order everywhere; ``id``, ``topic``, ``partition`` come first.
-        help: One sentence; says the edge where there is one.
+        help: One sentence, with the edge if there is one.
         fed: Which part of the software moves it.
-        storm: The name Storm's Kafka spouts give to it; empty where they have none.
+        storm: The name of Storm's Kafka spouts for it; empty: they have none.
         buckets: Upper bounds of a histogram in its unit, ascending, without +Inf.
-        begins_at_zero: It shows 0 as soon as its id or partition is known, so
-            that ``increase()`` sees its first step: for an id with all values of its
+        begins_at_zero: It shows 0 as soon as its id or partition is known, so that
+            ``increase()`` notices its first step: for an id with all values of its
             closed label, for a partition with the first one.
     """
 

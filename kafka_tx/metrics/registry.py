@@ -9,10 +9,10 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import deepcopy
-from importlib.metadata import PackageNotFoundError, version
 from itertools import product
 from threading import RLock
 
+import kafka_tx
 from kafka_tx.logs import event_log
 from kafka_tx.metrics import catalogue
 from kafka_tx.metrics.activity import Activity, BatchEnded, Failure
@@ -38,9 +38,10 @@ class MetricsRegistry:
     """The measurements of one process (the driver); implements ``protocols.Meter``.
 
     Progress moves in one call per commit, ``record_commit`` or ``record_offsets``, made
-    after the store has recorded it: a scrape sees all of a commit or nothing of it.
-    No method ever raises: what cannot be measured is logged once by name, counted in
-    ``kafka_tx_metric_failures_total``, and otherwise left out.
+    after the store has recorded it: a scrape shows all of a commit or nothing of it. No
+    method ever raises: a failed measurement is logged once by name, counted in
+    ``kafka_tx_metric_failures_total``, and otherwise left out. ``tx_id`` is the
+    ``tx.id``, topology id or consumer id.
 
     Source: Storm, kafkaOffset metric (deviates: reports the partitions whose bounds are
     known instead of all or nothing, and keeps the last bounds instead of showing 0).
@@ -62,7 +63,7 @@ class MetricsRegistry:
         self._begun: set[tuple[Fed, Key]] = set()
         self._complained: set[str] = set()
         self._of(catalogue.METRIC_FAILURES).add((), 0)
-        build = (_version(), platform.python_version(), spark_version)
+        build = (kafka_tx.__version__, platform.python_version(), spark_version)
         self._of(catalogue.BUILD_INFO).show(build)
 
     # --- Meter ----------------------------------------------------------------------
@@ -114,8 +115,8 @@ class MetricsRegistry:
     ) -> None:
         """The log bounds were polled outside a commit, for a plan or while idle.
 
-        Moves what follows from the log alone (end, log start, lag, headroom), so that
-        the lag of a job that hangs or waits stays true; never the job's progress.
+        Moves only metrics of the log (end, log start, lag, headroom), so that the lag
+        of a job that hangs or waits stays true.
         """
         with self._measuring("record_log"):
             self._standing.looked(tx_id, bounds, self._monotonic_ms())
@@ -126,10 +127,7 @@ class MetricsRegistry:
     ) -> None:
         """A query or topology was started: show that it is there, and never failed.
 
-        Args:
-            tx_id: The ``tx.id``, topology id or consumer id.
-            door: What kind of job it is, in words.
-            options: What it was given, without secrets.
+        ``door`` is the kind of job in words; ``options`` are without secrets.
         """
         with self._measuring("record_start"):
             self._begin((Fed.COMMIT,), (tx_id,))
@@ -158,7 +156,7 @@ class MetricsRegistry:
         """A store was read as a job started: show it until the job commits.
 
         So a job that hangs in its first batch has a lag and a last commit. No counter
-        moves. What this process has committed since is newer, and stays.
+        moves. Commits of this process since then are newer, and stay.
         """
         with self._measuring("record_stored"):
             key, txid = (stored.id,), stored.txid
@@ -183,13 +181,10 @@ class MetricsRegistry:
     def record_in_flight(
         self, tx_id: str, batches: Sequence[InFlight], since_ms: int | None = None
     ) -> None:
-        """Exactly these batches of the id are in-flight now.
+        """Exactly these batches, in the order of their numbers, are in-flight now.
 
-        Args:
-            tx_id: The ``tx.id``, topology id or consumer id.
-            batches: In the order of their numbers.
-            since_ms: Unix time since which nothing was committed although there was
-                something in-flight; None: since the oldest of ``batches`` was planned.
+        ``since_ms``: Unix time since which nothing was committed although there was
+        something in-flight; None: since the oldest of ``batches`` was planned.
         """
         with self._measuring("record_in_flight"):
             self._begin((Fed.PHASE,), (tx_id,))
@@ -206,8 +201,8 @@ class MetricsRegistry:
     ) -> None:
         """A query or topology ended with this error, now.
 
-        One that was fenced leaves its id to the newer owner: what it last knew of it
-        is forgotten here (see ``forget``), or both would be shown side by side.
+        One that was fenced leaves its id to the newer owner: its figures are dropped
+        here (see ``forget``), or both would be shown side by side.
         """
         with self._measuring("record_stop"):
             reason = stop_reason(error)
@@ -236,7 +231,7 @@ class MetricsRegistry:
         """Drop the label sets of partitions that ``tx_id`` no longer owns.
 
         Without ``partitions`` the id has left this process: all its partitions and its
-        gauges go. Its own counters and histograms stay: they count what happened here.
+        gauges go. Its own counters and histograms stay, as they count events here.
         """
         with self._measuring("forget"):
             if partitions is None:
@@ -438,22 +433,12 @@ class MetricsRegistry:
             with self._lock:
                 yield
         except Exception as error:  # noqa: BLE001 - a metric never fails a batch
-            self._complain(what, error)
-
-    def _complain(self, what: str, error: Exception) -> None:
-        with self._lock:
-            self._of(catalogue.METRIC_FAILURES).add((), 1)
-            is_new = what not in self._complained
-            self._complained.add(what)
-        if is_new:
-            logger.warning("not measured: %s: %s (logged once)", what, error)
-
-
-def _version() -> str:
-    try:
-        return version("kafka-tx")
-    except PackageNotFoundError:  # the source tree itself is on the path
-        return ""
+            with self._lock:
+                self._of(catalogue.METRIC_FAILURES).add((), 1)
+                is_new = what not in self._complained
+                self._complained.add(what)
+            if is_new:
+                logger.warning("not measured: %s: %s (logged once)", what, error)
 
 
 _PARTITION_WIDTH = 3

@@ -1,9 +1,9 @@
 """The samples of one metric: its label sets and their values.
 
 Plain dictionaries instead of prometheus_client's own metrics: one lock of the registry
-covers a whole commit, so a scrape never sees half of one; label sets that are no longer
-owned can be dropped at once; and a commit of 1,000 partitions costs a few milliseconds.
-The price is the bucket arithmetic below.
+covers a whole commit, so a scrape never shows half of one; label sets that are no
+longer owned can be dropped at once; and a commit of 1,000 partitions costs a few
+milliseconds.
 """
 
 from __future__ import annotations
@@ -27,7 +27,10 @@ Changes = dict[Key, tuple[float, ...] | None]
 
 
 class Series:
-    """One metric's values by label set. Not thread-safe."""
+    """One metric's values by label set. Not thread-safe.
+
+    Methods raise ValueError for a metric of another kind.
+    """
 
     def __init__(self, metric: Metric) -> None:
         self.metric = metric
@@ -58,22 +61,14 @@ class Series:
         return None if row is None else row[0]
 
     def add(self, key: Key, amount: float) -> None:
-        """Add to a counter.
-
-        Raises:
-            ValueError: Not a counter, or the amount is negative or no number.
-        """
+        """Add to a counter; raises ValueError for a negative amount, too."""
         self._must_be(MetricKind.COUNTER)
         if not 0 <= amount < math.inf:
             raise ValueError(f"a counter cannot grow by {amount}")
         self._put(key, (self._rows.get(key, (0.0,))[0] + amount,))
 
     def set(self, key: Key, value: float) -> None:
-        """Set a gauge.
-
-        Raises:
-            ValueError: Not a gauge.
-        """
+        """Set a gauge."""
         self._must_be(MetricKind.GAUGE)
         self._put(key, (float(value),))
 
@@ -83,11 +78,7 @@ class Series:
             self._put(key, (0.0,))
 
     def observe(self, key: Key, value: float) -> None:
-        """Count one value in a histogram.
-
-        Raises:
-            ValueError: Not a histogram, or the value is no number.
-        """
+        """Count one value in a histogram; raises ValueError for NaN, too."""
         self._must_be(MetricKind.HISTOGRAM)
         if math.isnan(value):
             raise ValueError("a histogram cannot take NaN")
@@ -98,11 +89,7 @@ class Series:
         self._put(key, tuple(row))
 
     def show(self, key: Key) -> None:
-        """Make an info's label set visible.
-
-        Raises:
-            ValueError: Not an info.
-        """
+        """Make an info's label set visible."""
         self._must_be(MetricKind.INFO)
         self._put(key, (1.0,))
 

@@ -29,7 +29,7 @@ class Idle(Generic[_Key, _Client]):
 
     Args:
         kept_s: How long a client waits. One that was idle for longer may hold
-            connections that a firewall has forgotten, which nobody notices before a
+            connections that a firewall has dropped, which nobody notices before a
             time-out; and librdkafka's reports pile up in it.
         each: How many are kept for the same settings; the oldest is closed first.
         settings: How many settings have clients; the first one goes first.

@@ -31,9 +31,8 @@ _PLAIN = (str, int, float)
 class Status:
     """Which reader this process uses.
 
-    Attributes:
-        is_native: Whether the native one is in use where the settings allow it.
-        reason: One sentence for people: with which library, or why not.
+    ``is_native``: the native one, if the settings allow it. ``reason`` is one sentence
+    for people: with which library, or why not.
     """
 
     is_native: bool
@@ -44,9 +43,9 @@ class Status:
 
 
 def client_library() -> str:
-    """Path of confluent-kafka's extension, which librdkafka is linked to.
+    """Path of confluent-kafka's extension, to which librdkafka is linked.
 
-    Found without importing the package: on executors that would cost 25 ms.
+    Found without importing the package, which costs 25 ms on executors.
 
     Raises:
         OSError: It is not installed.
@@ -63,7 +62,7 @@ def client_library() -> str:
 def load() -> tuple[ModuleType | None, str]:
     """The extension, bound to the librdkafka that confluent-kafka uses, or why not.
 
-    The answer is found once in a process; a process that has to do without logs it.
+    The answer is found, and a missing extension logged, once in a process.
     """
     try:
         extension = _extension()
@@ -85,11 +84,7 @@ def load() -> tuple[ModuleType | None, str]:
 
 
 def _extension() -> ModuleType:
-    """The extension, also out of a zip file that Spark has taken to an executor.
-
-    Raises:
-        ImportError: There is none, or not for this Python and platform.
-    """
+    """The extension, also out of a zip file that Spark has taken to an executor."""
     try:
         return import_module(_NAME)
     except ImportError:
@@ -128,7 +123,7 @@ def status() -> Status:
 def refusal(settings: Mapping[str, object]) -> str | None:
     """Why a client with these settings cannot be read natively; None if it can.
 
-    Callbacks run in Python only, and so does a log.
+    Callbacks and logs work in Python only.
     """
     extension, reason = load()
     if extension is None:

@@ -62,21 +62,21 @@ _GROUP = re.compile(r"group\..*|session\.timeout\.ms|heartbeat\.interval\.ms")
 class NativeRangeReader:
     """Reads ranges through librdkafka, without Python in between.
 
-    A client is made for each range; those of small ranges are kept for the next one
-    in this process (``idle_clients``). Picklable: it holds none itself. Use it where
-    ``refusal(settings)`` is None. Memory: what librdkafka prefetches
+    A client is made for each range; those of small ranges are kept for the next one in
+    this process (``idle_clients``). Picklable: it holds none itself. Use it if
+    ``refusal(settings)`` is None. Memory: librdkafka's prefetched records
     (``queued.max.messages.kbytes``), the batch that is being filled and those that the
     caller still holds. A record without headers has null in their column; header keys
     that are not UTF-8 are repaired as Java does.
 
     Args:
-        settings: Of a librdkafka consumer. A group is never joined or looked up, so
-            what concerns one has no effect; nor is an offset ever reset or committed.
+        settings: Of a librdkafka consumer. A group is never joined or looked up, so its
+            settings have no effect; nor is an offset ever reset or committed.
         include_headers: Whether the batches have the column ``headers``.
         timeout_ms: The longest time without progress. Between two batches the clock
             stands still, so a slow user of the iterator is no time-out.
-        batch_bytes: The largest sum of the columns' bytes in a batch, their headers
-            apart; a larger record is a batch of its own. From 1 to 1 GiB.
+        batch_bytes: The largest sum of the columns' bytes in a batch, without the
+            headers; a larger record is a batch of its own. From 1 to 1 GiB.
     """
 
     def __init__(
@@ -97,7 +97,7 @@ class NativeRangeReader:
         self._batch_bytes = batch_bytes
 
     def read(self, wanted: OffsetRange) -> Iterator[pa.RecordBatch]:
-        """See ``protocols.RangeReader.read``. An empty range asks no broker.
+        """As ``RangeReader.read``. An empty range asks no broker.
 
         Raises also:
             UnknownTopicError: The topic or partition does not exist.
@@ -123,11 +123,7 @@ class NativeRangeReader:
             raise translated(error, wanted, self._settings, self._timeout_ms) from None
 
     def client(self) -> _reader.Client:
-        """A client that can look at logs and then read a small range.
-
-        Raises:
-            ConfigError: librdkafka refuses a setting, or only Python can use it.
-        """
+        """A client for log bounds, and then for a small range; raises ConfigError."""
         extension = self._extension()
         settings = self._client_settings(is_small=True)
         shared = idle.take(settings)
@@ -264,8 +260,8 @@ _record_bytes: dict[str, float] = {}
 def _is_small(wanted: OffsetRange, settings: Mapping[str, str]) -> bool:
     """Whether one fetch will probably bring it, as far as its topic is known.
 
-    Never where a fetch may wait for long: after the last record or two of a log one is
-    on its way in spite of ``_SMALL_RANGES``. What is no number librdkafka refuses.
+    Never if a fetch may wait for long: after the last record or two of a log one is in
+    flight in spite of ``_SMALL_RANGES``.
     """
     topic = wanted.topic_partition.topic
     record_bytes = _record_bytes.get(topic, _UNKNOWN_RECORD_BYTES)
@@ -380,11 +376,9 @@ _ANSWER_MS = 1_500
 
 
 class NativeClusterView:
-    """A ``ClusterView`` for one task; whatever goes wrong is asked of another view.
+    """A ``ClusterView`` for one task; ``thorough`` makes another one after a failure.
 
-    Args:
-        reader: Whose client is used, and then kept for its next range.
-        thorough: Makes the other view, which knows every question and every error.
+    The client of ``reader`` is used, and then kept for its next range.
     """
 
     def __init__(

@@ -42,11 +42,10 @@ def _is_current(extension: ModuleType) -> bool:
 
 
 def producer(settings: Mapping[str, str], suspect: tuple[int, ...]) -> _reader.Producer:
-    """A producer; use it where ``refusal(settings)`` is None.
+    """A producer; use it if ``refusal(settings)`` is None.
 
-    Args:
-        settings: Of a librdkafka producer.
-        suspect: Codes with which brokers refuse a whole batch for one of its records.
+    ``suspect`` are codes with which brokers refuse a whole batch for one of its
+    records.
 
     Raises:
         ConfigError: Only Python can use the settings.

@@ -23,7 +23,7 @@ _USER_OF_URL = re.compile(r"(?<=://)[^/@\s]+(?=@)")
 
 
 def shown(options: Mapping[str, object], store: str = "") -> dict[str, str]:
-    """The options in the order of their names; values that may be secret are hidden.
+    """The options in the order of their names; possible secrets are hidden.
 
     So are those of the user's own (``user.…``): nobody knows what they are. ``store``
     is an address without secrets, as ``Store.url`` is.

@@ -45,9 +45,7 @@ _SPARKS = ("path", "checkpointLocation", "queryName")
 def parse_sink(options: Mapping[str, str], *, reported: bool = False) -> SinkConfig:
     """Read and check the options of a write (driver).
 
-    Args:
-        options: As they were given.
-        reported: Whether ``write_transaction`` may have added what is not for users.
+    ``reported``: ``write_transaction`` may have added ``GIVEN_BY_US``.
 
     Raises:
         ConfigError: An option is missing, unknown or illegal.

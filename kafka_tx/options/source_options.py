@@ -1,7 +1,6 @@
 """Parses Spark's options into a SourceConfig.
 
-Names are case-insensitive. Precedence,
-defaults and texts follow Spark's Kafka source.
+Names are case-insensitive. Precedence, defaults and texts follow Spark's Kafka source.
 Source: Spark, KafkaSourceProvider (deviates: unknown options are named in a warning;
 refused options name their replacement).
 """
@@ -110,9 +109,7 @@ _Rule = TypeVar("_Rule")
 
 
 def parse_source(options: Mapping[str, str], *, streaming: bool) -> SourceConfig:
-    """Read and check all options of a read.
-
-    Runs on the driver, before anything is contacted.
+    """Read and check all options of a read (driver), before anything is contacted.
 
     Raises:
         ConfigError: An option is missing, contradicts another, or is illegal.
@@ -132,8 +129,7 @@ def parse_source(options: Mapping[str, str], *, streaming: bool) -> SourceConfig
 def check_source(options: Mapping[str, str]) -> None:
     """Check options that batch and streaming share; Spark calls it at ``load()``.
 
-    Raises:
-        ConfigError: As ``parse_source``.
+    Raises: as ``parse_source``.
     """
     given = {name.lower(): value for name, value in options.items()}
     config = _config(given, "earliest")
@@ -141,7 +137,8 @@ def check_source(options: Mapping[str, str]) -> None:
 
 
 def _config(given: Mapping[str, str], start: str) -> SourceConfig:
-    _check_names(given)
+    check_names(given, [*_KNOWN.values(), *_SINK, "path"], "source")
+    require_brokers(given, "consumer")
     values = values_of(SOURCE, given)
     transactions = _transactions(given, values)
     values.setdefault(
@@ -167,11 +164,6 @@ def _refuse_ends(given: Mapping[str, str]) -> None:
                 f" valid in streaming queries; remove option '{_KNOWN[name]}'",
                 option=_KNOWN[name],
             )
-
-
-def _check_names(given: Mapping[str, str]) -> None:
-    check_names(given, [*_KNOWN.values(), *_SINK, "path"], "source")
-    require_brokers(given, "consumer")
 
 
 def require_brokers(given: Mapping[str, str], client: str) -> None:
@@ -212,11 +204,10 @@ def _subscription(given: Mapping[str, str]) -> Subscription:
         for topic in topics:
             check_topic("subscribe", topic, value)
         return Topics(topics)
-    return TopicPattern(_pattern(value))
+    return _pattern(value)
 
 
-def _pattern(value: str) -> str:
-    """Turn a pattern that is searched in names into one that matches whole names."""
+def _pattern(value: str) -> TopicPattern:
     pattern = value.strip()
     if not pattern:
         raise ConfigError(
@@ -226,7 +217,7 @@ def _pattern(value: str) -> str:
             value=value,
         )
     try:
-        return from_java(pattern)
+        return TopicPattern(from_java(pattern))
     except PatternError as error:
         raise ConfigError.illegal(
             "subscribePattern", value, f"a regular expression ({error})"

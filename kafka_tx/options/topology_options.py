@@ -33,12 +33,7 @@ _ZOOKEEPER_ROOT = "/transactional"
 
 @dataclass(frozen=True, slots=True)
 class TopologySettings:
-    """The settings with which a topology was started.
-
-    Attributes:
-        pacing: Batches in flight, intervals and time-outs.
-        own: All settings, for the user's bolts.
-    """
+    """The settings with which a topology was started; ``own`` are all, for bolts."""
 
     store: str = field(
         default_factory=default_store,
@@ -78,11 +73,8 @@ def parse_settings(
     """Read and check all settings of a topology.
 
     Names that begin with ``user.`` belong to the user; bolts find all settings in
-    ``TaskContext.settings``. Where one thing is set under two names, ours wins.
-
-    Args:
-        config: As it was given.
-        others: Settings that the caller reads, to be suggested with these.
+    ``TaskContext.settings``. If one thing is set under two names, ours wins. ``others``
+    are settings that the caller reads, to be suggested with these.
 
     Raises:
         ConfigError: A setting is unknown (the nearest known one is named), has an
@@ -244,7 +236,7 @@ _SILENT_MS = 60_000
 
 @dataclass(frozen=True, kw_only=True)
 class RunnerLimits:
-    """How much at once.
+    """Limits of work in flight.
 
     Attributes:
         timeout_ms: After once to twice as long a record that is not completed fails;
@@ -276,10 +268,7 @@ class RunnerLimits:
 class AtLeastOnceSettings:
     """The settings of an at-least-once topology.
 
-    Attributes:
-        topology: What all topologies share: store, metrics.
-        limits: How much at once.
-        deployment: Names this start of the topology in stored offsets; empty: its id.
+    ``deployment`` names this start of the topology in stored offsets; empty: its id.
     """
 
     topology: TopologySettings

@@ -33,7 +33,7 @@ class Waits:
     Attributes:
         retry_for_ms: How long calls retry while the database is away; 0: one try.
         silence_ms: PostgreSQL with psycopg: how long a connection may be silent before
-            the server is asked, by another one, what became of it; 0 never asks.
+            another connection asks the server about it; 0 never asks.
     """
 
     retry_for_ms: int = DEFAULT_MS
@@ -67,11 +67,7 @@ Nobody waits for another one's: more are opened, and closed when they are given 
 
 
 class Pool:
-    """Connections that several users share; closed with the last user.
-
-    Attributes:
-        engine: SQLAlchemy's.
-    """
+    """Connections that several users share; closed with the last user."""
 
     def __init__(self, engine: sa.Engine) -> None:
         self.engine = engine
@@ -105,10 +101,8 @@ _SHARED = weakref.WeakValueDictionary[tuple[int, Hashable], Pool]()
 def shared(key: Hashable, user: object, make: Callable[[], sa.Engine]) -> Pool:
     """The pool of this process under a key, made if there is none.
 
-    Args:
-        key: Of all that makes connections differ, passwords included.
-        user: Who leaves it later.
-        make: Makes the engine.
+    The key has everything that makes connections differ, passwords included. ``user``
+    leaves the pool later.
     """
     with _LOCK:
         here = os.getpid(), key
@@ -142,9 +136,6 @@ class SqliteFile:
 
     An open connection goes on writing to a file that was removed or replaced, without
     an error. So each connection notes which file it opened.
-
-    Args:
-        address: Of the database, for errors.
     """
 
     def __init__(self, address: str) -> None:
@@ -214,9 +205,9 @@ _CONNECT_ARGS: dict[str, dict[str, Any]] = {
 class Database:
     """Connections to one database, opened when first used.
 
-    Errors of the driver leave as ours, with the address and without the password.
-    Threads may share an object. Objects of one process share their connections to a
-    server (``Pool``); each opens a SQLite file. A forked process opens its own.
+    The driver's errors become ours, with the address and without the password. Threads
+    may share an object. Objects of one process share their connections to a server
+    (``Pool``); each opens a SQLite file. A forked process opens its own.
     """
 
     def __init__(self, url: str, option: str = "tx.store") -> None:
@@ -259,7 +250,7 @@ class Database:
 
     @contextmanager
     def reading(self, tables: sa.MetaData) -> Iterator[sa.Connection]:
-        """A connection for one consistent look; ``tables`` exist (made if missing).
+        """A connection for one consistent read; ``tables`` exist (made if missing).
 
         Raises:
             StateUnavailableError: The database does not answer or is locked.
@@ -276,10 +267,8 @@ class Database:
     def writing(self, tables: sa.MetaData) -> Iterator[sa.Connection]:
         """A connection in a transaction, committed at the end, rolled back on an error.
 
-        SQLite: the write lock is taken at the beginning, so that what is read inside
-        stays true until the commit.
-
-        Raises: as ``reading``.
+        SQLite takes the write lock at the beginning, so that values that are read
+        inside stay true until the commit. Raises: as ``reading``.
         """
         with self._translated():
             self._make(tables)

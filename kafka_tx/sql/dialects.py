@@ -39,8 +39,8 @@ def upsert(
     """Insert ``rows``, or overwrite those whose primary key exists.
 
     Every row names every column; no key comes twice. Runs in the caller's transaction.
-    A database without an upsert (not SQLite, PostgreSQL, MySQL, MariaDB) gets a
-    DELETE of the keys and an INSERT.
+    A database without an upsert (not SQLite, PostgreSQL, MySQL, MariaDB) gets a DELETE
+    of the keys and an INSERT.
     """
     if not rows:
         return

@@ -43,10 +43,8 @@ _SQLITE_STORES = {int: "integer", float: "real", str: "text", bytes: "blob"}
 class MapTable:
     """One map's table.
 
-    Attributes:
-        table: ``key``, ``value``, from transactional on ``txid``, opaque ``previous``.
-        key_type: Arrow's type of keys.
-        value_type: Arrow's type of values.
+    ``table`` has ``key``, ``value``, from transactional on ``txid``, opaque
+    ``previous``. The types are Arrow's.
     """
 
     table: sa.Table
@@ -55,7 +53,7 @@ class MapTable:
 
     @property
     def metadata(self) -> sa.MetaData:
-        """The table's, which may get other tables."""
+        """The metadata of the table, which may get other tables."""
         return self.table.metadata
 
     @property
@@ -98,10 +96,10 @@ def map_table(name: str, kind: str, key: type, value: type) -> MapTable:
 
 
 def check_table_name(name: str, option: str = "name") -> str:
-    """Return the name if every database accepts it for a table.
+    """Return the name if every database accepts it, and it is no table of ours.
 
     Raises:
-        ConfigError: It cannot, or it is a table of ours.
+        ConfigError: It is another one.
     """
     is_text = isinstance(name, str)
     if (

@@ -44,9 +44,9 @@ class OpaqueValue(Generic[V]):
     """A value of an ``OpaqueMap``, and the transaction that wrote it.
 
     Attributes:
-        value: None where it was removed.
-        previous: The value before ``txid``, from which a replay starts; None where
-            there was none.
+        value: None: it was removed.
+        previous: The value before ``txid``, from which a replay starts; None: there was
+            none.
         txid: The last one that is counted in ``value``.
         attempt_id: Of the attempt that wrote, if ``txid`` is the map's last; else 0.
     """
@@ -60,8 +60,8 @@ class OpaqueValue(Generic[V]):
 class MapBatch:
     """The writes of one attempt; several of them, to the same key too, add up.
 
-    Given by ``map.batch(attempt)``. What is written is seen by ``get`` at once and by
-    others after the ``with`` block; an error inside it leaves nothing of the batch.
+    Given by ``map.batch(attempt)``. ``get`` reads writes at once, others after the
+    ``with`` block; an error inside it leaves nothing of the batch.
 
     Attributes:
         is_counted: Transactional and an earlier attempt has committed: nothing here
@@ -307,9 +307,7 @@ class NonTransactionalMap:
         """Several writes of one batch, in one database transaction with its txid.
 
         The block may take its time; a process that is frozen in it loses the
-        transaction after a minute (PostgreSQL).
-
-        Raises: as ``update``.
+        transaction after a minute (PostgreSQL). Raises: as ``update``.
         """
         entering = self._database.patient(lambda: self._entering(attempt))
         with entering as (connection, batch):
@@ -329,10 +327,7 @@ class NonTransactionalMap:
             return values_of(connection, self._to, keys)
 
     def to_arrow(self) -> pa.Table:
-        """The whole map: columns ``key`` (ascending) and ``value``.
-
-        Raises: as ``get``.
-        """
+        """All of it: columns ``key`` (ascending) and ``value``; raises as ``get``."""
         columns = self._to.table.c
         query = sa.select(columns.key, columns.value).where(columns.value.is_not(None))
         with self._reading() as connection:
@@ -400,7 +395,7 @@ class TransactionalMap(NonTransactionalMap):
     def last_attempt(self) -> TransactionAttempt:
         """The attempt that wrote last; 0:0 before the first.
 
-        Raises: as ``get``, and ConfigError where the name is of another kind.
+        Raises: as ``get``, and ConfigError if the name is of another kind.
         """
         with self._reading() as connection:
             return self._progress.stored(connection)
@@ -448,11 +443,10 @@ class OpaqueMap(TransactionalMap):
     def entries(  # type: ignore[override]
         self, keys: Iterable[Any]
     ) -> dict[Any, OpaqueValue[Any]]:
-        """The keys' values, what they were before, and the last transaction of each.
+        """The keys' values, their former values, and the last transaction of each.
 
-        A removed key is there until the next transaction, with the value None.
-
-        Raises: as ``get``.
+        A removed key is there until the next transaction, with the value None. Raises:
+        as ``get``.
         """
         with self._reading() as connection:
             last = self._progress.stored(connection)

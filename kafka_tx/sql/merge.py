@@ -1,4 +1,4 @@
-"""Writing one row for each key into a map's table, many rows with each statement.
+"""Writes one row for each key into a map's table, many rows with each statement.
 
 Measured with batches of 100,000 keys into a table of a million (rows/s of processor
 time, SQLite): one statement a row 0.1 M; ``executemany`` 0.1 M in arrival order, 0.3 M

@@ -44,7 +44,7 @@ class _RacedError(Exception):
 
 
 class SqlOffsetStore(OffsetsOfId):
-    """An OffsetStore in any database that SQLAlchemy reaches; keeps everything.
+    """An OffsetStore in any database that SQLAlchemy reaches; stores everything.
 
     The owner locks and checks the row of its id in ``kafka_tx_offset_owners`` in the
     transaction that writes. So no other process can take over in between.

@@ -1,14 +1,14 @@
 """PostgreSQL connections that notice a server that is gone.
 
-A connection can be dead without a word: a firewall forgot it, the host died, the server
-is frozen. TCP notices a dead machine within 25 s (keepalives, tcp_user_timeout). If a
-connection is silent and its machine answers, a new connection asks the server whether
-it still works for the silent one. So a long statement may go on, and a wait for a dead
-server ends.
+A connection can be dead without a word: a firewall dropped it, the host died, the
+server is frozen. TCP notices a dead machine within 25 s (keepalives, tcp_user_timeout).
+If a connection is silent and its machine answers, a new connection asks the server
+whether it still works for the silent one. So a long statement may go on, and a wait for
+a dead server ends.
 
-A pooler (PgBouncer in transaction mode, say) may stand between: the process that served
-the last transaction serves somebody else by now. So none is ended there, settings last
-for a transaction, and no statement is prepared on the server.
+Behind a pooler (such as PgBouncer in transaction mode) the process that served the last
+transaction may serve another client by now. So none is ended there, settings last for a
+transaction, and no statement is prepared on the server.
 """
 
 from __future__ import annotations
@@ -77,11 +77,7 @@ def listen(engine: sa.Engine, silence_ms: int) -> None:
 
 
 def _set_session(connection: Any, _record: object) -> None:  # noqa: ANN401 - DB-API
-    """Bound the waits of a connection, for its life or for each transaction.
-
-    Behind a pooler the next transaction may have another server process, and what was
-    set would stay with this one, for others.
-    """
+    """Bound the waits of a connection; behind a pooler, those of a transaction."""
     with connection.cursor() as cursor:
         cursor.execute("SELECT pg_backend_pid()")
         (served_by,) = cursor.fetchone()
@@ -113,7 +109,7 @@ def kept_awake(connection: sa.Connection) -> Iterator[None]:
     """Let user code take its time within a transaction; a no-op elsewhere.
 
     The server ends a transaction in which nothing happens for a minute, since its
-    process may be frozen. So something happens, as long as this one is not.
+    process may be frozen. A thread sends a statement now and then.
     """
     driver: Any = connection.connection.dbapi_connection
     if connection.dialect.name != "postgresql" or driver is None:
@@ -136,11 +132,10 @@ def kept_awake(connection: sa.Connection) -> Iterator[None]:
 
 
 class _Lookout:
-    """Makes psycopg's connections, and looks after those that fall silent.
+    """Makes psycopg's connections, and asks about those that fall silent.
 
-    A session that was given up is ended, at once or with the next new connection: it
-    may hold locks that everybody waits for. Behind a pooler none is: the process that
-    served us may serve somebody else by now.
+    An abandoned session is ended, at once or with the next new connection: it may hold
+    locks for which everybody waits. Behind a pooler none is.
     """
 
     def __init__(self, silence_s: float) -> None:
@@ -222,10 +217,10 @@ def _bounded_connection() -> Any:  # noqa: ANN401 - a class made once psycopg is
 def _watched(
     waiting: _Wait[_T], silence_s: float, fell_silent: Callable[[int], None]
 ) -> _Wait[_T]:
-    """Drive one of psycopg's waits; call ``fell_silent`` where nothing comes for long.
+    """Drive one of psycopg's waits; call ``fell_silent`` if nothing comes for long.
 
-    It is told how often in a row. The driver resumes a wait ten times a second without
-    anything ready.
+    Its argument is how often in a row. The driver resumes a wait ten times a second
+    without anything ready.
     """
     try:
         wanted = next(waiting)

@@ -42,9 +42,8 @@ def progress_table(metadata: sa.MetaData) -> sa.Table:
 class Found(NamedTuple):
     """The state that an attempt finds before it writes.
 
-    Attributes:
-        is_replay: Whether the txid was written before.
-        digest: The digest that this very attempt has stored; empty: it wrote nothing.
+    ``is_replay``: the txid was written before. ``digest`` is the one that this very
+    attempt has stored; empty: it wrote nothing.
     """
 
     is_replay: bool
@@ -92,8 +91,8 @@ class Progress:
         Raises: as ``is_written``, and
             StateLostError: The database went back since this process wrote, or since
                 the attempt began.
-            ConfigError: The name belongs to another kind of state, or the txid is
-                below 1.
+            ConfigError: The name belongs to another kind of state, or the txid is below
+                1.
         """
         if attempt.txid < 1:
             raise ConfigError.illegal("txid", attempt.txid, "1 and above")
@@ -134,8 +133,8 @@ class Progress:
     ) -> None:
         """Refuse to write on top of a state that is older than this owner left it.
 
-        The attempts of an owner rise. A lower one is of another owner, to which a store
-        that went back gave the same epoch.
+        The attempts of an owner rise. A lower one is of another owner, to which a
+        restored store gave the same epoch.
         """
         left = _left.get((self._address, self._name), NEVER)
         is_owner = (attempt.numbering, attempt.epoch) == (left.numbering, left.epoch)
@@ -171,7 +170,7 @@ class Progress:
 
 
 def _newest(row: sa.Row[Any]) -> TransactionAttempt:
-    """What a row is compared with: a replay leaves the attempt, and is newer itself."""
+    """The attempt to compare with; a replay leaves it, and is newer itself."""
     return TransactionAttempt(
         row.txid,
         max(row.attempt_id, row.epoch * ATTEMPTS_PER_EPOCH),
@@ -183,8 +182,6 @@ def _newest(row: sa.Row[Any]) -> TransactionAttempt:
 
 def check_same(name: str, attempt: TransactionAttempt, stored: str, now: str) -> None:
     """Compare the digests of an attempt that was stored and has written again.
-
-    Tells a second writer of the attempt from a repetition by the first writer.
 
     Raises:
         ReplayDiffersError: The map has two writers.

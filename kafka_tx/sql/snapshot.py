@@ -16,16 +16,11 @@ KEY = "$GLOBAL$"
 
 
 class SnapshotValue:
-    """The only value of a map: a global count, say, or the newest time seen.
+    """The only value of a map, such as a global count or the newest time.
 
     Counts as its map does: once with a ``TransactionalMap`` or an ``OpaqueMap``. It can
-    be pickled as the map can.
-
-    Args:
-        state: A map of its own, with keys of text.
-
-    Raises:
-        ConfigError: The map has other keys.
+    be pickled as the map can. The map is of its own, with keys of text; others raise
+    ConfigError.
 
     Source: Storm, Snapshottable and SnapshottableMap.
     """
@@ -48,7 +43,7 @@ class SnapshotValue:
     def update(self, attempt: TransactionAttempt, change: Callable[[Any], Any]) -> bool:
         """Count a batch: ``change`` makes the new value of the old one; None: no value.
 
-        Returns and raises as ``map.update``; also what ``change`` raises.
+        Returns and raises as ``map.update``; also the errors of ``change``.
         """
         with self._state.batch(attempt) as batch:
             if not batch.is_counted:

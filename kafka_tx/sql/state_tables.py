@@ -46,10 +46,8 @@ def check_store_beside(
 ) -> bool:
     """Refuse an attempt that is newer than its own store, if that is in this database.
 
-    A txid is written while it is the first in line, under its owner's epoch.
-
-    Returns:
-        Whether the store is in this database, and was not copied elsewhere since.
+    A txid is written while it is the first in line, under its owner's epoch. Returns
+    whether the store is in this database, and was not copied elsewhere since.
 
     Raises:
         StateLostError: The store has not come as far: the database went back.

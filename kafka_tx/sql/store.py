@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Collection, Mapping
 from contextlib import closing
+from operator import itemgetter
 from pathlib import Path
 
 import sqlalchemy as sa
@@ -54,10 +55,7 @@ def stored_ids(url: str) -> list[str]:
 
 
 def stored_states(url: str, ids: Collection[str] = ()) -> dict[str, StoredId]:
-    """What the store holds of these ids, or of all of them: four queries.
-
-    Raises: as ``stored_ids``.
-    """
+    """The state of these ids, or of all, in four queries; raises as ``stored_ids``."""
     with closing(_existing(url)) as database, database.reading(_NONE) as connection:
         tables = {
             table.name: _rows_by_id(connection, table, ids)
@@ -100,13 +98,10 @@ def _stored(
         at = records.Place(OWNERS.name, url, id_)
         return records.decode_owners(text, at).last, offsets
 
-    values = {row["path"]: row["value"] for row in sorted(texts, key=_path)}
+    texts = sorted(texts, key=itemgetter("path"))
+    values = {row["path"]: row["value"] for row in texts}
     now = MemorySnapshot(epoch, values)
     return StoredId(MemoryStore.copy_of(url, id_, now), positions)
-
-
-def _path(row: sa.RowMapping) -> str:
-    return str(row["path"])
 
 
 def _existing(url: str) -> Database:
@@ -138,12 +133,7 @@ _SETTINGS = sa.text(
 def forgets(url: str) -> str:
     """Why a crash or failover may lose commits; empty: no reason is known.
 
-    Only PostgreSQL is asked; it answers every user.
-
-    Raises:
-        ConfigError: The URL cannot be used.
-        StateUnavailableError: The database does not answer.
-        StateError: It refuses.
+    Only PostgreSQL is asked; it answers every user. Raises: as ``stored_ids``.
     """
     with closing(Database(url)) as database:
         if database.dialect != "postgresql":
@@ -165,10 +155,7 @@ def forgets(url: str) -> str:
 
 
 def clock_ahead_s(url: str) -> float | None:
-    """How far the clock of a PostgreSQL is ahead of this machine's; None: another one.
-
-    Raises: as ``forgets``.
-    """
+    """Seconds that PostgreSQL's clock is ahead of ours; None: another database."""
     with closing(Database(url)) as database:
         if database.dialect != "postgresql":
             return None

@@ -47,9 +47,9 @@ def append_rows(
 ) -> bool:
     """Append a batch's rows, any number, unless its txid is in the table already.
 
-    The core of ``append_once``, which says what it returns and raises. A table that
-    exists must have the rows' columns by name. SQLite has no exact decimals: they are
-    stored as text there, and timestamps in UTC.
+    The core of ``append_once``, which tells its results and errors. A table that exists
+    must have the rows' columns by name. SQLite has no exact decimals: it stores them as
+    text, and timestamps in UTC.
     """
     check_table_name(table, "table")
     database = Database(url, option="url")

@@ -45,14 +45,14 @@ _OF_URLS = str.maketrans("-_", "+/")
 class ZooKeeperTopics:
     """Looks topics up in ZooKeeper; the ``topics`` of a ClusterView, and nothing else.
 
-    Nothing is cached. A call takes a few requests, each for everything at once.
-    Source: Storm, DynamicBrokersReader (deviates: a partition whose leader is missing
-    or not registered is there without a leader; it is no error and does not vanish).
+    Nothing is cached. A call takes a few requests, each for everything at once. Source:
+    Storm, DynamicBrokersReader (deviates: a partition whose leader is missing or not
+    registered is there without a leader; it is no error and does not vanish).
 
     Args:
-        connect: ``h1:2181,h2:2181``, with ``/chroot`` behind it if the cluster has one,
-            as in Kafka's ``zookeeper.connect``; ``zookeeper://h1:2181/chroot?…`` with
-            the options of a store; or settings, whose root is the chroot.
+        connect: ``h1:2181,h2:2181``, followed by the cluster's ``/chroot`` if it has
+            one, as in Kafka's ``zookeeper.connect``; ``zookeeper://h1:2181/chroot?…``
+            with the options of a store; or settings, whose root is the chroot.
         path: Where the brokers register, below the chroot.
         client: A session to share, which is not closed here.
     """

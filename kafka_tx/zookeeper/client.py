@@ -94,7 +94,6 @@ Op = Create | Set | Delete | Check
 
 
 def _add(transaction: Any, operation: Op) -> None:  # noqa: ANN401 - kazoo's request
-    """Put an operation into kazoo's transaction."""
     match operation:
         case Create(path, data):
             transaction.create(path, data)
@@ -135,8 +134,9 @@ def nodes_above(path: str) -> list[str]:
 class ZooKeeperClient:
     """One session, opened when first used; threads may share it.
 
-    An answer that is lost with its connection is asked for again (reads), or reported
-    as unknown (changes). A session that expired is replaced. Every wait is bounded.
+    A read whose answer is lost with the connection is repeated; a change is reported as
+    unknown. A session that expired is replaced. Every wait is bounded. Reads raise
+    StateUnavailableError (no answer) and StateError (authentication, ACL).
     """
 
     def __init__(self, settings: ZooKeeperSettings) -> None:
@@ -152,12 +152,7 @@ class ZooKeeperClient:
         unpicklable(self)
 
     def nodes(self, paths: Iterable[str]) -> dict[str, Node]:
-        """The nodes that exist, with their data.
-
-        Raises:
-            StateUnavailableError: ZooKeeper does not answer.
-            StateError: It refuses: authentication, ACL.
-        """
+        """The nodes that exist, with their data."""
         found = self._read(paths, lambda client, path: client.get_async(path))
         return {
             path: Node(data or b"", stat.version, stat.numChildren)
@@ -165,24 +160,21 @@ class ZooKeeperClient:
         }
 
     def node(self, path: str) -> Node | None:
-        """One node, or None; raises as ``nodes``."""
+        """One node, or None."""
         return self.nodes([path]).get(path)
 
     def stats(self, paths: Iterable[str]) -> dict[str, int]:
-        """Number of children of each node that exists; raises as ``nodes``."""
+        """Number of children of each node that exists."""
         found = self._read(paths, lambda client, path: client.exists_async(path))
         return {path: stat.numChildren for path, stat in found.items() if stat}
 
     def children(self, paths: Iterable[str]) -> dict[str, list[str]]:
-        """Names of the children of each node that exists, ascending.
-
-        Raises: as ``nodes``.
-        """
+        """Names of the children of each node that exists, ascending."""
         found = self._read(paths, lambda client, path: client.get_children_async(path))
         return {path: sorted(names) for path, names in found.items()}
 
     def catch_up(self, path: str) -> None:
-        """Let later reads see all changes before this call; raises as ``nodes``."""
+        """Let later reads see all changes before this call."""
         self._read([path], lambda client, path: client.sync_async(path))
 
     def change(self, operations: Sequence[Op]) -> None:

@@ -1,16 +1,15 @@
-"""Committed offsets in ZooKeeper, exactly as storm-kafka keeps them.
+"""Committed offsets in ZooKeeper, in the form of storm-kafka.
 
-``<root>/<id>/partition_<n>`` for one topic, ``<root>/<id>/<topic>/partition_<n>`` where
+``<root>/<id>/partition_<n>`` for one topic, ``<root>/<id>/<topic>/partition_<n>`` if
 several topics share an id. Each node is a JSON object::
 
     {"topology": {"id": …, "name": …}, "offset": <next offset>, "partition": <n>,
      "broker": {"host": …, "port": …}, "topic": …}
 
-and, where there is something to keep that it does not know, ``"kafka_tx": {…}``. Its
-tools can read what is written here, and what it wrote is continued here. Beside
-them, and unknown to storm-kafka, ``<root>/<id>/~owners`` says who may write.
-Source: Storm, ZkState and PartitionManager.commit (deviates: a record that cannot be
-read is an error, where storm-kafka went on from somewhere else).
+Fields that storm-kafka does not know are in ``"kafka_tx": {…}``. Its tools can read
+these nodes, and its own nodes are continued here. Beside them, ``<root>/<id>/~owners``
+says who may write. Source: Storm, ZkState and PartitionManager.commit (deviates: a
+record that cannot be read is an error, where storm-kafka went on from somewhere else).
 """
 
 from __future__ import annotations
@@ -44,7 +43,7 @@ _TRIES = 5
 
 
 class ZooKeeperOffsetStore(OffsetsOfId):
-    """An OffsetStore in storm-kafka's form. Runs beyond the offset are not kept.
+    """An OffsetStore in storm-kafka's form. Runs beyond the offset are not stored.
 
     ``by_topic`` puts the topic into the path, as storm-kafka does when topics are
     matched by a regular expression; without it an id is for one topic. A session given
@@ -92,10 +91,7 @@ class ZooKeeperOffsetStore(OffsetsOfId):
     def load(
         self, partitions: Iterable[TopicPartition]
     ) -> dict[TopicPartition, CommittedOffset]:
-        """As ``OffsetStore.load``.
-
-        StateCorruptedError also for a node of another topic or partition.
-        """
+        """As ``OffsetStore.load``; a node of another partition is corrupted, too."""
         wanted = {self._node(partition): partition for partition in partitions}
         found = self._client.nodes(wanted)
         self._existing.update(found)
@@ -107,8 +103,8 @@ class ZooKeeperOffsetStore(OffsetsOfId):
     def store(self, offsets: Mapping[TopicPartition, CommittedOffset]) -> None:
         """As ``OffsetStore.store``.
 
-        Up to about 2,000 partitions are one request. More are several: each of them is
-        one step, and after a crash in between some partitions have their former offset.
+        Up to about 2,000 partitions are one request. More are several: after a crash in
+        between some partitions have their former offset.
         """
         data = {self._node(p): _record(p, offset) for p, offset in offsets.items()}
         claim, problem = self._claim, None
@@ -163,9 +159,7 @@ class ZooKeeperOffsetStore(OffsetsOfId):
     def _guard(self, *, writes: bool) -> list[Op]:
         """A check that fails the request if the owners' node has changed.
 
-        Raises:
-            FencedError: We are none of them any more.
-            StateLostError: The node does not hold what we left.
+        Raises: as ``Owners.check``.
         """
         if self._claim is None:
             return []

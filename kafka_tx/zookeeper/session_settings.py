@@ -25,8 +25,7 @@ class Tls:
     Attributes:
         ca: PEM file of the authorities; empty: those of the system.
         certificate: PEM file with the client's certificate; empty: none is shown.
-        key: PEM file with its key.
-        key_password: What the key is encrypted with; never shown.
+        key: PEM file with its key, which ``key_password`` decrypts.
         check_hostname: Whether the certificate has to name the host.
     """
 
@@ -104,7 +103,7 @@ TLS_OPTIONS = frozenset({"tls", *(f"tls_{each.name}" for each in fields(Tls))})
 
 
 def tls_of(options: Mapping[str, str]) -> Tls | None:
-    """What a URL says; any of its options but ``tls=false`` asks for TLS.
+    """The settings in a URL; any of its options but ``tls=false`` asks for TLS.
 
     Raises:
         ConfigError: A switch is neither true nor false, a file is absent, or options
@@ -170,16 +169,16 @@ class ZooKeeperSettings:
 
     Attributes:
         hosts: ``host:port`` of every server, comma separated; port 2181 if not given.
-        root: The node below which everything is kept, absolute.
+        root: The node below which everything is stored, absolute.
         auth: ``user:password`` of the digest scheme; never shown.
-        tls: How connections are encrypted and whom they trust; None: plain.
-        acl: Who may use the nodes we make: everybody, or only who has our ``auth``.
+        tls: None: plain connections.
+        acl: Who may use our nodes: everybody, or only the owner of our ``auth``.
         session_timeout_ms: How long the servers keep a session without a sign of life.
         connection_timeout_ms: How long to wait for the first connection, and for one
             answer.
         retry_times: How often an answer lost with its connection is asked for again.
-        retry_interval_ms: Pause before the first repetition; doubles each time.
-        retry_interval_ceiling_ms: The longest pause.
+        retry_interval_ms: Pause before the first repetition; doubles each time, up to
+            ``retry_interval_ceiling_ms``.
         retry_for_ms: How long a failed call is retried as a whole; 0: no retry.
 
     Source: Storm, ``storm.zookeeper.*`` (names and defaults).
@@ -238,7 +237,7 @@ class ZooKeeperSettings:
 
         Raises:
             ConfigError: The URL is malformed or an option unknown; the text does not
-                repeat what may be a secret.
+                repeat possible secrets.
         """
         parts = urlsplit(url)
         given = parse_qsl(parts.query, keep_blank_values=True)

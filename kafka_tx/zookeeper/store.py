@@ -65,10 +65,7 @@ def stored_ids(url: str) -> list[str]:
 
 
 def stored_states(url: str, ids: Collection[str] = ()) -> dict[str, StoredId]:
-    """What the store holds of these ids, or of all of them, through one session.
-
-    Raises: as ``stored_ids``.
-    """
+    """The state of these ids, or of all, in one session; raises as ``stored_ids``."""
     settings = ZooKeeperSettings.parse(url)
     with closing(ZooKeeperClient(settings)) as client:
         found = _nodes_by_id(client, settings.root, ids)
@@ -149,9 +146,9 @@ _Found = tuple[dict[str, str], dict[str, list[str]]]
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """The record of ``~owner``: the epoch, and the name of the last write.
+    """The record of ``~owner``; ``version`` is -1 when the node does not exist.
 
-    ``version`` is -1 when the node does not exist.
+    ``write`` is the name of the last write.
     """
 
     epoch: int = 0
@@ -160,7 +157,7 @@ class Owner:
 
     @classmethod
     def of(cls, node: Node, store: Store) -> Owner:
-        """Read the node; raises StateCorruptedError (it is no such record)."""
+        """Read the node; raises StateCorruptedError for another record."""
         text = node.data.decode(errors="replace")
         return records.decode_as(
             "owner",
@@ -178,8 +175,8 @@ class Owner:
 class ZooKeeperStore(StateOfId):
     """A Store in ZooKeeper: ``zookeeper://h1:2181,h2:2181/root``, or its settings.
 
-    A lost connection is waited for, and whether the write arrived is then looked up. A
-    session given as ``client`` is shared with others, and not closed here.
+    After a lost connection it looks up whether the write arrived. A session given as
+    ``client`` is shared with others, and not closed here.
     """
 
     def __init__(
@@ -214,8 +211,8 @@ class ZooKeeperStore(StateOfId):
     def read(self, prefix: str = "") -> dict[str, str]:
         """As ``Store.read``; a snapshot.
 
-        StateUnavailableError also when writes follow each other too fast to read
-        between them.
+        StateUnavailableError also if writes follow each other too fast to read between
+        them.
         """
         found = self._look(lambda: self._tree.walk(prefix))
         return {path: found[path] for path in sorted(found) if path.startswith(prefix)}
@@ -228,10 +225,7 @@ class ZooKeeperStore(StateOfId):
     def write(
         self, epoch: int, put: Texts, delete: Paths = (), *, expect: Expected = None
     ) -> None:
-        """As ``Store.write``, in one request.
-
-        StateError also when the write is larger than a request.
-        """
+        """As ``Store.write``, in one request; StateError: it is too large for one."""
 
         def same(stored: int) -> int:
             if stored != epoch or not epoch:

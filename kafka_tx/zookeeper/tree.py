@@ -69,18 +69,19 @@ class Layout:
 
 @dataclass(frozen=True, slots=True)
 class Tree:
-    """Reads the map and plans operations that change it. Only reads."""
+    """Reads the map and plans operations that change it. Only reads.
+
+    Raises the errors of the client, and StateCorruptedError: a node's data is no text.
+    """
 
     _client: ZooKeeperClient
     _base: str
     _corrupted: Callable[[str, str], StateCorruptedError]
 
     def walk(self, prefix: str) -> tuple[dict[str, str], dict[str, list[str]]]:
-        """Every path that begins with ``prefix`` with its text; children of nodes seen.
+        """Every path that begins with ``prefix``, with its text.
 
-        Raises:
-            StateCorruptedError: A node's data is no text.
-            StateUnavailableError, StateError: As the client.
+        Also the names of the children of all nodes that were read.
         """
         found: dict[str, bytes] = {}
         seen: dict[str, list[str]] = {}
@@ -101,10 +102,7 @@ class Tree:
         return self._texts(found), seen
 
     def texts(self, paths: Iterable[str]) -> dict[str, str]:
-        """The texts of these paths; those without one are left out.
-
-        Raises: as ``walk``.
-        """
+        """The texts of these paths; those without one are left out."""
         wanted = {self._node(path): path for path in paths}
         nodes = self._client.nodes(wanted)
         return self._texts({wanted[at]: node.data for at, node in nodes.items()})
@@ -114,10 +112,7 @@ class Tree:
     ) -> list[Op]:
         """Operations that turn the present nodes into the wanted ones; parents first.
 
-        ``layout`` learns what it does not know.
-
-        Raises:
-            StateUnavailableError, StateError: As the client.
+        ``layout`` learns missing nodes.
         """
         gone = set(delete) - set(put)
         self._look_at([*put, *gone], layout)
