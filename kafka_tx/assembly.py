@@ -97,10 +97,7 @@ def _room_of(url: str) -> _Room:
 
 
 def stored_states(url: str, ids: Collection[str] = ()) -> dict[str, StoredId]:
-    """What a store holds of these ids, or of all of them, ascending; read together.
-
-    Raises: as ``stored_ids``.
-    """
+    """The state of these ids, or of all, ascending; raises as ``stored_ids``."""
     return _room_of(url).stored_states(url, ids)
 
 

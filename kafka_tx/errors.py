@@ -133,10 +133,7 @@ class DataLossError(KafkaTxError):
 
 
 class OffsetsError(KafkaTxError):
-    """Given or resolved offsets contradict each other or the topic.
-
-    ``error_class`` is Spark's name for the case, given per instance.
-    """
+    """Offsets contradict each other or the topic; ``error_class`` is Spark's name."""
 
     error_class = "KAFKA_TX_OFFSETS"
 

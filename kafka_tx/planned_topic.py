@@ -1,9 +1,9 @@
-"""Checks that records come from the topic and the log of the plan."""
+"""Checks that records come from the topic and the log of the plan; errors of reads."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 
 import pyarrow as pa
 
@@ -52,6 +52,53 @@ def of_planned_topic(
         yield batch
     if not is_sure:
         _check(wanted, ask, timeout_ms)
+
+
+def unread(
+    wanted: OffsetRange, what: str, position: int, brokers: str, report: str
+) -> FetchError:
+    """The error for a range that could not be read beyond ``position``."""
+    topic, partition = wanted.topic_partition
+    return FetchError(
+        f"range {wanted} could not be read: {what} at offset {position}, brokers at"
+        f" {brokers}.{report}",
+        topic=topic,
+        partition=partition,
+        start=wanted.start,
+        end=wanted.end,
+        position=position,
+    )
+
+
+def broken_records(settings: Mapping[str, str], *, is_packed: bool) -> str:
+    """Why records could not be read, for ``unread``."""
+    if not is_packed:
+        return "a record is broken or cannot be decoded"
+    largest = settings.get("receive.message.max.bytes", "its default")
+    return (
+        "a batch of records is broken, or unpacks to more than"
+        f" 'kafka.receive.message.max.bytes' ({largest}) lets it"
+    )
+
+
+def not_in_log(
+    wanted: OffsetRange,
+    position: int,
+    log: tuple[int, int],
+    brokers: str,
+    report: str = "",
+) -> OffsetOutOfRangeError:
+    """The error for a range that its log, ``[start, end)``, does not hold."""
+    topic, partition = wanted.topic_partition
+    return OffsetOutOfRangeError(
+        f"range {wanted} is not in the log: it holds [{log[0]}, {log[1]}) now (position"
+        f" {position}, brokers at {brokers}){report and f': {report}'}",
+        topic=topic,
+        partition=partition,
+        wanted=position,
+        log_start=log[0],
+        log_end=log[1],
+    )
 
 
 def replaced(wanted: OffsetRange, offset: int) -> OffsetOutOfRangeError:

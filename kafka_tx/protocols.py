@@ -123,10 +123,7 @@ class Store(Protocol):
         """
 
     def sinks(self, numbering: str) -> dict[str, int]:
-        """Sinks beside the store that count this numbering, with their last txid.
-
-        Beside: in the same database, so that they go back with the store.
-        """
+        """Sinks in the same database that count this numbering; their last txid."""
 
     def close(self) -> None:
         """Release connections. Calling it twice is harmless."""
@@ -218,10 +215,7 @@ class ClusterView(Protocol):
     def survey(
         self, wanted: Subscription, partitions: Collection[TopicPartition]
     ) -> Survey:
-        """Topics as by ``topics`` and bounds as by ``bounds``, in fewer requests.
-
-        ``partitions`` are of these topics.
-        """
+        """As ``topics``, and ``bounds`` of their partitions, in fewer requests."""
 
     def topic_ids(self, names: Iterable[str]) -> dict[str, str | None]:
         """Ids of topics that are asked for by name; None: the topic does not exist.

@@ -160,10 +160,7 @@ def group_positions(
     partitions: Iterable[TopicPartition],
     timeout_ms: int,
 ) -> dict[TopicPartition, int]:
-    """The group's committed offsets, of partitions that have one.
-
-    Raises: as ``GroupMirror.load``.
-    """
+    """The group's committed offsets; raises as ``GroupMirror.load``."""
     from kafka_tx.kafka.mirror import GroupMirror
 
     settings = client_settings(kafka, purpose="consumer")

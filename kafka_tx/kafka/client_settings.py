@@ -432,7 +432,6 @@ def _user(entries: Mapping[str, str]) -> dict[str, str]:
 
 
 def _mechanism(options: Mapping[str, str], legal: tuple[str, ...], module: str) -> str:
-    """The mechanism as it was given, in capitals; checked against the module's."""
     given = options.get("sasl.mechanism") or options.get("sasl.mechanisms") or ""
     mechanism = given.strip().upper()
     if mechanism not in legal:

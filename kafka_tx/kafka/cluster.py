@@ -234,7 +234,6 @@ class KafkaClusterView:
         return topics, bounds
 
     def _ids_before(self, names: set[str]) -> dict[str, str | None]:
-        """The ids from earlier answers; brokers are asked only for unknown ids."""
         unseen = names - self._seen.keys()
         if unseen:
             deadline = Deadline(self._timeout_ms)
@@ -305,7 +304,6 @@ class KafkaClusterView:
     def _answered(
         self, questions: Sequence[Question], deadline: Deadline
     ) -> list[Listed]:
-        """The first answers; each attempt has its share of the time."""
         share_ms = self._timeout_ms // (self._num_retries + 1)
         for _ in range(self._num_retries):
             try:

@@ -134,7 +134,6 @@ class MarkerLog:
     def _entries(
         self, sink: str, start: int, end: int, level: str
     ) -> Iterator[tuple[int, Entry]]:
-        """The sink's entries in the log, with their offsets."""
         for kept in self._log.read(LogBounds(start, max(start, end)), level):
             entry = self._entry(kept, sink)
             if entry is not None:
@@ -229,7 +228,6 @@ class MarkerLog:
 
 
 def _is_of(log: LogBounds, since: Memory) -> bool:
-    """Whether the log continues there: it was neither recreated nor cut."""
     return since.topic_id == log.topic_id and since.end <= log.end
 
 

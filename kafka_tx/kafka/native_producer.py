@@ -69,10 +69,7 @@ class NativeProducer:
         return self._last
 
     def write(self, batch: OutBatch, check: Check) -> int:
-        """Hand over records, as many as there is room for; returns how many.
-
-        Fewer also if an earlier one was refused. Raises: as ``produce``.
-        """
+        """As ``ProducerClient.write``; fewer records also if there is no room."""
         self._connect(batch.topics[0])
         schema, array = batch.columns.__arrow_c_array__()
         row = 0

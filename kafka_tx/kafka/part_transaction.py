@@ -253,7 +253,6 @@ class PlanKeeper:
 
 
 def _lost(log: MarkerLog, path: str, what: str) -> StateCorruptedError:
-    """The error for a marker topic that has lost what a group still knows."""
     return StateCorruptedError(
         f"the topic '{log.topic}' has lost {what}: the topic was deleted or is not"
         " compacted, or 'tx.markerTopic' was changed. Nothing was written. Give the"

@@ -106,10 +106,7 @@ class ProducerClient:
         """The record that was handed to the client last."""
 
     def write(self, batch: OutBatch, check: Check) -> int:
-        """Hand over records; returns how many: fewer if an earlier one was refused.
-
-        Raises: as ``produce``.
-        """
+        """Hand over records until one is refused; return how many. As ``produce``."""
         for count, record in enumerate(batch.records(), 1):
             self.produce(record, check)
             if self._deliveries.noted:

@@ -16,7 +16,7 @@ from kafka_tx.kafka.clients import addresses, new_consumer
 from kafka_tx.kafka.errors import ErrorWatch, is_absent, is_refused, translated
 from kafka_tx.logs import event_log
 from kafka_tx.model import OffsetRange
-from kafka_tx.planned_topic import replaced
+from kafka_tx.planned_topic import broken_records, not_in_log, replaced, unread
 
 _log = event_log(__name__)
 
@@ -110,7 +110,6 @@ class RangeFetch:
     # --- what came ------------------------------------------------------------------
 
     def _without_events(self, fetched: list[Message]) -> list[Message]:
-        """The records of the list; its events are handled."""
         records = []
         for message in fetched:
             error = message.error()
@@ -118,7 +117,7 @@ class RangeFetch:
                 records.append(message)
             elif error.code() == ClientError._PARTITION_EOF:
                 self._at_log_end = True
-                self._position = max(self._position, _offset(message))
+                self._position = max(self._position, offset_of(message))
             else:
                 self._handle(error)
         return records
@@ -133,34 +132,27 @@ class RangeFetch:
         if code == ClientError.GROUP_AUTHORIZATION_FAILED:
             return  # no group is used
         if code in (ClientError.OFFSET_OUT_OF_RANGE, ClientError._AUTO_OFFSET_RESET):
-            raise self._out_of_range(*self._watermarks())
+            raise self._out_of_range(self._watermarks())
         if is_refused(error) or is_absent(error):
             raise translated(error, self._needing(), self._watch)
         self._trouble = f" Last error of the partition: {error.str()}."
         if code in _UNREADABLE:
-            raise self._fetch_error(self._unreadable(code))
+            is_packed = code == ClientError._BAD_COMPRESSION
+            why = broken_records(self._settings, is_packed=is_packed)
+            raise self._fetch_error(why)
         _log.debug("%s at %d: %s", self._wanted, self._position, error.str())
-
-    def _unreadable(self, code: int) -> str:
-        if code != ClientError._BAD_COMPRESSION:
-            return "a record is broken or cannot be decoded"
-        largest = self._settings.get("receive.message.max.bytes", "its default")
-        return (
-            "a batch of records is broken, or unpacks to more than"
-            f" 'kafka.receive.message.max.bytes' ({largest}) lets it"
-        )
 
     def _cut(self, records: list[Message]) -> list[Message]:
         """The records below the end; moves the position behind the last one."""
-        last = _offset(records[-1])
+        last = offset_of(records[-1])
         self._position = max(self._position, last + 1)
         end = self._wanted.end
         if last >= end:
-            records = records[: bisect_left(records, end, key=_offset)]
+            records = records[: bisect_left(records, end, key=offset_of)]
         epoch = self._wanted.leader_epoch
         if epoch is not None and records and _epoch(records[-1]) > epoch:
             other = records[bisect_right(records, epoch, key=_epoch)]
-            raise replaced(self._wanted, _offset(other))
+            raise replaced(self._wanted, offset_of(other))
         return records
 
     def _statistics(self, text: str) -> None:
@@ -209,16 +201,15 @@ class RangeFetch:
         elif described.partitions[partition].leader < 0:
             self._trouble = " The partition has no leader."
         elif self._at_log_end:
-            log_start, log_end = self._watermarks()
-            if 0 <= log_end < self._wanted.end:
-                raise self._out_of_range(log_start, log_end)
+            log = self._watermarks()
+            if 0 <= log[1] < self._wanted.end:
+                raise self._out_of_range(log)
 
     @property
     def _question_s(self) -> float:
         return min(_QUESTION_S, self._timeout_s)
 
     def _watermarks(self) -> tuple[int, int]:
-        """Log start and high watermark from a broker; -1 if none answers."""
         try:
             return self._consumer.get_watermark_offsets(
                 ClientPartition(*self._wanted.topic_partition), timeout=self._question_s
@@ -227,29 +218,12 @@ class RangeFetch:
             return -1, -1
 
     def _fetch_error(self, what: str) -> FetchError:
-        topic, partition = self._wanted.topic_partition
-        return FetchError(
-            f"range {self._wanted} could not be read: {what} at offset"
-            f" {self._position}, brokers at {self._watch.addresses}."
-            f"{self._trouble}{self._watch.reason()}",
-            topic=topic,
-            partition=partition,
-            start=self._wanted.start,
-            end=self._wanted.end,
-            position=self._position,
-        )
+        report = f"{self._trouble}{self._watch.reason()}"
+        return unread(self._wanted, what, self._position, self._watch.addresses, report)
 
-    def _out_of_range(self, log_start: int, log_end: int) -> OffsetOutOfRangeError:
-        topic, partition = self._wanted.topic_partition
-        return OffsetOutOfRangeError(
-            f"range {self._wanted} is not in the log: it holds [{log_start}, {log_end})"
-            f" now (position {self._position}, brokers at {self._watch.addresses})",
-            topic=topic,
-            partition=partition,
-            wanted=self._position,
-            log_start=log_start,
-            log_end=log_end,
-        )
+    def _out_of_range(self, log: tuple[int, int]) -> OffsetOutOfRangeError:
+        brokers = self._watch.addresses
+        return not_in_log(self._wanted, self._position, log, brokers)
 
 
 def _epoch(message: Message) -> int:
@@ -258,7 +232,8 @@ def _epoch(message: Message) -> int:
     return -1 if epoch is None else epoch
 
 
-def _offset(message: Message) -> int:
+def offset_of(message: Message) -> int:
+    """The offset of a record or an end-of-log event; other events have none."""
     offset = message.offset()
-    assert offset is not None  # records and end-of-log events have one
+    assert offset is not None
     return offset

@@ -8,8 +8,6 @@ keeps one for each cluster.
 
 from __future__ import annotations
 
-import os
-import threading
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from itertools import chain
@@ -26,9 +24,10 @@ from kafka_tx.kafka.admin import AdminConnection, Deadline
 from kafka_tx.kafka.collector import collector_paused
 from kafka_tx.kafka.errors import is_absent, is_unreachable
 from kafka_tx.kafka.librdkafka_names import CONSUMER_ONLY
-from kafka_tx.kafka.range_fetch import RangeFetch
+from kafka_tx.kafka.range_fetch import RangeFetch, offset_of
 from kafka_tx.kafka.topics import from_description
 from kafka_tx.model import OffsetRange
+from kafka_tx.native.idle_clients import Idle
 from kafka_tx.planned_topic import of_planned_topic
 from kafka_tx.record_schema import HEADER, arrow_schema
 
@@ -93,16 +92,10 @@ def _offsets(messages: Sequence[Message]) -> np.ndarray[Any, np.dtype[np.int64]]
     count = len(messages)
     if not count:
         return np.empty(0, np.int64)
-    first = _offset(messages[0])
-    if _offset(messages[-1]) - first == count - 1:
+    first = offset_of(messages[0])
+    if offset_of(messages[-1]) - first == count - 1:
         return np.arange(first, first + count, dtype=np.int64)
     return np.fromiter(map(Message.offset, messages), np.int64, count)
-
-
-def _offset(message: Message) -> int:
-    offset = message.offset()
-    assert offset is not None  # only error events have none
-    return offset
 
 
 def _constant_text(text: str, count: int) -> pa.Array:
@@ -122,7 +115,7 @@ def _headers(messages: Sequence[Message]) -> pa.Array:
         index = len(found)
         raise UnreadableRecordError(
             index,
-            _offset(messages[index]),
+            offset_of(messages[index]),
             "the key of a header is not UTF-8, which only the native reader repairs"
             " (kafka-tx doctor tells why it is not in use)",
         ) from None
@@ -136,11 +129,7 @@ def _headers(messages: Sequence[Message]) -> pa.Array:
     )
 
 
-_CLIENTS_AT_MOST = 2
-
-_Settings = tuple[tuple[str, str], ...]
-_kept: dict[_Settings, AdminConnection] = {}
-_lock = threading.Lock()
+_idle: Idle[frozenset[tuple[str, str]], AdminConnection] = Idle(600, each=1, settings=2)
 
 
 def topic_id_now(
@@ -148,21 +137,22 @@ def topic_id_now(
 ) -> str | None:
     """The id of the topic; empty: no such topic; None: no answer in time.
 
-    Threads wait for each other. ``settings`` are those of the consumer that reads.
+    ``settings`` are those of the consumer that reads.
 
     Raises:
         AuthenticationError: A broker refuses the client.
         KafkaError: A broker answers with another error.
     """
-    usable = tuple((k, v) for k, v in settings.items() if k not in CONSUMER_ONLY)
-    with _lock:
-        try:
-            connection = _connection(usable)
-            return connection.renewed(
-                lambda: _asked(connection, topic, Deadline(timeout_ms))
-            )
-        except BrokerUnavailableError:
-            return None
+    usable = frozenset((k, v) for k, v in settings.items() if k not in CONSUMER_ONLY)
+    connection = _idle.take(usable) or AdminConnection(dict(usable))
+    try:
+        return connection.renewed(
+            lambda: _asked(connection, topic, Deadline(timeout_ms))
+        )
+    except BrokerUnavailableError:
+        return None
+    finally:
+        _idle.keep(usable, connection)
 
 
 def _asked(connection: AdminConnection, topic: str, deadline: Deadline) -> str | None:
@@ -174,24 +164,6 @@ def _asked(connection: AdminConnection, topic: str, deadline: Deadline) -> str |
     if is_unreachable(answer):
         return None
     raise connection.failed(answer, f"asking for the id of topic '{topic}'")
-
-
-def _connection(settings: _Settings) -> AdminConnection:
-    found = _kept.pop(settings, None) or AdminConnection(dict(settings))
-    while len(_kept) >= _CLIENTS_AT_MOST:
-        _kept.pop(next(iter(_kept))).close()
-    _kept[settings] = found
-    return found
-
-
-def _forget() -> None:
-    """In a fork: the threads of the clients are those of the parent."""
-    global _lock
-    _lock = threading.Lock()
-    _kept.clear()
-
-
-os.register_at_fork(after_in_child=_forget)
 
 
 DEFAULT_BATCH_BYTES = 4 << 20
@@ -296,6 +268,5 @@ class KafkaRangeReader:
 
 
 def _next_count(batch: pa.RecordBatch, batch_bytes: int) -> int:
-    """Records that fill a batch, estimated from the batch before it."""
     row_bytes = max(1, int(batch.nbytes) // int(batch.num_rows))
     return max(1, min(_LARGEST_COUNT, batch_bytes // row_bytes))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
-from types import TracebackType
 from typing import Self, TypeVar
 
 from confluent_kafka import KafkaError as ClientError
@@ -57,12 +56,7 @@ class Sender:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, _kind: object, error: object, _trace: object) -> None:
         if error is not None:
             self.purge()
 
@@ -80,10 +74,7 @@ class Sender:
         return count
 
     def queue(self, records: Iterable[OutRecord]) -> int:
-        """Hand all to the client, to be delivered by the next ``flush``.
-
-        Raises: as ``send``, also for records that were queued before.
-        """
+        """Hand all to the client, for the next ``flush``; raises as ``send``."""
         count = 0
         for record in records:
             self._client(record.topic).produce(record, self._check)
@@ -93,10 +84,7 @@ class Sender:
         return count
 
     def write(self, batch: OutBatch) -> None:
-        """Hand columns to the client, to be delivered by the next ``flush``.
-
-        Raises: as ``send``, also for records that were queued before.
-        """
+        """Hand columns to the client, for the next ``flush``; raises as ``send``."""
         left = [batch] if len(batch) else []
         while left:
             some = left.pop()

@@ -219,7 +219,6 @@ class _Server(BoundedConnections, HTTPServer):
 
     @property
     def reachable_host(self) -> str:
-        """A host name under which this machine itself reaches the endpoint."""
         return "localhost" if self.address in (EVERY_ADDRESS, "::") else self.address
 
     def server_bind(self) -> None:
@@ -229,22 +228,18 @@ class _Server(BoundedConnections, HTTPServer):
         self.server_port = int(self.server_address[1])
 
     def shown(self) -> list[MetricsRegistry]:
-        """The registries that a scrape shows now."""
         with _listening_lock:
             guests = [each for guest in _guests if (each := guest()) is not None]
             return list(dict.fromkeys([*guests, *self.holders]))
 
 
 class _Handler(BaseHTTPRequestHandler):
-    """Answers one request."""
-
     server: _Server
     timeout = 10  # seconds for a client that connects and sends nothing
     server_version = "kafka_tx"
     sys_version = ""
 
     def do_GET(self) -> None:
-        """Answer a GET or HEAD request."""
         path = urlsplit(self.path).path
         if path == "/metrics":
             self._metrics()

@@ -45,8 +45,6 @@ _lock = Lock()
 
 
 class _Lines:
-    """The lines of one metric of one registry."""
-
     def __init__(self, metric: Metric) -> None:
         self.metric = metric
         self.lines: dict[Key, str] = {}
@@ -64,13 +62,11 @@ class _Lines:
         self._body, self._packed = None, {}
 
     def body(self) -> bytes:
-        """All lines."""
         if self._body is None:
             self._body = "".join(self.lines.values()).encode()
         return self._body
 
     def packed(self, head: bytes) -> bytes:
-        """Head and lines, compressed."""
         if head not in self._packed:
             self._packed = {head: _deflated(head + self.body())}
         return self._packed[head]
@@ -103,7 +99,6 @@ def _shown(
     taken: Sequence[Mapping[str, _Lines]],
     encode: _Encode,
 ) -> Iterator[tuple[bytes, _Lines]]:
-    """Head and lines of each metric that has lines."""
     for metric in catalogue.ALL:
         lines = _merged(metric, registries, taken)
         if lines.lines:
@@ -136,7 +131,6 @@ def _merged(
     registries: Sequence[MetricsRegistry],
     taken: Sequence[Mapping[str, _Lines]],
 ) -> _Lines:
-    """The lines of all registries; mostly only one has any."""
     found = [each[metric.name] for each in taken if each[metric.name].lines]
     if len(found) == 1:
         return found[0]

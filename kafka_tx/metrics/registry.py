@@ -447,7 +447,6 @@ _WITH = {Fed.RECORD: (Fed.RECORD, Fed.DEAD_LETTER)}
 
 
 def _endings(metric: Metric, width: int) -> list[Key]:
-    """The values of the closed labels with which a counter begins at zero."""
     closed = [label.values for label in metric.labels[width:]]
     if width == _PARTITION_WIDTH:  # one series a partition is enough to see
         closed = [values[:1] for values in closed]

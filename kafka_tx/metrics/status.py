@@ -86,7 +86,6 @@ def _id(id_: str, activity: Activity, samples: dict[str, Samples], now_ms: int) 
 
 
 def _state(activity: Activity, reported: Json, now_ms: int) -> str:
-    """The state of a job in one word."""
     if activity.ended_ms:
         newest = activity.errors[-1] if activity.errors else None
         if newest is None or newest.at_ms < activity.started_ms:

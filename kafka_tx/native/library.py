@@ -121,10 +121,7 @@ def status() -> Status:
 
 
 def refusal(settings: Mapping[str, object]) -> str | None:
-    """Why a client with these settings cannot be read natively; None if it can.
-
-    Callbacks and logs work in Python only.
-    """
+    """Why a client with these settings cannot be read natively; None if it can."""
     extension, reason = load()
     if extension is None:
         return reason

@@ -17,9 +17,7 @@ from kafka_tx.config import POLL_TIMEOUT_MS
 from kafka_tx.errors import (
     AuthenticationError,
     ConfigError,
-    FetchError,
     KafkaTxError,
-    OffsetOutOfRangeError,
     UnknownTopicError,
 )
 from kafka_tx.model import (
@@ -38,7 +36,14 @@ from kafka_tx.model import (
 )
 from kafka_tx.native.idle_clients import SharedClient, idle
 from kafka_tx.native.library import load, refusal, text
-from kafka_tx.planned_topic import known_id, of_planned_topic, replaced
+from kafka_tx.planned_topic import (
+    broken_records,
+    known_id,
+    not_in_log,
+    of_planned_topic,
+    replaced,
+    unread,
+)
 from kafka_tx.protocols import ClusterView, Survey
 from kafka_tx.record_schema import arrow_schema
 
@@ -277,7 +282,6 @@ def _waits_ms(settings: Mapping[str, object]) -> int | None:
 
 
 def _learn(topic: str, batch: pa.RecordBatch) -> None:
-    """Note how large the records of a topic are."""
     if topic not in _record_bytes and len(_record_bytes) >= _TOPICS_AT_MOST:
         _record_bytes.clear()
     found = batch.nbytes / batch.num_rows
@@ -298,7 +302,7 @@ def translated(
     """The error of the tree for a ``ReadError`` of the extension."""
     kind, _, name, position, log_start, log_end, text = failure.args
     where = settings.get("bootstrap.servers") or settings.get("metadata.broker.list")
-    topic, partition = wanted.topic_partition
+    where, topic = str(where), wanted.topic_partition.topic
     detail = f"{text} ({name})" if name else text
     match kind:
         case "settings":
@@ -308,15 +312,7 @@ def translated(
                 option="kafka",
             )
         case "out of range":
-            return OffsetOutOfRangeError(
-                f"range {wanted} is not in the log: it holds [{log_start}, {log_end})"
-                f" now (position {position}, brokers at {where}): {detail}",
-                topic=topic,
-                partition=partition,
-                wanted=position,
-                log_start=log_start,
-                log_end=log_end,
-            )
+            return not_in_log(wanted, position, (log_start, log_end), where, detail)
         case "replaced":
             return replaced(wanted, log_end)
         case "denied":
@@ -333,16 +329,8 @@ def translated(
             )
         case _:
             last = f" Last report of the client: {detail}." if text else ""
-            return FetchError(
-                f"range {wanted} could not be read:"
-                f" {_what(kind, name, settings, timeout_ms)} at offset"
-                f" {position}, brokers at {where}.{last}",
-                topic=topic,
-                partition=partition,
-                start=wanted.start,
-                end=wanted.end,
-                position=position,
-            )
+            what = _what(kind, name, settings, timeout_ms)
+            return unread(wanted, what, position, where, last)
 
 
 def _what(kind: str, name: str, settings: Mapping[str, str], timeout_ms: int) -> str:
@@ -350,13 +338,7 @@ def _what(kind: str, name: str, settings: Mapping[str, str], timeout_ms: int) ->
         return f"no progress for {timeout_ms / 1000:g} s"
     if kind == "record":
         return "a record cannot be put into columns"
-    if name == "_BAD_COMPRESSION":
-        largest = settings.get("receive.message.max.bytes", "its default")
-        return (
-            "a batch of records is broken, or unpacks to more than"
-            f" 'kafka.receive.message.max.bytes' ({largest}) lets it"
-        )
-    return "a record is broken or cannot be decoded"
+    return broken_records(settings, is_packed=name == "_BAD_COMPRESSION")
 
 
 def _needing(name: str, topic: str) -> str:

@@ -107,8 +107,6 @@ class OwnershipChange:
 
 @dataclass(slots=True)
 class _KnownTopic:
-    """One topic, combined from all answers so far."""
-
     topic_id: str | None = None
     leaders: dict[int, Broker] = field(default_factory=dict)
     former_ids: set[str] = field(default_factory=set)
@@ -162,10 +160,7 @@ class Ownership:
     def refresh(
         self, answer: Mapping[str, TopicDescription], deleted: Collection[str] = ()
     ) -> OwnershipChange:
-        """Apply a metadata answer; return the changes for this task.
-
-        ``deleted`` are known topics that brokers, asked by name, do not find.
-        """
+        """Apply an answer; ``deleted``: topics that brokers, asked, do not find."""
         before = self._leaders()
         recreated = {name for name, topic in answer.items() if self._learn(name, topic)}
         self._let_go_of(deleted)

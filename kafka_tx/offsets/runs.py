@@ -242,7 +242,6 @@ class OffsetRuns:
         self._partly.remove(block, block + 1)
 
     def _drop_blocks(self, low: int, high: int) -> None:
-        """Empty the blocks ``[low, high)``."""
         for first, last in self._full.overlap(low, high):
             self._size -= (last - first) << _SHIFT
         self._full.remove(low, high)

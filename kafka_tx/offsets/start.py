@@ -136,8 +136,6 @@ def _judged(
     why: str,
     lost: dict[LossReason, int],
 ) -> StartDecision:
-    """Move a start that its log does not hold."""
-
     def verdict(offset: int) -> Verdict:
         standing = stand(LogPosition(offset, None), bounds)
         return judge(partition, standing, policy, AT_LEAST_ONCE)

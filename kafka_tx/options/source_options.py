@@ -127,10 +127,7 @@ def parse_source(options: Mapping[str, str], *, streaming: bool) -> SourceConfig
 
 
 def check_source(options: Mapping[str, str]) -> None:
-    """Check options that batch and streaming share; Spark calls it at ``load()``.
-
-    Raises: as ``parse_source``.
-    """
+    """Check options of any read, at Spark's ``load()``; raises as ``parse_source``."""
     given = {name.lower(): value for name, value in options.items()}
     config = _config(given, "earliest")
     client_settings(config.kafka, purpose="consumer")

@@ -87,7 +87,6 @@ def readable_batch(
 
 
 def _left(wanted: OffsetRange, standing: Standing) -> OffsetRange:
-    """The part of a range that can still be read."""
     start, end = wanted.start, wanted.end
     if not len(wanted) or standing.finding is Finding.UNANSWERED:
         return wanted

@@ -241,10 +241,7 @@ class Database:
 
     @contextmanager
     def patient(self, make: Callable[[], AbstractContextManager[_T]]) -> Iterator[_T]:
-        """Enter the context manager, retrying while the database is unavailable.
-
-        The block itself runs once.
-        """
+        """Enter it, retried while the database is away; the block runs once."""
         with ExitStack() as stack:
             yield self.retry_policy(lambda: stack.enter_context(make()))
 
@@ -314,7 +311,10 @@ class Database:
         with self._connect(writes=False) as connection:
             existing = set(sa.inspect(connection).get_table_names())
         if not set(tables.tables) <= existing:
-            _in_a_race(lambda: self._create(tables))
+            try:
+                self._create(tables)
+            except exc.DBAPIError:  # another process may have created some
+                self._create(tables)
         self._ready.add(tables)
 
     def _create(self, tables: sa.MetaData) -> None:
@@ -403,11 +403,3 @@ def _engine(url: URL, option: str, waits: Waits) -> sa.Engine:
     if backend == "postgresql":
         postgresql.listen(engine, waits.silence_ms)
     return engine
-
-
-def _in_a_race(change: Callable[[], None]) -> None:
-    """Create the tables; retry once, as another process may have created some."""
-    try:
-        change()
-    except exc.DBAPIError:
-        change()

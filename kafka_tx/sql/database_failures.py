@@ -98,7 +98,6 @@ def _of_sqlite(
 
 
 def _what_is_wrong_with(file: str | None) -> str:
-    """Look at the file and its directory, and say what to do."""
     path = Path(file or "")
     folder = path.parent
     if not folder.is_dir():

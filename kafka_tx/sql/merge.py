@@ -36,8 +36,6 @@ _SQLITE_WORDS = {"greatest": "max", "least": "min"}
 
 
 class _Words:
-    """Parts of the SQL statement for one dialect, merge and txid."""
-
     def __init__(
         self, connection: sa.Connection, to: MapTable, merge: str, txid: int
     ) -> None:
@@ -180,7 +178,6 @@ def _as_text(rows: pa.Table) -> pa.Table:
 def _read_and_replace(
     connection: sa.Connection, to: MapTable, rows: pa.Table, merge: str, txid: int
 ) -> None:
-    """Merge in a database without a known upsert: read, merge, write."""
     keys, values = rows["key"].to_pylist(), rows["value"].to_pylist()
     stored: dict[Any, Any] = {}
     for some in chunks(keys):

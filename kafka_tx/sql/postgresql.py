@@ -190,7 +190,6 @@ class _Lookout:
 
 @cache
 def _bounded_connection() -> Any:  # noqa: ANN401 - a class made once psycopg is wanted
-    """The driver's connection with an eye on silence."""
     import psycopg
 
     class BoundedConnection(psycopg.Connection[Any]):

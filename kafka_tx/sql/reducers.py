@@ -131,7 +131,8 @@ def _could_overflow(values: pa.ChunkedArray) -> bool:
 
 
 def _sum_exactly(rows: pa.Table) -> pa.Table:
-    sums = folded(_pairs(rows), {}, lambda so_far, given: (so_far or 0) + given)
+    pairs = zip(rows["key"].to_pylist(), rows["value"].to_pylist(), strict=True)
+    sums = folded(pairs, {}, lambda so_far, given: (so_far or 0) + given)
     for key, value in sums.items():
         if abs(value) > _INT64_MAX:
             raise ConfigError.illegal(
@@ -143,7 +144,3 @@ def _sum_exactly(rows: pa.Table) -> pa.Table:
             "value": pa.array(sums.values(), pa.int64()),
         }
     )
-
-
-def _pairs(rows: pa.Table) -> Iterable[tuple[Any, Any]]:
-    return zip(rows["key"].to_pylist(), rows["value"].to_pylist(), strict=True)

@@ -72,7 +72,9 @@ def append_rows(
         with database.writing(metadata) as connection:
             is_replay, stored = progress.enter(connection, attempt)
             if stored not in ("", call):
-                raise _appended(table, attempt)
+                advice = "append the second to a table of its own"
+                what = f"table '{table}'"
+                raise second_write(attempt, what=what, option="table", advice=advice)
             if is_replay and not opaque:
                 return False
             progress.remember(connection, call)
@@ -85,11 +87,6 @@ def append_rows(
         is_new = database.retry_policy(whole)
     progress.left(attempt)
     return is_new
-
-
-def _appended(table: str, attempt: TransactionAttempt) -> ConfigError:
-    what, advice = f"table '{table}'", "append the second to a table of its own"
-    return second_write(attempt, what=what, option="table", advice=advice)
 
 
 def _insert(connection: sa.Connection, to: sa.Table, rows: pa.Table) -> None:

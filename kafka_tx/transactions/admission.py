@@ -210,10 +210,7 @@ def only_write(
 def second_write(
     attempt: TransactionAttempt, *, what: str, option: str, advice: str
 ) -> ConfigError:
-    """The error for another write of an attempt.
-
-    ``advice`` says how to give the second write its own sink.
-    """
+    """The error for a second write; ``advice`` says how to give it its own sink."""
     return ConfigError(
         f"{what} was written already in transaction {attempt}, and takes one write of"
         f" each. The first write of txid {attempt.txid} is committed; this second one,"

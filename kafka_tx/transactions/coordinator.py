@@ -188,7 +188,6 @@ class TransactionCoordinator(Generic[M]):
     def _fail_from(
         self, txid: int, reason: str, outcome: Outcome = Outcome.FAILED
     ) -> list[Action[M]]:
-        """Drop this txid and all later ones, whatever their phase."""
         dropped = self._in_flight.drop_from(txid, self._now_ms)
         self._chain.drop_from(txid)
         if self._chain.is_opaque:
@@ -286,10 +285,7 @@ class TransactionCoordinator(Generic[M]):
     def committed(
         self, attempt: TransactionAttempt, held: Mapping[str, str] | None = None
     ) -> list[Action[M]]:
-        """The commit phase is complete: record the commit.
-
-        ``held`` are records about the batch, to store in the same step.
-        """
+        """The commit phase is complete: record the commit and ``held`` in one step."""
         batch = self._in_flight.find(attempt, BatchPhase.COMMITTING)
         if batch is None:
             self._in_flight.has_ended(attempt)
@@ -351,10 +347,7 @@ class TransactionCoordinator(Generic[M]):
         return [*committed, *self._commit_lowest(), *following]
 
     def store_failed(self, write_id: int, error: Exception) -> list[Action[M]]:
-        """The write failed, or its outcome is unknown: repeat it after a pause.
-
-        An error that is not retryable stops everything.
-        """
+        """Repeat the write after a pause; stop if the error is not retryable."""
         if not self._writes.is_under_way(write_id):
             return []
         if not getattr(error, "retryable", False):
@@ -424,7 +417,6 @@ class TransactionCoordinator(Generic[M]):
         return self._gate.opens_at_ms(txid)
 
     def _has_to_start(self) -> bool:
-        """Whether a batch has metadata and has not begun."""
         return any(
             self._chain.has(t) and t not in self._in_flight for t in self._window()
         )

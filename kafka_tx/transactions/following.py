@@ -65,6 +65,5 @@ def _reported(store: Store, expect: Mapping[str, str | None]) -> dict[str, str]:
 
 
 def _committed(store: Store, texts: Mapping[str, str | None]) -> str:
-    """The committed txid that these records hold."""
     txid = current_of(texts, store.url, store.id) - 1
     return "before txid 1" if texts.get(CURRENT) is None else f"at txid {txid}"

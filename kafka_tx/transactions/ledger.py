@@ -239,18 +239,12 @@ class Ledger:
     # --- signs of life ---
 
     def beat(self, epoch: int) -> None:
-        """Leave a new sign of life.
-
-        Raises: as ``Store.write``.
-        """
+        """Leave a new sign of life; raises as ``Store.write``."""
         sign = records.encode(ALIVE, secrets.token_hex(4))
         self._store.write(epoch, {ALIVE: sign})
 
     def let_go(self, epoch: int) -> None:
-        """Remove the sign: nobody needs to wait for this owner any more.
-
-        Raises: as ``Store.write``.
-        """
+        """Remove the sign: nobody need wait for us; raises as ``Store.write``."""
         self._store.write(epoch, {}, [ALIVE])
 
     def signs(self) -> Mapping[str, str | None] | None:
@@ -265,10 +259,7 @@ class Ledger:
     # --- reading ---
 
     def check(self, epoch: int) -> None:
-        """Check that we own the store and that it holds our last state. One read.
-
-        Raises: as ``plan``.
-        """
+        """Check in one read that we own the store as we left it; as ``plan``."""
         self._look()
         self._must_be(self._left_epoch, epoch)
 

@@ -113,7 +113,6 @@ class _Look:
             self._read(path, lambda payload: payload)
 
     def position(self) -> tuple[Committed | None, str]:
-        """The committed position, and the record that holds it."""
         if self.committed is not None:
             first = self.committed.txid + 1
             if self.current is not None and self.current != first:
@@ -191,7 +190,6 @@ class _Look:
 
 
 def _said_kind(text: str) -> str:
-    """The kind named in a record's text."""
     try:
         return str(json.loads(text)["kind"])
     except (ValueError, TypeError, KeyError):

@@ -69,10 +69,7 @@ def fenced(store: Store, *, held: int, stored: int) -> StateError:
 
 
 def lost(store: Store, *, left: str, found: str) -> StateLostError:
-    """The error for a store that is not in the state that its owner left.
-
-    ``left`` and ``found`` name both states, as ends of a sentence.
-    """
+    """The error for a store that is ``found`` in another state than it was ``left``."""
     return StateLostError(
         f"id '{store.id}' in store {store.url} was left {left} and is {found} now: the"
         f" store {LOST_BY}. Nothing was written. {AFTER_A_LOSS}",

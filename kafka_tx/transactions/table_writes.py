@@ -222,7 +222,6 @@ def write_batch(table: SinkTable, given: TransactionAttempt) -> bool | None:
 
 
 def _is_ours(table: SinkTable, given: TransactionAttempt) -> bool:
-    """Whether this call has written the txid."""
     stored = table.stored(given)
     if _is_same(given, stored):
         _left[table.sink] = given

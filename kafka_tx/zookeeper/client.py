@@ -284,7 +284,6 @@ class ZooKeeperClient:
         return StateError(text, store=self._settings.url, hosts=self._settings.hosts)
 
     def _client(self) -> KazooClient:
-        """The connected client of this process."""
         with self._lock:
             if self._kazoo is not None and self._pid != os.getpid():
                 self._kazoo = None  # the parent's: its socket is not ours to use

@@ -157,10 +157,7 @@ class ZooKeeperOffsetStore(OffsetsOfId):
                 guard = [Check(self._owners_path, self._owners_version)]
 
     def _guard(self, *, writes: bool) -> list[Op]:
-        """A check that fails the request if the owners' node has changed.
-
-        Raises: as ``Owners.check``.
-        """
+        """A check that fails if the owners changed; raises as ``Owners.check``."""
         if self._claim is None:
             return []
         if self._owners_version is None or not writes:

@@ -75,7 +75,6 @@ def stored_states(url: str, ids: Collection[str] = ()) -> dict[str, StoredId]:
 def _nodes_by_id(
     client: ZooKeeperClient, root: str, ids: Collection[str] = ()
 ) -> dict[str, list[str]]:
-    """Ids with records or offsets, ascending, and the names of their nodes."""
     wanted = ids or client.children([root]).get(root, [])
     below = client.children(f"{root}/{name}" for name in wanted)
     return {
@@ -146,10 +145,7 @@ _Found = tuple[dict[str, str], dict[str, list[str]]]
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """The record of ``~owner``; ``version`` is -1 when the node does not exist.
-
-    ``write`` is the name of the last write.
-    """
+    """The record of ``~owner``: epoch, name of the last write, version (-1: none)."""
 
     epoch: int = 0
     write: str = ""
@@ -338,19 +334,15 @@ class ZooKeeperStore(StateOfId):
     # --- reading ------------------------------------------------------------------
 
     def _look(self, read: Callable[[], _Found]) -> dict[str, str]:
-        """Read with nothing changing in between."""
         for _ in range(_TRIES):
             before = self._now()
             found, seen = read()
             if self._now().version == before.version:
-                self._remember(before, seen)
+                with self._writing:
+                    if self._layout.version <= before.version:
+                        self._layout_at(before).learn(seen)
                 return found
         raise self._restless()
-
-    def _remember(self, now: Owner, seen: Mapping[str, list[str]]) -> None:
-        with self._writing:
-            if self._layout.version <= now.version:
-                self._layout_at(now).learn(seen)
 
     def _corrupted(self, path: str, reason: str) -> StateCorruptedError:
         return records.corrupted(reason, records.Place(path, self.url, self.id))
@@ -365,5 +357,4 @@ class ZooKeeperStore(StateOfId):
 
 
 def _after(owner: Owner) -> int:
-    """The version of ``~owner`` after the next write."""
     return 0 if owner.version >= _BEGUN_ANEW_AT else owner.version + 1
