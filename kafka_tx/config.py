@@ -25,11 +25,7 @@ LEGAL_ID = re.compile(r"[A-Za-z0-9._-]{1,200}")
 
 
 def check_id(value: str, option: str = "tx.id") -> str:
-    """Return ``value`` if every store can hold it as an id.
-
-    Raises:
-        ConfigError: It is empty, too long, ``.`` or ``..``, or has another character.
-    """
+    """Return ``value`` if every store can hold it as an id; raises ConfigError."""
     is_text = isinstance(value, str)
     if not is_text or not LEGAL_ID.fullmatch(value) or value in {".", ".."}:
         raise ConfigError.illegal(
@@ -45,12 +41,9 @@ _LEGAL_TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
 
 
 def check_topic(option: str, name: str, value: object = None) -> str:
-    """Return ``name`` if Kafka takes it as the name of a topic.
+    """Return ``name`` if Kafka takes it as the name of a topic; raises ConfigError.
 
     ``value`` is all that was given, for the text of the error; None: the name.
-
-    Raises:
-        ConfigError: It is empty, too long, ``.`` or ``..``, or has another character.
     """
     if not _LEGAL_TOPIC.fullmatch(name) or name in {".", ".."}:
         raise ConfigError.illegal(

@@ -1,34 +1,21 @@
 """Every error kafka_tx raises.
 
 KafkaTxError
-├── ConfigError(ValueError)             option, value, legal values, what to do
-├── DataLossError                       Spark's KAFKA_DATA_LOSS family
-├── OffsetsError                        start and end offsets that do not fit
+├── ConfigError (a ValueError, too), DataLossError, OffsetsError
 ├── StateError
-│   ├── StateUnavailableError *         the store does not answer
-│   ├── StateGivenUpError               the store did not answer for too long
-│   ├── FencedError                     a newer owner has taken over the id
-│   │   └── OwnerLivesError             another owner is alive and keeps the id
-│   ├── StateLostError                  the store lost what this process wrote
-│   ├── StateConflictError              a record moved between reading and writing
-│   ├── StateCorruptedError             a record that cannot be read
-│   └── CheckpointDisagreesError        checkpoint and store contradict each other
+│   ├── StateUnavailableError *, StateGivenUpError, StateLostError
+│   ├── StateConflictError, StateCorruptedError, CheckpointDisagreesError
+│   └── FencedError
+│       └── OwnerLivesError
 ├── KafkaError
-│   ├── BrokerUnavailableError *        no broker answered in time
-│   ├── AuthenticationError             refused by the broker, or TLS failed
-│   ├── UnknownTopicError               the topic or partition does not exist
-│   ├── FetchError *                    a range could not be read in time
-│   └── DeliveryError                   a record could not be written
-│       └── WriteDeniedError            since the user may not; authentication, too
-├── OffsetOutOfRangeError               the wanted offset is not in the log
-│   └── OtherTopicError                 the topic was recreated since it was planned
+│   ├── BrokerUnavailableError *, FetchError *, GroupOccupiedError *, UnknownTopicError
+│   └── AuthenticationError, DeliveryError
+│       └── WriteDeniedError (both)
+├── OffsetOutOfRangeError
+│   └── OtherTopicError
 └── TransactionError
-    ├── OutOfOrderError                 txids must be contiguous
-    ├── AnotherNumberingError           a txid of another sequence than the sink's
-    ├── ReplayImpossibleError           records of a stored batch are gone
-    ├── ReplayDiffersError              a batch comes again with other rows
-    ├── FailedException                 user code asks for a replay
-    └── ComponentError                  user code in a topology raised anything else
+    ├── OutOfOrderError, AnotherNumberingError, ReplayImpossibleError
+    └── ReplayDiffersError, FailedException, ComponentError
 
 ``*`` = ``retryable`` is true. Every error carries an ``error_class`` (the first word of
 its text, in brackets, as Spark prints its own) and crosses process borders: an error is

@@ -27,11 +27,11 @@ def short_digest(text: str) -> str:
     return sha256(text.encode()).hexdigest()[:16]
 
 
-def few(things: Iterable[object], most: int = 20) -> str:
-    """For logs: the first items, and the number of others."""
+def few(things: Iterable[object]) -> str:
+    """For logs: the first 20 items, and the number of others."""
     texts = [str(thing) for thing in things]
-    more = f" and {len(texts) - most:,} more" if len(texts) > most else ""
-    return ", ".join(texts[:most]) + more or "none"
+    more = f" and {len(texts) - 20:,} more" if len(texts) > 20 else ""
+    return ", ".join(texts[:20]) + more or "none"
 
 
 class TopicPartition(NamedTuple):

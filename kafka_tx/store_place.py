@@ -55,8 +55,7 @@ def is_file(url: str) -> bool:
 def store_url(given: str | None, folder: str | Path | None = None) -> str:
     """The URL of a store, absolute (``folder``: this process's); the default for none.
 
-    Raises:
-        ConfigError: There is no default here.
+    Raises: as ``default_store``.
     """
     url = (given or "").strip() or default_store()
     found = _SQLITE.fullmatch(url)

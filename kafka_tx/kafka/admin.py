@@ -96,11 +96,7 @@ class AdminConnection:
 
     @property
     def client(self) -> AdminClient:
-        """The client itself, for requests whose futures go to ``wait``.
-
-        Raises:
-            ConfigError: librdkafka refuses a setting.
-        """
+        """The client; futures of its requests go to ``wait``. Raises ConfigError."""
         if self._made is None:
             self._watch = ErrorWatch(addresses(self._settings))
             self._was_let_in = False
@@ -193,12 +189,9 @@ class AdminConnection:
                 return answer
 
     def metadata(self, deadline: Deadline) -> ClusterMetadata:
-        """The metadata of the whole cluster.
+        """The metadata of the whole cluster; raises KafkaError, too.
 
         The client's call does not notice a refusal, so the first calls are short.
-
-        Raises:
-            KafkaError: A broker answered with another error.
         """
         slice_s = _FIRST_POLL_S
         while True:

@@ -212,13 +212,10 @@ _EXTRACT = "openssl pkcs12 -in {location} -nokeys -out truststore.pem"
 
 
 def tls_settings(options: Mapping[str, str]) -> dict[str, str]:
-    """The settings for the stores of certificates among ``options``.
+    """The settings for stores of certificates; raises ConfigError for unreadable ones.
 
     A store's type follows from its ending where it is not given; anything else counts
     as JKS, Java's default.
-
-    Raises:
-        ConfigError: librdkafka cannot read a store.
     """
     return {**_truststore(options), **_keystore(options)}
 

@@ -71,11 +71,7 @@ def fitting(committed: CommittedOffset, limit: int = LIMIT) -> int:
 
 
 def decode(offset: int, metadata: str) -> CommittedOffset:
-    """Read the text stored with ``offset``. Texts of other programs are ignored.
-
-    Raises:
-        ValueError: The text is ours, and cut, changed or of an unknown version.
-    """
+    """Read the text stored with ``offset``, if it is ours; raises ValueError."""
     if not metadata.startswith(_PREFIX):
         return CommittedOffset(offset)
     try:

@@ -103,11 +103,7 @@ class NativeProducer:
         self._last = record
 
     def flush(self, check: Check) -> None:
-        """Wait until everything sent is delivered or refused.
-
-        Raises:
-            DeliveryError: The producer and the records in it are lost.
-        """
+        """As ``ProducerClient.flush``."""
         while code := self._native.flush(_WAIT_MS):
             self._tell()
             if code != ClientError._TIMED_OUT:
@@ -116,17 +112,17 @@ class NativeProducer:
         self._tell()
 
     def flush_for(self, seconds: float) -> None:
-        """As ``flush`` for a short time, whatever is left."""
+        """As ``ProducerClient.flush_for``."""
         self._native.flush(_in_ms(seconds))
         self._tell()
 
     def poll(self) -> None:
-        """Report known results, without waiting."""
+        """As ``ProducerClient.poll``."""
         self._native.poll(0)
         self._tell()
 
     def purge(self) -> None:
-        """Drop undelivered records."""
+        """As ``ProducerClient.purge``."""
         self._native.purge()
 
     def __len__(self) -> int:

@@ -118,10 +118,8 @@ class ProducerClient:
     ) -> None:
         """Hand over one record; its result is reported in a later call.
 
-        ``delivered`` gets the report instead of ``deliveries``.
-
-        Raises:
-            DeliveryError: The client itself refuses it; no other report follows.
+        ``delivered`` gets the report instead of ``deliveries``. A DeliveryError is the
+        client's own refusal; no other report follows.
         """
         more = _more(record)
         if self._sent == 0 and self._connects_first:

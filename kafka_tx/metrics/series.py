@@ -38,12 +38,7 @@ class Series:
         self._changed: dict[Key, None] = {}
 
     def key(self, labels: Mapping[str, str]) -> Key:
-        """Label values in order.
-
-        Raises:
-            ValueError: Names that are not exactly the metric's, or a value outside a
-                closed set.
-        """
+        """Label values in order; raises ValueError for other names or values."""
         names = self.metric.label_names
         if labels.keys() != set(names):
             raise ValueError(f"labels are {sorted(labels)}; legal: {sorted(names)}")

@@ -16,37 +16,34 @@ logger = event_log(__name__)
 
 
 class LossReason(StrEnum):
-    """Why offsets were skipped, in every door. The value is the metrics' label."""
+    """Why offsets were skipped, in every door. The value is the metrics' label.
+
+    Attributes:
+        TRIMMED: The log start is above them: retention, or records were deleted.
+        CUT: The log ends below them: a leader lost them.
+        RECREATED: The topic was deleted, and created again.
+        BEHIND: They were more than ``max_offset_behind`` behind.
+        COMPACTED: Compaction removed them between a failure and the retry.
+    """
 
     TRIMMED = "retention"
-    """The log start is above them: retention, or records were deleted."""
-
     CUT = "cut"
-    """The log ends below them: a leader lost them."""
-
     RECREATED = "topic_deleted"
-    """The topic was deleted, and created again."""
-
     BEHIND = "too_far_behind"
-    """They were more than ``max_offset_behind`` behind."""
-
     COMPACTED = "compacted"
-    """Compaction removed them between a failure and the retry."""
 
 
 class OutOfRange(StrEnum):
-    """The policy of every door for a position that its log does not hold."""
+    """The policy of every door for a position that its log does not hold.
+
+    ``FAIL`` raises DataLossError. ``EARLIEST``, also called ``nearest``, goes on at the
+    log start below it, and at the log end above it: committed records are not read
+    again, even if the log lost its end. A topic that was created anew is another log,
+    and is read from its start. Source: Storm, PartitionManager.fill.
+    """
 
     FAIL = "fail"
-    """Raise ``DataLossError``."""
-
     EARLIEST = "earliest"
-    """Below the log start go on at the start; above the log end, at the end.
-
-    Committed records are not read again, even if the log lost its end. A topic that was
-    created anew is another log, and is read from its start. ``nearest`` is another name
-    for the same. Source: Storm, PartitionManager.fill.
-    """
 
     @classmethod
     def of(cls, fails: bool) -> OutOfRange:

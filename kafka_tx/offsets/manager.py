@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import replace
 from itertools import islice
 
@@ -63,14 +63,12 @@ class PartitionManager:
         start: CommittedOffset,
         *,
         stored: CommittedOffset | None = None,
-        lost: Mapping[LossReason, int] | None = None,
         leader: Broker | None = None,
     ) -> None:
         """Begin at ``start``; its completed offsets are not emitted again.
 
         ``stored`` is the stored offset: if it differs, the start itself is committed
-        first, so that a restart does not resolve "latest" a second time. ``lost`` has
-        the offsets that the start skipped (``StartDecision.lost``), for the counts.
+        first, so that a restart does not resolve "latest" a second time.
         """
         self.topic_partition = topic_partition
         self.leader = leader
@@ -79,7 +77,6 @@ class PartitionManager:
         self.leader_epoch = start.leader_epoch
         self.generation = 1
         self.counts = Counts()
-        self.counts.lost.update(lost or {})
         self._rules = rules
         self._stored = stored
         self._is_recreated = False
@@ -150,11 +147,7 @@ class PartitionManager:
         return OffsetRange(self.topic_partition, start, end, *log)
 
     def emitted(self, planned: OffsetRange, now_ms: int) -> None:
-        """Mark a planned range as emitted, just before it is handed over.
-
-        Raises:
-            OutOfOrderError: The range begins beyond ``emitted_to``.
-        """
+        """Mark a range emitted, before it is handed over; raises OutOfOrderError."""
         start, end = self._span(planned)
         known = self.emitted_to
         if start > known:

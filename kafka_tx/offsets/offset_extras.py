@@ -26,11 +26,7 @@ def extras_of(committed: CommittedOffset) -> dict[str, Any]:
 def with_extras(
     committed: CommittedOffset, found: Mapping[str, Any]
 ) -> CommittedOffset:
-    """The same offset, with the fields of ``extras_of``.
-
-    Raises:
-        ValueError, TypeError: A field has an illegal value or type.
-    """
+    """Add the fields of ``extras_of`` to an offset; raises ValueError, TypeError."""
     failures = tuple((int(s), int(e), int(n)) for s, e, n in found.get("failures", ()))
     topic_id = str(found.get("topic_id", ""))
     epoch, at_ms = found.get("leader_epoch"), found.get("committed_ms")

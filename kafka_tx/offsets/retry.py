@@ -80,9 +80,6 @@ class BackOff:
     ``max_delay_ms``. ``limit`` is the number of *retries*: a record is processed up to
     ``1 + limit`` times. None: no limit. 0: no retries. Source: Storm,
     ExponentialBackoffMsgRetryManager (deviates: 0 means none).
-
-    Raises:
-        ConfigError: A delay or the limit is negative, or the multiplier is below 1.
     """
 
     initial_delay_ms: int = 0

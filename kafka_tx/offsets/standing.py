@@ -22,31 +22,28 @@ from kafka_tx.offsets.discovery import is_another
 
 
 class Finding(StrEnum):
-    """The result of checking a position against an answer about its partition."""
+    """The result of checking a position against an answer about its partition.
 
-    WITHIN = "within"
-    """The log holds the position: go on."""
-
-    UNANSWERED = "unanswered"
-    """The position stays, without a loss: the bounds are not known, no broker reports
-    whether they belong to the position's topic or log, or a former leader reported
-    them."""
-
-    TRIMMED = "trimmed"
-    """The log start is above the position: retention, or records were deleted."""
-
-    CUT = "cut"
-    """The log ends below the position, or has other records from a lower offset on; the
-    topic is the same, or was not known before."""
-
-    ANEW = "anew"
-    """The topic was deleted and created again: the position's log is gone.
-
-    The new log may hold fewer records than were read, as many, or more.
+    Attributes:
+        WITHIN: The log holds the position: go on.
+        UNANSWERED: The position stays, without a loss: the bounds are not known, no
+            broker reports whether they belong to the position's topic or log, or a
+            former leader reported them.
+        TRIMMED: The log start is above the position: retention, or records were
+            deleted.
+        CUT: The log ends below the position, or has other records from a lower offset
+            on; the topic is the same, or was not known before.
+        ANEW: The topic was deleted and created again: the position's log is gone. The
+            new one may hold fewer records than were read, as many, or more.
+        DELETED: The partition does not exist, or is hidden.
     """
 
+    WITHIN = "within"
+    UNANSWERED = "unanswered"
+    TRIMMED = "trimmed"
+    CUT = "cut"
+    ANEW = "anew"
     DELETED = "deleted"
-    """The partition does not exist, or is hidden."""
 
 
 BELIEVED_AFTER_MS: Final[Mapping[Finding, int]] = {

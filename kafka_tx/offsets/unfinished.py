@@ -28,9 +28,6 @@ class PartitionRules:
         out_of_range: Policy if the log has lost offsets to read, or its end below
             emitted ones.
         topology_id, topology_name: Stored with every offset.
-
-    Raises:
-        ConfigError: A limit is below 1.
     """
 
     back_off: BackOff = field(default_factory=BackOff)

@@ -43,12 +43,9 @@ _SPARKS = ("path", "checkpointLocation", "queryName")
 
 
 def parse_sink(options: Mapping[str, str], *, reported: bool = False) -> SinkConfig:
-    """Read and check the options of a write (driver).
+    """Read and check the options of a write (driver); raises ConfigError.
 
     ``reported``: ``write_transaction`` may have added ``GIVEN_BY_US``.
-
-    Raises:
-        ConfigError: An option is missing, unknown or illegal.
     """
     check_kind("options", options, Mapping, LEGAL_OPTIONS)
     given = {name.lower(): value for name, value in options.items()}

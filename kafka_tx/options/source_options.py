@@ -109,11 +109,7 @@ _Rule = TypeVar("_Rule")
 
 
 def parse_source(options: Mapping[str, str], *, streaming: bool) -> SourceConfig:
-    """Read and check all options of a read (driver), before anything is contacted.
-
-    Raises:
-        ConfigError: An option is missing, contradicts another, or is illegal.
-    """
+    """Read and check all options (driver) before any contact; raises ConfigError."""
     given = {name.lower(): value for name, value in options.items()}
     if streaming:
         _refuse_ends(given)
@@ -325,11 +321,7 @@ class PatternError(ValueError):
 
 
 def from_java(pattern: str) -> str:
-    """The pattern as Python's ``re`` understands it, matched anywhere in a name.
-
-    Raises:
-        PatternError: It is none, or has something that only Java has.
-    """
+    """The pattern for Python's ``re``, for any part of a name; raises PatternError."""
     flags = re.match(r"(?:\(\?[a-zA-Z]+\))*", pattern)
     start = flags.end() if flags else 0
     on = "".join(sorted(set(pattern[:start]) & set("imsx")))

@@ -7,7 +7,8 @@ epochs of the positions (with ``tx.id`` the mark holds them), and the start of a
 that did not begin at the end of the one before. The note is the *name* of a member
 whose value is empty: Spark's own source ignores it, so it can go on with such a
 checkpoint. No topic has such a name. Options for offsets ignore mark and note, so a
-copied offset is legal in ``startingOffsets``.
+copied offset is legal in ``startingOffsets``. Their parsers raise ConfigError for
+another form.
 """
 
 from __future__ import annotations
@@ -179,11 +180,7 @@ def flat(data: Mapping[str, Any]) -> dict[TopicPartition, int]:
 
 
 def parse_positions(option: str, text: str) -> dict[TopicPartition, Position]:
-    """Read ``startingOffsets``/``endingOffsets`` JSON (-1 latest, -2 earliest).
-
-    Raises:
-        ConfigError: The text does not have this form.
-    """
+    """Read ``startingOffsets``/``endingOffsets`` JSON (-1 latest, -2 earliest)."""
     positions: dict[TopicPartition, Position] = {}
     for partition, offset in _parse_numbers(option, text, PER_PARTITION).items():
         if offset == LATEST:
@@ -202,12 +199,12 @@ def parse_positions(option: str, text: str) -> dict[TopicPartition, Position]:
 
 
 def parse_timestamps(option: str, text: str) -> dict[TopicPartition, int]:
-    """Read a JSON of epoch milliseconds per partition, as ``parse_positions`` does."""
+    """Read a JSON of epoch milliseconds per partition."""
     return _parse_numbers(option, text, TIMESTAMPS)
 
 
 def parse_assign(text: str) -> tuple[TopicPartition, ...]:
-    """Read the ``assign`` JSON; raises ConfigError, also if it names no partition."""
+    """Read the ``assign`` JSON, of one partition at least."""
     if not text.strip().startswith("{"):
         raise ConfigError(
             "No topicpartitions to assign as specified value for option 'assign' is"

@@ -24,11 +24,7 @@ Rule = Earliest | Latest | AtTime | PerPartition
 
 
 def assigned_partitions(config: SourceConfig, found: Found) -> list[TopicPartition]:
-    """The partitions a new query begins with.
-
-    Raises:
-        UnknownTopicError: A topic or partition named by the user does not exist.
-    """
+    """The partitions a new query begins with; raises UnknownTopicError."""
     wanted = config.subscription
     if isinstance(wanted, Topics):
         missing = [name for name in wanted.names if name not in found.topics]
@@ -131,11 +127,7 @@ def committed_or(
 def ranges_between(
     starts: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]
 ) -> list[OffsetRange]:
-    """The ranges of a batch read.
-
-    Raises:
-        OffsetsError: A start lies beyond its end.
-    """
+    """The ranges of a batch read; raises OffsetsError for a start beyond its end."""
     for partition, start in starts.items():
         if start > ends[partition]:
             raise OffsetsError(
@@ -151,11 +143,7 @@ def ranges_between(
 
 
 def check_given(start: Rule, end: Rule) -> None:
-    """Compare two rules that name partitions, before anything is contacted.
-
-    Raises:
-        OffsetsError: The rules name different partitions, or a start beyond its end.
-    """
+    """Compare rules that name partitions, before any contact; raises OffsetsError."""
     if not (isinstance(start, PerPartition) and isinstance(end, PerPartition)):
         return
     if start.positions.keys() != end.positions.keys():
@@ -189,11 +177,7 @@ def _comparable(position: Position) -> tuple[str, int] | None:
 def positions_of(
     partitions: list[TopicPartition], rule: EndRule, *, starting: bool
 ) -> dict[TopicPartition, Position]:
-    """The rule's position for each partition, before any request to brokers.
-
-    Raises:
-        OffsetsError: The rule names other partitions than these.
-    """
+    """The rule's position for each partition; raises OffsetsError for other ones."""
     if not isinstance(rule, PerPartition):
         return dict.fromkeys(partitions, rule)
     if set(partitions) != set(rule.positions):

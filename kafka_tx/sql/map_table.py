@@ -96,11 +96,7 @@ def map_table(name: str, kind: str, key: type, value: type) -> MapTable:
 
 
 def check_table_name(name: str, option: str = "name") -> str:
-    """Return the name if every database accepts it, and it is no table of ours.
-
-    Raises:
-        ConfigError: It is another one.
-    """
+    """Return the name if databases take it, and it is not ours; raises ConfigError."""
     is_text = isinstance(name, str)
     if (
         not is_text

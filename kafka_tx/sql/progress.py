@@ -73,11 +73,7 @@ class Progress:
         self._address = address
 
     def stored(self, connection: sa.Connection) -> TransactionAttempt:
-        """The attempt that wrote last; 0:0 before the first.
-
-        Raises:
-            ConfigError: The name belongs to another kind of state.
-        """
+        """The attempt that wrote last; 0:0 before the first. Raises ConfigError."""
         row = self._row(connection)
         return TransactionAttempt(row.txid, row.attempt_id) if row else NEVER
 
@@ -181,11 +177,7 @@ def _newest(row: sa.Row[Any]) -> TransactionAttempt:
 
 
 def check_same(name: str, attempt: TransactionAttempt, stored: str, now: str) -> None:
-    """Compare the digests of an attempt that was stored and has written again.
-
-    Raises:
-        ReplayDiffersError: The map has two writers.
-    """
+    """Raise ReplayDiffersError if an attempt that was stored has written other rows."""
     if now == stored:
         return
     raise ReplayDiffersError(

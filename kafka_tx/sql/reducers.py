@@ -46,11 +46,7 @@ def rows_of(
     *,
     has_values: bool = True,
 ) -> pa.Table:
-    """Columns ``key`` and ``value`` in the map's types.
-
-    Raises:
-        ConfigError: A column is missing, has another type, or a key is null.
-    """
+    """Columns ``key`` and ``value`` in the map's types; raises ConfigError."""
     table = given if isinstance(given, pa.Table) else pa.Table.from_batches([given])
     wanted = {"key": key_type} | ({"value": value_type} if has_values else {})
     columns = {name: _column(table, name, kind) for name, kind in wanted.items()}

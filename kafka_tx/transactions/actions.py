@@ -33,17 +33,18 @@ class Initialize(Generic[M]):
 
 
 class Purpose(Enum):
-    """Why a write is made."""
+    """Why a write is made.
+
+    Attributes:
+        KEEP: New metadata must be stored before it is used.
+        CONFIRM: Changes nothing; success proves that we own the store and that nobody
+            changed it. Made before a commit phase, and when nothing else is written.
+        RECORD: A commit phase is complete.
+    """
 
     KEEP = auto()
-    """New metadata must be stored before it is used."""
-
     CONFIRM = auto()
-    """Changes nothing; success proves that we own the store and that nobody changed it.
-    Made before a commit phase, and at intervals when nothing else is written."""
-
     RECORD = auto()
-    """A commit phase is complete."""
 
 
 @dataclass(frozen=True, slots=True)

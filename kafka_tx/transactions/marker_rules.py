@@ -54,11 +54,7 @@ def needs_all_markers(part: Part, own: Marker | None) -> bool:
 
 
 def check_lives(part: Part, markers: Sequence[Marker]) -> None:
-    """Refuse a life after another life has taken over.
-
-    Raises:
-        FencedError: The last marker is of another life, and this life wrote earlier.
-    """
+    """Raise FencedError if another life has taken over from this one."""
     lives = [marker.life for marker in markers]
     if part.life in lives and lives[-1] != part.life:
         raise FencedError(
@@ -104,13 +100,10 @@ def check_rows(part: Part, done: Marker, now: Digest) -> None:
 def check_cut(
     part: Part, written: Iterable[Marker], confirmed: Mapping[int, Digest]
 ) -> None:
-    """Check that these tasks hold the missing rows of a half-written batch.
+    """Raise ReplayDiffersError unless these tasks hold a half-written batch's rows.
 
     ``written`` are the parts of the batch that earlier runs wrote; ``confirmed``, by
     index, those that tasks of this run found written already.
-
-    Raises:
-        ReplayDiffersError: A written part did not come again with the same rows.
     """
     for marker in written:
         if confirmed.get(marker.index) != marker.digest:

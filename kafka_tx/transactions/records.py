@@ -33,12 +33,7 @@ _LEGAL_PATH = re.compile(r"[A-Za-z0-9._=-]+(?:/[A-Za-z0-9._=-]+)*")
 
 
 def check_path(path: str) -> str:
-    """Return ``path`` if every store can hold it.
-
-    Raises:
-        ConfigError: The path is empty or too long, begins or ends with ``/``, has a
-            part ``.`` or ``..``, or a character that a store cannot hold.
-    """
+    """Return ``path`` if every store can hold it; raises ConfigError."""
     parts = path.split("/")
     if (
         len(path) > MAX_PATH_LENGTH
@@ -93,12 +88,7 @@ class Place(NamedTuple):
 
 
 def decode(text: str, kind: str, at: Place) -> Any:  # noqa: ANN401 - any JSON
-    """Read a record of ``kind`` and return its payload.
-
-    Raises:
-        StateCorruptedError: The text is no record, has an unknown version or another
-            kind, or its checksum does not match.
-    """
+    """Read a record of ``kind``, and return its payload; raises StateCorruptedError."""
     try:
         return _payload(text, kind)
     except (ValueError, RecursionError) as error:

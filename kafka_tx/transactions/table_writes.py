@@ -149,11 +149,7 @@ class SinkTable(Protocol):
         """The commit that ``stored`` found last."""
 
     def check_kept(self, stored: TransactionAttempt) -> None:
-        """Refuse to skip a batch whose rows were removed by a rollback of the table.
-
-        Raises:
-            StateLostError: The table was rolled back to before this commit.
-        """
+        """Raise StateLostError if a rollback of the table removed a batch's rows."""
 
     def write(self, attempt: TransactionAttempt) -> bool:
         """Commit the batch and the attempt; nothing if the txid was committed before.

@@ -82,11 +82,7 @@ def numbering_of(
     store: str,
     id: str,  # noqa: A002 - the word of every store
 ) -> Numbering | None:
-    """The numbering of these records; None: no txid is stored yet.
-
-    Raises:
-        StateCorruptedError: The record cannot be read.
-    """
+    """The numbering of these records; None: no txid yet. Raises StateCorruptedError."""
     text = texts.get(NUMBERING)
     if text is None:
         return None

@@ -147,12 +147,7 @@ _ROOT = re.compile(r"(?:/[A-Za-z0-9._=:@-]+)+")
 
 
 def check_root(node: str, option: str = "zookeeper root") -> str:
-    """Return ``node`` if it can lead to nodes of ours.
-
-    Raises:
-        ConfigError: It is not absolute, or has an empty part, ``.``, ``..``, or another
-            character than ``A-Z a-z 0-9 . _ = : @ -``.
-    """
+    """Return ``node`` if it can lead to nodes of ours; raises ConfigError."""
     parts = node.split("/")
     if not _ROOT.fullmatch(node) or "." in parts or ".." in parts:
         raise ConfigError.illegal(
@@ -233,11 +228,9 @@ class ZooKeeperSettings:
     def parse(
         cls, url: str, option: str = "tx.store", *, default_root: str = DEFAULT_ROOT
     ) -> ZooKeeperSettings:
-        """Read ``zookeeper://h1:2181,h2:2181/root?auth=digest:user:password``.
+        """Read ``zookeeper://h1:2181,…/root?auth=digest:user:password``.
 
-        Raises:
-            ConfigError: The URL is malformed or an option unknown; the text does not
-                repeat possible secrets.
+        A ConfigError does not repeat possible secrets.
         """
         parts = urlsplit(url)
         given = parse_qsl(parts.query, keep_blank_values=True)

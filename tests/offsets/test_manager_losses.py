@@ -57,15 +57,6 @@ def test_a_failed_record_that_was_compacted_is_lost_and_no_hole():
     assert made.counts.holes == 2
 
 
-def test_what_the_start_skipped_is_counted_with_the_rest():
-    skipped = {LossReason.TRIMMED: 5}
-    made = PartitionManager(ORDERS, PartitionRules(), CommittedOffset(5), lost=skipped)
-
-    made.trim(7)
-
-    assert lost(made) == {LossReason.TRIMMED: 7}
-
-
 def test_a_log_start_that_seems_to_go_back_changes_nothing():
     made = emitting(10)
     made.trim(6)
