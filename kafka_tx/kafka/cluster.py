@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 from confluent_kafka import KafkaError as ClientError
@@ -222,7 +221,7 @@ class KafkaClusterView:
             topics = describe()
             now = {name: topic.topic_id for name, topic in topics.items()}
             for p in asked:
-                bounds[p] = _bounds(p, (starts[p], ends[p]), before, now)
+                bounds[p] = bounds_of(p, (starts[p], ends[p]), before, now)
             anew = {topic for topic, id_ in now.items() if id_ != before.get(topic)}
             asked = [p for p in asked if p.topic in anew and now[p.topic] is not None]
             if not asked:
@@ -376,13 +375,17 @@ class KafkaClusterView:
         return ClientError(ClientError.UNKNOWN_TOPIC_OR_PART, "it does not exist")
 
 
-def _bounds(
+def bounds_of(
     partition: TopicPartition,
     reported: tuple[Reported | ClientError, Reported | ClientError],
     before: Mapping[str, str | None],
     after: Mapping[str, str | None],
 ) -> LogBounds | Unavailable:
-    """Start and end as the leader reported them, if they are of one topic."""
+    """Start and end as the leader reported them, if they are of one topic.
+
+    ``before`` are ids at some earlier time, None: not reported; ``after`` are ids after
+    the leader's answer, without topics that are gone.
+    """
     start, end = reported
     topic = partition.topic
     for answer in reported:
@@ -394,23 +397,6 @@ def _bounds(
         last = max(start.offset, end.offset)
         return LogBounds(start.offset, last, after[topic], end.leader_epoch)
     return _not_of_one_topic(partition, before.get(topic), after)
-
-
-def of_topic(
-    found: LogBounds | Unavailable,
-    partition: TopicPartition,
-    before: Mapping[str, str | None],
-    after: Mapping[str, str | None],
-) -> LogBounds | Unavailable:
-    """Bounds with the id of their topic, if it was the same before and after.
-
-    ``before`` are ids at some earlier time, None: not reported; ``after`` are ids after
-    the leader's answer, without topics that are gone.
-    """
-    if isinstance(found, Unavailable):
-        return replace(found, topic_id=after.get(partition.topic))
-    reported = Reported(found.log_start, None), Reported(found.end, found.leader_epoch)
-    return _bounds(partition, reported, before, after)
 
 
 def _not_of_one_topic(

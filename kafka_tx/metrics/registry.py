@@ -9,10 +9,10 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import deepcopy
+from importlib.metadata import PackageNotFoundError, version
 from itertools import product
 from threading import RLock
 
-import kafka_tx
 from kafka_tx.logs import event_log
 from kafka_tx.metrics import catalogue
 from kafka_tx.metrics.activity import Activity, BatchEnded, Failure
@@ -63,7 +63,7 @@ class MetricsRegistry:
         self._begun: set[tuple[Fed, Key]] = set()
         self._complained: set[str] = set()
         self._of(catalogue.METRIC_FAILURES).add((), 0)
-        build = (kafka_tx.__version__, platform.python_version(), spark_version)
+        build = (_version(), platform.python_version(), spark_version)
         self._of(catalogue.BUILD_INFO).show(build)
 
     # --- Meter ----------------------------------------------------------------------
@@ -439,6 +439,13 @@ class MetricsRegistry:
                 self._complained.add(what)
             if is_new:
                 logger.warning("not measured: %s: %s (logged once)", what, error)
+
+
+def _version() -> str:
+    try:
+        return version("kafka-tx")
+    except PackageNotFoundError:  # the source tree itself is on the path
+        return ""
 
 
 _PARTITION_WIDTH = 3

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from kafka_tx.kafka.cluster import of_topic
+from kafka_tx.kafka.cluster import bounds_of
+from kafka_tx.kafka.offset_requests import Reported
 from kafka_tx.model import (
     AtOffset,
     Broker,
@@ -51,10 +52,18 @@ def surveyed(brokers: Any, wanted: Any, partitions: Any) -> Any:
     bounds = brokers.bounds(partitions) if partitions else {}
     topics = brokers.topics(wanted)
     now = {name: topic.topic_id for name, topic in topics.items()}
-    return topics, {
-        p: of_topic(found, p, {p.topic: found.topic_id}, now)
-        for p, found in bounds.items()
-    }
+    return topics, {p: _of_one_topic(p, found, now) for p, found in bounds.items()}
+
+
+def _of_one_topic(
+    partition: TopicPartition,
+    found: LogBounds | Unavailable,
+    now: dict[str, str | None],
+) -> LogBounds | Unavailable:
+    if isinstance(found, Unavailable):
+        return replace(found, topic_id=now.get(partition.topic))
+    reported = Reported(found.log_start, None), Reported(found.end, found.leader_epoch)
+    return bounds_of(partition, reported, {partition.topic: found.topic_id}, now)
 
 
 @dataclass

@@ -306,7 +306,6 @@ class Task:
             self.spout.rules,
             start.committed,
             stored=stored,
-            lost=start.lost,
             leader=leader,
         )
         self.spout.starts[manager] = start

@@ -237,7 +237,7 @@ def check_manager(spout: Spout, manager: PartitionManager) -> None:
     assert manager.waiting <= manager.pending <= manager.uncommitted
     limit = spout.rules.max_uncommitted_offsets
     assert limit is None or manager.pending <= limit
-    lost = sum(counts.lost.values()) - sum(start.lost.values())
+    lost = sum(counts.lost.values())
     taken_over = sum(
         max(0, min(end, manager.emitted_to) - begin)
         for begin, end in start.committed.completed
@@ -258,7 +258,8 @@ def settle(spout: Spout) -> None:
             break
     world = spout.world
     for manager in spout.managers():
-        world.seen["lost"] += sum(manager.counts.lost.values())
+        at_start = spout.starts[manager].lost
+        world.seen["lost"] += sum([*manager.counts.lost.values(), *at_start.values()])
     for each in world.partitions:
         left = {o for o in world.unfinished[each] if o >= world.excused.get(each, 0)}
         assert not left, f"{each}: never processed {sorted(left)}"
