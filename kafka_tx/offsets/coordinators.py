@@ -134,16 +134,12 @@ class Ownership:
         self._task = (task_index, total_tasks)
         self._gone_after = gone_after
         self._topics: dict[str, _KnownTopic] = {}
-        self._mine: tuple[TopicPartition, ...] = ()
+        self.partitions: tuple[TopicPartition, ...] = ()
+        """This task's partitions, ascending."""
         self._denials: dict[str, int] = {}
         self._has_looked = False
         self.leaderless: tuple[TopicPartition, ...] = ()
         """Partitions of any task without a known leader; they may hold records."""
-
-    @property
-    def partitions(self) -> tuple[TopicPartition, ...]:
-        """This task's partitions, ascending."""
-        return self._mine
 
     def leader(self, partition: TopicPartition) -> Broker | None:
         """The last known leader; None for an unknown partition."""
@@ -169,17 +165,17 @@ class Ownership:
             sorted(p for t in answer.values() for p in t.partitions if p not in now)
         )
         share = assign(now, *self._task)
-        gained = sorted(set(share.partitions) - set(self._mine))
-        kept = sorted(set(share.partitions) & set(self._mine))
+        gained = sorted(set(share.partitions) - set(self.partitions))
+        kept = sorted(set(share.partitions) & set(self.partitions))
         change = OwnershipChange(
-            lost=tuple(sorted(set(self._mine) - set(share.partitions))),
+            lost=tuple(sorted(set(self.partitions) - set(share.partitions))),
             gained=tuple(gained),
             new=tuple(p for p in gained if self._has_looked and p not in before),
             kept=tuple(kept),
             recreated=tuple(p for p in kept if p.topic in recreated),
             warning=share.warning,
         )
-        self._mine = share.partitions
+        self.partitions = share.partitions
         self._has_looked = self._has_looked or bool(now)
         return change
 
@@ -268,7 +264,9 @@ class RefreshingCoordinator:
         self._new: set[TopicPartition] = set()  # not opened yet
         self._looked_ms: int | None = None
         self._warned: str | None = None
-        self._is_complete = False
+        self.is_complete = False
+        """Whether the last poll succeeded, and all its partitions can be read: no
+        records can exist that no manager knows of."""
         self._is_empty = False
 
     @property
@@ -288,17 +286,9 @@ class RefreshingCoordinator:
             return True
         waited_ms = self._clock.monotonic_ms() - self._looked_ms
         if waited_ms >= min(self._interval_ms, _OPEN_AGAIN_MS):
-            is_pressing = self._is_empty or not self._is_complete
+            is_pressing = self._is_empty or not self.is_complete
             return is_pressing or waited_ms >= self._interval_ms
         return False
-
-    @property
-    def is_complete(self) -> bool:
-        """Whether no records can exist that no manager knows of.
-
-        The last poll succeeded, and all its partitions can be read.
-        """
-        return self._is_complete
 
     def manager(self, partition: TopicPartition) -> PartitionManager | None:
         """A partition's manager; None: another task's partition, or not open yet."""
@@ -352,7 +342,7 @@ class RefreshingCoordinator:
 
     def _not_answered(self) -> None:
         self._looked_ms = self._clock.monotonic_ms()
-        self._is_complete = False
+        self.is_complete = False
 
     def _take(self, found: Found, deleted: set[str], *, may_open: bool) -> None:
         self._looked_ms = self._clock.monotonic_ms()
@@ -379,7 +369,7 @@ class RefreshingCoordinator:
         if may_open:
             self._open([p for p in mine if p not in self._managers])
         has_all = self._managers.keys() >= set(mine)
-        self._is_complete = has_all and not self._ownership.leaderless
+        self.is_complete = has_all and not self._ownership.leaderless
 
     def _open(self, partitions: Iterable[TopicPartition]) -> None:
         for partition in partitions:

@@ -79,7 +79,8 @@ class PartitionManager:
         self.counts = Counts()
         self._rules = rules
         self._stored = stored
-        self._is_recreated = False
+        self.is_recreated = False
+        """Whether the topic is gone, and no bounds of the new one have arrived yet."""
         self._begin(start)
 
     def _begin(self, start: CommittedOffset) -> None:
@@ -116,7 +117,7 @@ class PartitionManager:
             judge(partition, standing, policy, AT_LEAST_ONCE)
         if standing.finding is Finding.ANEW:
             self._begin_anew(bounds)
-        elif standing.finding is Finding.UNANSWERED or self._is_recreated:
+        elif standing.finding is Finding.UNANSWERED or self.is_recreated:
             return PartitionPlan((), None, self.generation)
         elif standing.finding is Finding.CUT:
             self._cut(standing, now_ms)
@@ -256,12 +257,7 @@ class PartitionManager:
         topic's bounds begins at their start and counts all unfinished offsets as lost,
         or raises if the policy is to fail.
         """
-        self._is_recreated = is_another(self.topic_id or None, topic_id)
-
-    @property
-    def is_recreated(self) -> bool:
-        """Whether the topic is gone, and no bounds of the new one have arrived yet."""
-        return self._is_recreated
+        self.is_recreated = is_another(self.topic_id or None, topic_id)
 
     @property
     def position(self) -> LogPosition:
@@ -283,7 +279,7 @@ class PartitionManager:
         self._next_generation()
         self._unfinished.lose(0, self.emitted_to, LossReason.RECREATED)
         self._begin(CommittedOffset(bounds.log_start))
-        self._is_recreated = False
+        self.is_recreated = False
 
     def _cut(self, standing: Standing, now_ms: int) -> None:
         """The log ends below emitted offsets: these will mean other records.
@@ -321,7 +317,7 @@ class PartitionManager:
         Runs completed beyond it, above the first ``max_runs``, are left out; after a
         crash they would be emitted again.
         """
-        if self._is_recreated:
+        if self.is_recreated:
             return None
         wanted = CommittedOffset(
             self.last_completed_offset,
@@ -346,7 +342,7 @@ class PartitionManager:
 
         None: not known, or the topic or the log's end is gone.
         """
-        return None if self._is_recreated else self._stored
+        return None if self.is_recreated else self._stored
 
     # --- for metrics --------------------------------------------------------------
 

@@ -82,6 +82,7 @@ class Ledger:
     def __init__(self, store: Store, history: int = HISTORY) -> None:
         self._history = kept_by(store.url, history)
         self._store = RehearsedStore(store)
+        self.url, self.id = store.url, store.id
         self._reader = LedgerReader(store.url, store.id)
         self.state = LedgerState(0, None, {})
         """The state that this object has read or written last."""
@@ -93,16 +94,6 @@ class Ledger:
         self._left_epoch = 0
         self._tried: str | None = None
         """The last commit that this object tried, while the outcome is unknown."""
-
-    @property
-    def url(self) -> str:
-        """The address of the store, without secrets."""
-        return self._store.url
-
-    @property
-    def id(self) -> str:
-        """The id of these transactions."""
-        return self._store.id
 
     def acquire(self, above: int = 0) -> int:
         """Become the owner and return the new epoch; former owners are fenced.
