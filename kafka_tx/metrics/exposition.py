@@ -89,20 +89,13 @@ def exposition(
         taken = [_refreshed(registry) for registry in registries]
         asked = (*map(id, taken), content_type, compressed)
         if asked not in _answers:
-            shown = list(_shown(registries, taken, encode))
+            shown = [
+                (_head(encode, metric), lines)
+                for metric in catalogue.ALL
+                if (lines := _merged(metric, registries, taken)).lines
+            ]
             _answers[asked] = _gzipped(shown, end) if compressed else _text(shown, end)
         return _answers[asked], content_type
-
-
-def _shown(
-    registries: Sequence[MetricsRegistry],
-    taken: Sequence[Mapping[str, _Lines]],
-    encode: _Encode,
-) -> Iterator[tuple[bytes, _Lines]]:
-    for metric in catalogue.ALL:
-        lines = _merged(metric, registries, taken)
-        if lines.lines:
-            yield _head(encode, metric), lines
 
 
 def _refreshed(registry: MetricsRegistry) -> dict[str, _Lines]:
@@ -185,10 +178,6 @@ def _numbers(metric: Metric, rows: Samples) -> dict[Key, str]:
     }
 
 
-def _histograms(metric: Metric, rows: Samples) -> dict[Key, str]:
-    return {key: _histogram(metric, key, row) for key, row in rows.items()}
-
-
 def _histogram(metric: Metric, key: Key, row: tuple[float, ...]) -> str:
     name, names = metric.name, metric.label_names
     *counts, total = row
@@ -224,7 +213,9 @@ _WRITERS: Mapping[MetricKind, Callable[[Metric, Samples], dict[Key, str]]] = {
     MetricKind.COUNTER: _numbers,
     MetricKind.GAUGE: _numbers,
     MetricKind.INFO: _numbers,
-    MetricKind.HISTOGRAM: _histograms,
+    MetricKind.HISTOGRAM: lambda metric, rows: {
+        key: _histogram(metric, key, row) for key, row in rows.items()
+    },
 }
 
 

@@ -15,8 +15,8 @@ record that cannot be read is an error, where storm-kafka went on from somewhere
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, TypeVar
 
 from kafka_tx.errors import StateCorruptedError
 from kafka_tx.model import Broker, CommittedOffset, TopicPartition
@@ -37,6 +37,8 @@ from kafka_tx.zookeeper.client import (
     nodes_above,
 )
 from kafka_tx.zookeeper.session_settings import ZooKeeperSettings, check_root
+
+_T = TypeVar("_T")
 
 OWNERS = "~owners"
 _TRIES = 5
@@ -73,20 +75,16 @@ class ZooKeeperOffsetStore(OffsetsOfId):
 
     def acquire(self, task: int = 0, tasks: int = 1) -> int:
         """As ``OffsetStore.acquire``."""
-        problem: Exception | None = None
-        for _ in range(_TRIES):
+
+        def take_over() -> Claim:
             node = self._client.node(self._owners_path)
             owners, claim = self._owners(node).claimed(task, tasks)
             data = records.encode_owners(owners).encode()
-            try:
-                self._client.change(self._taking_over(node, data))
-            except (MovedError, OutcomeUnknownError) as error:
-                self._existing.clear()
-                problem = error
-            else:
-                self._claim, self._owners_version = claim, None
-                return claim.epoch
-        raise self._client.silent(problem or AssertionError()) from problem
+            self._client.change(self._taking_over(node, data))
+            return claim
+
+        self._claim, self._owners_version = self._tried(take_over), None
+        return self._claim.epoch
 
     def load(
         self, partitions: Iterable[TopicPartition]
@@ -107,20 +105,22 @@ class ZooKeeperOffsetStore(OffsetsOfId):
         between some partitions have their former offset.
         """
         data = {self._node(p): _record(p, offset) for p, offset in offsets.items()}
-        claim, problem = self._claim, None
+        claim = self._claim
         if claim is not None and data:
             claim.words += (new_word(),)
+        self._tried(lambda: self._write(data))
+        if claim is not None and data:
+            claim.words = claim.words[-1:]
+
+    def _tried(self, change: Callable[[], _T]) -> _T:
+        problem: Exception | None = None
         for _ in range(_TRIES):
             try:
-                self._write(data)
+                return change()
             except (MovedError, OutcomeUnknownError) as error:
-                self._existing.clear()  # look again; writing twice is harmless
+                self._existing.clear()  # read again; writing twice is harmless
                 self._owners_version = None
                 problem = error
-            else:
-                if claim is not None and data:
-                    claim.words = claim.words[-1:]
-                return
         raise self._client.silent(problem or AssertionError()) from problem
 
     def close(self) -> None:
