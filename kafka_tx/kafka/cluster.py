@@ -244,19 +244,12 @@ class KafkaClusterView:
         self, wanted: Mapping[TopicPartition, Position]
     ) -> dict[TopicPartition, int | Unavailable | None]:
         """As ``ClusterView.offsets``; a given offset is not looked for in the log."""
-        question = {
-            partition: position
-            for partition, position in wanted.items()
-            if not isinstance(position, AtOffset)
-        }
+        question = {p: at for p, at in wanted.items() if not isinstance(at, AtOffset)}
         (listed,) = self._admin.renewed(lambda: self._listed([question]))
-        found: dict[TopicPartition, int | Unavailable | None] = {}
-        for partition, position in wanted.items():
-            if isinstance(position, AtOffset):
-                found[partition] = position.offset
-            else:
-                found[partition] = _resolved(partition, listed[partition])
-        return found
+        return {
+            p: at.offset if isinstance(at, AtOffset) else _resolved(p, listed[p])
+            for p, at in wanted.items()
+        }
 
     @collector_paused()
     def ends(

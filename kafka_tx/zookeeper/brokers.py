@@ -170,13 +170,8 @@ class ZooKeeperTopics:
     def _brokers(self, ids: Iterable[int]) -> dict[int, Broker]:
         nodes = {f"{self._path}/ids/{number}": number for number in ids}
         found = self._client.nodes(nodes)
-        records = {nodes[at]: _json(at, node.data) for at, node in found.items()}
-        brokers = {}
-        for number, record in records.items():
-            address = _address(record)
-            if address is not None:
-                brokers[number] = Broker(*address, node_id=number)
-        return brokers
+        addresses = {nodes[at]: _address(_json(at, n.data)) for at, n in found.items()}
+        return {n: Broker(*at, node_id=n) for n, at in addresses.items() if at}
 
     def _check_path(self) -> None:
         node = f"{self._path}/topics"
