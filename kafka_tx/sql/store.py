@@ -139,7 +139,10 @@ def forgets(url: str) -> str:
         if database.dialect != "postgresql":
             return ""
         with database.reading(_NONE) as connection:
-            commit, names, standbys = connection.execute(_SETTINGS).one()
+            return _weakness(*connection.execute(_SETTINGS).one())
+
+
+def _weakness(commit: str, names: str, standbys: int) -> str:
     if commit == "off":
         return (
             "synchronous_commit is off: a crash loses the last commits. Set it to on"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import re
 import socketserver
 import threading
 import time
@@ -264,3 +265,16 @@ def test_batches_before_an_error_are_delivered(reader, topic, answer):
     position = caught.value.fields["position"]
     assert isinstance(position, int)
     assert 0 < rows <= position < count
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("_BAD_COMPRESSION", r"'kafka.receive.message.max.bytes' \(1000\) lets it"),
+        ("_BAD_MSG", "a record is broken or cannot be decoded"),
+    ],
+)
+def test_an_error_of_the_client_about_a_record_names_the_option_that_helps(name, told):
+    settings = {"receive.message.max.bytes": "1000"}
+
+    assert re.search(told, native_reader._what("client", name, settings, 5_000))

@@ -483,15 +483,21 @@ def test_batches_that_nobody_commits_are_not_kept_for_ever(feed, planner):
     assert planner.txid() == 0
 
 
-def test_an_id_that_was_forgotten_is_opened_anew(planner, registry, mirrored, clock):
+def test_an_id_that_was_forgotten_is_opened_anew(
+    planner, registry, mirrored, clock, monkeypatch
+):
     stores = [Planner(), planner]  # the query moves from one to the other
     opened = iter(stores)
     feed = CommitFeed(lambda _: (next(opened).open(), None), registry, clock)
     stores[0].plan(1, 0, 10)
     feed.finished(finished(1, 0, 10))
     planner.plan(1, 0, 10)
+    closed = []
+    ledger = feed._queries["job"].ledger
+    monkeypatch.setattr(ledger, "close", lambda: closed.append(ledger))
 
     feed.forget("job")
+    assert closed == [ledger]
     feed.finished(finished(1, 0, 10))
 
     assert [store.txid() for store in stores] == [1, 1]

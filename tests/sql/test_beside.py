@@ -114,6 +114,22 @@ def test_nothing_is_written_over_a_gap_where_store_and_sink_went_back_together(
 
 
 @KINDS
+def test_a_process_goes_on_where_store_and_sink_went_back_together(url, kind):
+    """The store beside the sink vouches for it, whatever the process remembers."""
+    rewound = Rewound(url("both"))
+    Job(url("both"), url("both"), kind).batch()
+    rewound.copy()
+    lost = Job(url("both"), url("both"), kind)
+    lost.batch()
+
+    rewound.put_back()
+    again = Job(url("both"), url("both"), kind)
+    again.batch()
+
+    assert (again.epoch, _newest(url("both"))) == (lost.epoch, 2)
+
+
+@KINDS
 def test_a_former_store_beside_a_sink_is_removed_as_the_text_says(url, kind):
     """The job's store is elsewhere now, and counts on in the same numbering."""
     former = Job(url("former"), url("former"), kind)

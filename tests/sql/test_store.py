@@ -15,6 +15,7 @@ from kafka_tx.errors import (
     StateError,
     StateUnavailableError,
 )
+from kafka_tx.sql import store as store_module
 from kafka_tx.sql.state_tables import STATE
 from kafka_tx.sql.store import SqlStore
 from tests.conformance.crash_suite import CrashSuite
@@ -291,3 +292,21 @@ def test_every_write_reaches_the_disk(open_file, tmp_path):
     with store._database.reading(STATE.metadata) as connection:
         assert connection.exec_driver_sql("PRAGMA journal_mode").scalar() == "wal"
         assert connection.exec_driver_sql("PRAGMA synchronous").scalar() == 2  # FULL
+
+
+@pytest.mark.parametrize(
+    ("commit", "names", "standbys", "told"),
+    [
+        ("off", "one", 1, "synchronous_commit is off"),
+        ("on", "one", 1, ""),
+        ("on", "", 0, ""),
+        ("on", "", 2, "2 standby servers follow asynchronously"),
+        ("local", "one", 1, "1 standby servers follow asynchronously"),
+        ("local", "one", 0, ""),
+    ],
+)
+def test_postgresql_may_forget_commits_by_these_settings(commit, names, standbys, told):
+    weakness = store_module._weakness(commit, names, standbys)
+
+    assert weakness.startswith(told)
+    assert bool(weakness) is bool(told)

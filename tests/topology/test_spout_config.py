@@ -35,7 +35,8 @@ def test_the_defaults_are_those_of_storm_kafka():
 def test_storms_numbers_mean_what_they_mean_there():
     assert config(start_offset_time=-2).start_offset_time == Earliest()
     assert config(start_offset_time=-1).start_offset_time == Latest()
-    assert config(start_offset_time=1_700).start_offset_time == AtTime(1_700)
+    for ms in (0, 1_700):
+        assert config(start_offset_time=ms).start_offset_time == AtTime(ms)
     assert config(retry_limit=-1).retry_limit is None
     assert config(max_offset_behind=2**63 - 1).max_offset_behind is None
 
