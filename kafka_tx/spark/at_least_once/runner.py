@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from itertools import islice
 from queue import Empty
 
-from kafka_tx.errors import KafkaTxError, TransactionError
+from kafka_tx.errors import KafkaTxError
 from kafka_tx.logs import event_log
 from kafka_tx.metrics.registry import MetricsRegistry
 from kafka_tx.model import TransactionAttempt
@@ -22,9 +22,12 @@ from kafka_tx.running.at_least_once.poller import Looks, PollerParts, SpoutPolle
 from kafka_tx.running.at_least_once.reading import KafkaRecords
 from kafka_tx.spark.topologies.running import (
     CANCEL_AGAIN_S,
+    END_WITHIN_S,
+    MOST_HANGING,
     AttemptEngine,
     JobThread,
     TopologyLoop,
+    too_many_hang,
 )
 from kafka_tx.topology.at_least_once.chunks import Chunk, run_chunk
 from kafka_tx.topology.at_least_once.pace import (
@@ -39,11 +42,8 @@ from kafka_tx.topology.run.messages import BatchFailed, BatchStopped, Roots
 
 logger = event_log(__name__)
 
-_END_WITHIN_S = 30.0
-"""Most seconds for shutdown, if the caller gives no time-out."""
-
-_ENDS_WITHIN_MS, _MOST_HANGING = 5_000, 16
-"""How long a cancelled job keeps its place, and how many jobs may run on after it."""
+_ENDS_WITHIN_MS = 5_000
+"""How long a cancelled job keeps its place."""
 
 _PREPARES = BackOff(initial_delay_ms=200, multiplier=2, limit=5)
 """How often in a row bolts may fail to prepare, and the pauses before the next try."""
@@ -163,7 +163,7 @@ class AtLeastOnceRunner(TopologyLoop[None]):
     def end_within(self, timeout_s: float | None) -> None:
         """Limit the time for shutdown from now on: jobs, last commit, connections."""
         self._ends_s = time.monotonic() + (
-            _END_WITHIN_S if timeout_s is None else timeout_s
+            END_WITHIN_S if timeout_s is None else timeout_s
         )
 
     def _ask_idle(self) -> Callable[[], bool]:
@@ -279,14 +279,10 @@ class AtLeastOnceRunner(TopologyLoop[None]):
             if job.given_up_ms is not None and job.given_up_ms <= until_ms:
                 logger.warning("it was cancelled and still runs", attempt=attempt)
                 self._hanging.append(self._jobs.pop(attempt))
-        if len(self._hanging) > _MOST_HANGING:
+        if len(self._hanging) > MOST_HANGING:
             self._hanging = [job for job in self._hanging if job.runs]
-        if len(self._hanging) > _MOST_HANGING:
-            raise TransactionError(
-                f"more than {_MOST_HANGING} chunks were given up and still run, each on"
-                " a thread of the driver. Bound what bolts on the driver wait for, or"
-                " put them on executors, where they are ended."
-            )
+        if len(self._hanging) > MOST_HANGING:
+            raise too_many_hang(MOST_HANGING, "chunks were given up")
 
     # --- chunks ---
 

@@ -24,15 +24,13 @@ from kafka_tx.running.ends import open_notes, show_last_stop
 from kafka_tx.running.task_reports import DriverAddress
 from kafka_tx.spark.at_least_once.runner import AtLeastOnceRunner
 from kafka_tx.spark.topologies.engine import SparkEngine
-from kafka_tx.spark.topologies.running import RunningTopology
+from kafka_tx.spark.topologies.running import END_WITHIN_S, RunningTopology
 from kafka_tx.spark.topologies.start import start_topology
 from kafka_tx.topology.at_least_once.records import AtLeastOnceSpout
 from kafka_tx.topology.builder import Builder, Topology, spout_component
 from kafka_tx.topology.declare.graph import ComponentKind
 from kafka_tx.topology.declare.templates import Dumps
 from kafka_tx.topology.plan.physical import PhysicalPlan
-
-_END_WITHIN_S = 30.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -279,7 +277,7 @@ def _pollers(
             pollers[name] = spout.poller(name, deployment)
     except BaseException:
         for poller in pollers.values():
-            poller.release(lambda: _END_WITHIN_S)
+            poller.release(lambda: END_WITHIN_S)
         raise
     return pollers
 

@@ -153,6 +153,21 @@ class TopologyLoop(ABC, Generic[E]):
 CANCEL_AGAIN_S = 0.2
 """Seconds until a job is cancelled again: it may have begun just after the cancel."""
 
+END_WITHIN_S = 30.0
+"""Seconds that shutdown waits for user code on the driver, if the caller gives none."""
+
+MOST_HANGING = 16
+"""Given-up attempts that may hang in user code on the driver, each on a thread."""
+
+
+def too_many_hang(most: int, what: str) -> TransactionError:
+    """The error that ends a topology after more than ``most`` hanging attempts."""
+    return TransactionError(
+        f"more than {most} {what} and their code on the driver still runs, each on a"
+        " thread of its own. Bound what components on the driver wait for, or put them"
+        " on executors, where they are ended."
+    )
+
 
 class AttemptEngine(Engine, Protocol):
     """An engine that identifies an attempt by the thread that calls."""
@@ -203,7 +218,7 @@ class JobThread(ABC):
         """Run the attempt on its thread, and answer every error."""
 
 
-_END_WITHIN_S = 60.0
+_CUT_OFF_WITHIN_S = 60.0
 
 
 class RunningTopology(ABC, Generic[P]):
@@ -303,7 +318,7 @@ class RunningTopology(ABC, Generic[P]):
                 f" cut off; a restart goes on from what is stored"
             )
             self._loop.abort(error)
-            self._loop.has_ended.wait(_END_WITHIN_S)
+            self._loop.has_ended.wait(_CUT_OFF_WITHIN_S)
             raise error
         self._endpoint.close()
 

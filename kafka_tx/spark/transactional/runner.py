@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from queue import Empty
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from kafka_tx.errors import KafkaTxError, TransactionError
+from kafka_tx.errors import KafkaTxError
 from kafka_tx.logs import event_log
 from kafka_tx.model import TransactionAttempt
 from kafka_tx.protocols import Store
@@ -23,8 +23,11 @@ from kafka_tx.running.transactional.batch_progress import (
 from kafka_tx.running.transactional.spout_thread import SpoutThread, log_failure
 from kafka_tx.spark.topologies.running import (
     CANCEL_AGAIN_S,
+    END_WITHIN_S,
+    MOST_HANGING,
     AttemptEngine,
     TopologyLoop,
+    too_many_hang,
 )
 from kafka_tx.spark.transactional.attempt import Attempts, Event
 from kafka_tx.spark.versions.job_failures import SparkStoppedError
@@ -49,14 +52,8 @@ if TYPE_CHECKING:
 
 logger = event_log(__name__)
 
-_END_WITHIN_S = 30.0
-"""Seconds that shutdown waits for user code on the driver."""
-
 _GONE_WITHIN_S = 3.0
 """Seconds that shutdown waits for user code if Spark has stopped."""
-
-_MOST_ENDING = 16
-"""Given-up attempts that may hang in user code on the driver, each on a thread."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,9 +244,11 @@ class TransactionalRunner(TopologyLoop[list[Action[Json]]]):
                 logger.warning("will be replayed: %s", cancel.reason, attempt=attempt)
             self.journal.dropped(cancel)
         self._attempts.give_up(cancel.attempts)
-        most = _MOST_ENDING + 2 * self._machine.max_pending
+        most = MOST_HANGING + 2 * self._machine.max_pending
         if self._attempts.ending > most and not self._is_stopping:
-            self._perform(lambda: self._abort(_hanging(most, cancel)))
+            last = f"the last ones {cancel.attempts} ({cancel.reason})"
+            error = too_many_hang(most, f"attempts were given up, {last},")
+            self._perform(lambda: self._abort(error))
 
     def _committed(self, committed: TransactionCommitted[Json]) -> None:
         attempt, metadata = committed.attempt, committed.metadata
@@ -301,7 +300,7 @@ class TransactionalRunner(TopologyLoop[list[Action[Json]]]):
 
     def _end_work(self) -> list[str] | None:
         is_gone = isinstance(self.error, SparkStoppedError)
-        deadline = time.monotonic() + (_GONE_WITHIN_S if is_gone else _END_WITHIN_S)
+        deadline = time.monotonic() + (_GONE_WITHIN_S if is_gone else END_WITHIN_S)
         hanging = self._attempts.end_all(deadline - time.monotonic())
         for listener in self._listeners:
             if isinstance(listener, TerminalProgress):
@@ -311,15 +310,6 @@ class TransactionalRunner(TopologyLoop[list[Action[Json]]]):
         workers = (self._spout, self._writes, self._notices)
         closed = [w.close(max(1.0, deadline - time.monotonic())) for w in workers]
         return hanging if hanging or not all(closed) else None
-
-
-def _hanging(most: int, cancel: Cancel) -> TransactionError:
-    return TransactionError(
-        f"more than {most} attempts were given up, the last ones {cancel.attempts}"
-        f" ({cancel.reason}), and their code on the driver still runs, each on a thread"
-        " of its own. Bound what components on the driver wait for, or put them on"
-        " executors, where they are ended."
-    )
 
 
 def _failed_write(
