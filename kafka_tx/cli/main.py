@@ -42,6 +42,7 @@ _TOGETHER = {
     "dashboard": "main",
     "rules": "main",
     "top": "status",
+    "rename": "moving",
 }
 
 

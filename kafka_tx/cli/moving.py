@@ -1,4 +1,4 @@
-"""Moves the records of an id to another id or store; fenced, and safe to repeat.
+"""Moves an id to another id or store (``kafka-tx rename``); fenced, safe to repeat.
 
 1. The command takes the id over where it is: from now on no job can write there.
 2. It writes all records at the new place in one step, with an owner's word that says
@@ -15,11 +15,27 @@ import secrets
 from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import replace
+from typing import Annotated
+
+import typer
 
 from kafka_tx import assembly
-from kafka_tx.errors import FencedError, StateConflictError, StateError
+from kafka_tx.cli.changes import Change, DryRunOption, YesOption
+from kafka_tx.cli.positions import doors_of
+from kafka_tx.cli.stores import (
+    STORE,
+    IdOption,
+    JsonOption,
+    StoreOption,
+    opened,
+    opened_unasked,
+    text_or_file,
+)
+from kafka_tx.config import check_id
+from kafka_tx.errors import ConfigError, FencedError, StateConflictError, StateError
 from kafka_tx.protocols import Store
 from kafka_tx.sql.offsets import SqlOffsetStore
+from kafka_tx.store_place import StoreKind, kind_of
 from kafka_tx.transactions import records
 from kafka_tx.transactions.following import take_over
 from kafka_tx.transactions.ledger_records import read_shape, shape_fields
@@ -29,6 +45,7 @@ from kafka_tx.transactions.txid_layout import (
     NUMBERING,
     OWNER,
     QUERY,
+    Door,
     numbering_of,
     refuse_moved,
 )
@@ -191,3 +208,81 @@ def renamed(texts: Mapping[str, str], source: Store, target: Store) -> dict[str,
     named = tuple(target.id if n == source.id else n for n in shape.numbered)
     numbered = replace(shape, numbered=named)
     return {QUERY: records.encode(QUERY, shape_fields(numbered))}
+
+
+def rename(
+    id_: IdOption,
+    to: Annotated[str, typer.Option(help="The new tx.id.")],
+    store: StoreOption = STORE,
+    yes: YesOption = False,
+    dry_run: DryRunOption = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Give an id another name. It keeps position, unfinished txids and numbering.
+
+    Sinks follow the numbering, so they continue. Then start the job with the new tx.id;
+    a query keeps its checkpoint. If the command is killed, run it again.
+
+    Of an at-least-once topology the offsets are moved, in SQL stores. One of several
+    sources of a query keeps its id.
+    """
+    change = Change(yes=yes, dry_run=dry_run, as_json=as_json)
+    if check_id(to, "--to") == id_:
+        raise ConfigError.illegal("--to", to, "another id than --id")
+    with opened(store, id_) as old, opened_unasked(store, to) as new:
+        if _moves_offsets(store, old, new):
+            change.tell(f"{id_} -> {to}: the offsets of an at-least-once topology")
+            if change.is_agreed():
+                url = text_or_file(store)
+                copy_offsets(url, url, id_, to)
+                change.done(f"Done. Start the topology under the id {to}.")
+            return
+        _check(store, old, new)
+        change.tell(f"{id_} -> {to}: {', '.join(old.read())}")
+        if not change.is_agreed():
+            return
+        if has_gone_on(old, new):
+            epoch, _ = taken(old)
+        else:
+            epoch = copy(old, new)
+        old.write(epoch, {}, old.read())
+    change.done(f"Done. Start the job with tx.id={to}.")
+
+
+def _moves_offsets(url: str, old: Store, new: Store) -> bool:
+    """Whether the id is that of an at-least-once topology, and can be moved."""
+    if [one.door for one in doors_of(url, old)] != [Door.AT_LEAST_ONCE]:
+        return False
+    if kind_of(text_or_file(url)) is not StoreKind.SQL:
+        raise StateError(
+            f"id '{old.id}' in {old.url} is an at-least-once topology, which is only"
+            " renamed in a SQL database. Nothing was changed. Keep the id",
+            store=old.url,
+            id=old.id,
+        )
+    check_unused(new, old.read())
+    ours, theirs = (
+        [one.state.committed for one in doors_of(url, store)] for store in (old, new)
+    )
+    if theirs not in ([], ours):  # the same: an earlier try has come this far
+        raise StateError(
+            f"id '{new.id}' in {new.url} has offsets of its own. Nothing was changed:"
+            " give another id",
+            store=new.url,
+            id=new.id,
+        )
+    return True
+
+
+def _check(url: str, old: Store, new: Store) -> None:
+    doors = {one.door for one in doors_of(url, old)}
+    if Door.AT_LEAST_ONCE in doors or not doors:
+        raise StateError(
+            f"id '{old.id}' in {old.url} has no batches with a txid, or those of two"
+            " topologies: it cannot be renamed. Nothing was changed. Keep the id",
+            store=old.url,
+            id=old.id,
+        )
+    if not has_gone_on(old, new):
+        check_unused(new, old.read())
+    renamed(old.read(), old, new)

@@ -23,8 +23,8 @@ from kafka_tx.logs import event_log
 from kafka_tx.model import OffsetRange
 from kafka_tx.protocols import RangeReader
 from kafka_tx.running.serial_worker import SerialWorker
+from kafka_tx.running.task_reader import milliseconds
 from kafka_tx.topology.reasons import cut
-from kafka_tx.topology.rows.times import milliseconds
 
 logger = event_log(__name__)
 

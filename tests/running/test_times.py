@@ -5,8 +5,8 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
+from kafka_tx.running.task_reader import milliseconds, with_python_times
 from kafka_tx.topology.rows.schemes import MetadataScheme, RecordScheme
-from kafka_tx.topology.rows.times import milliseconds, with_python_times
 
 YEAR_0_US = -62_135_596_800_000_001
 LAST_US = 253_402_300_799_999_999
