@@ -29,7 +29,6 @@ from kafka_tx.cli.demo_job import (
     TX_ID,
     Comparison,
     Orders,
-    WordTable,
     compare,
 )
 from kafka_tx.cli.demo_screen import Scene, Screen
@@ -142,7 +141,7 @@ class Demo:
             "PYSPARK_PYTHON": sys.executable,
             "PYSPARK_DRIVER_PYTHON": sys.executable,
         }
-        self._table = WordTable(orders.result)
+        self._counts = orders.counts()
         self._started: list[ProcessTree] = []
         self._ledger = Ledger(assembly.open_store(orders.store, TX_ID))
 
@@ -169,7 +168,9 @@ class Demo:
                     started.kill()
                 stop.set()
                 self._ledger.close()
-        return compare(self._feed.counts(), self._table.counts())
+        counted = self._counts.to_arrow().to_pydict().values()
+        self._counts.close()
+        return compare(self._feed.counts(), dict(zip(*counted, strict=True)))
 
     def _start(self, number: int) -> ProcessTree:
         """Start the process of a run; it waits until ``_count``."""
@@ -245,7 +246,7 @@ class Demo:
         scene.produced = self._feed.confirmed
         done = sum(state.committed.offsets.values()) if state.committed else 0
         scene.lag = scene.produced - done
-        scene.counted = self._table.total()
+        scene.counted = sum(self._counts.to_arrow()["value"].to_pylist())
         scene.sample()
         self._screen.show(scene)
 

@@ -10,19 +10,18 @@ from __future__ import annotations
 
 import json
 import os
-import sqlite3
 import sys
 import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import closing
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 from pyspark.sql.streaming.query import StreamingQuery
 
 import kafka_tx
@@ -40,49 +39,6 @@ TX_ID = "word-count"
 
 _FOR_EVER_S = 3600
 _LONGEST_SOCKET_FOLDER = 60  # with a name in it, a socket's path must stay below 104
-_TABLES = """
-CREATE TABLE IF NOT EXISTS words (word TEXT PRIMARY KEY, times INTEGER NOT NULL);
-CREATE TABLE IF NOT EXISTS done (txid INTEGER PRIMARY KEY);
-"""
-_ADD = """
-INSERT INTO words VALUES (?, ?)
-ON CONFLICT (word) DO UPDATE SET times = times + excluded.times
-"""
-
-
-class WordTable:
-    """Counts, stored in one SQLite transaction with the txid they came from."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        with closing(self._open()) as db, db:
-            db.executescript(_TABLES)
-
-    def add(self, txid: int, counts: Mapping[str, int]) -> bool:
-        """Count a batch; False when this txid is counted already."""
-        with closing(self._open()) as db, db:
-            db.execute("BEGIN IMMEDIATE")
-            if db.execute("SELECT 1 FROM done WHERE txid = ?", (txid,)).fetchone():
-                return False
-            db.execute("INSERT INTO done VALUES (?)", (txid,))
-            db.executemany(_ADD, counts.items())
-        return True
-
-    def counts(self) -> Counter[str]:
-        """Every word and how often it was counted."""
-        with closing(self._open()) as db:
-            return Counter(dict(db.execute("SELECT word, times FROM words")))
-
-    def total(self) -> int:
-        """How many records were counted."""
-        with closing(self._open()) as db:
-            row = db.execute("SELECT coalesce(sum(times), 0) FROM words").fetchone()
-        return int(row[0])
-
-    def _open(self) -> sqlite3.Connection:
-        db = sqlite3.connect(self._path, timeout=10, isolation_level=None)
-        db.execute("PRAGMA journal_mode = WAL")
-        return db
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,10 +94,9 @@ class Orders:
         """URL of the store of transactions."""
         return f"sqlite:///{self.work}/transactions.db"
 
-    @property
-    def result(self) -> Path:
-        """The file with the words."""
-        return Path(self.work, "words.db")
+    def counts(self) -> kafka_tx.TransactionalMap:
+        """A map of words, stored in one SQLite transaction with the last txid."""
+        return kafka_tx.TransactionalMap(f"sqlite:///{self.work}/words.db", "words")
 
     @property
     def checkpoint(self) -> Path:
@@ -163,7 +118,7 @@ class WordCount:
 
     def __init__(self, orders: Orders) -> None:
         self._orders = orders
-        self._table = WordTable(orders.result)
+        self._counts = orders.counts()
         self._batches = 0
 
     def __call__(self, words: DataFrame, attempt: TransactionAttempt) -> None:
@@ -171,11 +126,14 @@ class WordCount:
         tell(self._orders, phase="processing", txid=attempt.txid)
         if self._halts_at(READING):
             words = words.mapInArrow(_halting(self._orders.halted), words.schema)
-        rows = words.groupBy("word").count().collect()
+        counted = words.groupBy(F.col("word").alias("key")).agg(
+            F.count("*").alias("value")
+        )
+        counts = counted.toArrow()
         tell(self._orders, phase="committing", txid=attempt.txid)
         if self._halts_at(BEFORE_SINK):
             _halt(self._orders.halted)
-        fresh = self._table.add(attempt.txid, {row[0]: row[1] for row in rows})
+        fresh = self._counts.update(attempt, counts)
         if self._halts_at(AFTER_SINK):
             _halt(self._orders.halted)
         self._batches += 1

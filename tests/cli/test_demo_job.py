@@ -1,11 +1,8 @@
 from __future__ import annotations
 
-import sqlite3
 from collections import Counter
 
-import pytest
-
-from kafka_tx.cli.demo_job import WordTable, compare
+from kafka_tx.cli.demo_job import compare
 
 PRODUCED = Counter(spark=5, kafka=3)
 
@@ -34,23 +31,3 @@ def test_one_lost_and_one_doubled_do_not_make_up_for_each_other():
 
     assert found.produced == found.counted
     assert (found.lost, found.duplicated, found.is_exact) == (1, 1, False)
-
-
-def test_a_txid_is_counted_once(tmp_path):
-    table = WordTable(tmp_path / "words.db")
-
-    assert table.add(1, {"spark": 2})
-    assert not table.add(1, {"spark": 2})
-    assert table.add(2, {"spark": 1, "kafka": 1})
-
-    assert table.counts() == {"spark": 3, "kafka": 1}
-    assert table.total() == 4
-
-
-def test_a_count_that_fails_takes_its_txid_with_it(tmp_path):
-    table = WordTable(tmp_path / "words.db")
-    with pytest.raises(sqlite3.IntegrityError):
-        table.add(1, {"spark": 2, "kafka": None})  # type: ignore[dict-item]
-
-    assert table.counts() == {}
-    assert table.add(1, {"spark": 2})
