@@ -447,7 +447,7 @@ NOTHING_AT_RISK: dict[str, str] = {
     "admission::check_newest": "its advice is in PUT_BACK",
     "task_failures::component_error": _TOLD,
     "spout::KafkaBatch._gone": _AGAIN,
-    "batch_starts::_reachable": _AGAIN,
+    "batch_starts::_waits": _AGAIN,
     "memory_spouts::MemoryEmitter.read": _AGAIN,
     "ledger::Ledger._out_of_order": _CALLER,
     "ledger::Ledger._plan": _CALLER,

@@ -196,9 +196,7 @@ class MetricsRegistry:
             self._of(catalogue.IN_FLIGHT_SINCE).set((tx_id,), since_ms / 1000)
             self._activities[tx_id].in_flight = tuple(batches)
 
-    def record_stop(
-        self, tx_id: str, error: BaseException, at_ms: int, moved_to: str = ""
-    ) -> None:
+    def record_stop(self, tx_id: str, error: BaseException, at_ms: int) -> None:
         """A query or topology ended with this error, now.
 
         One that was fenced leaves its id to the newer owner: its figures are dropped
@@ -212,8 +210,13 @@ class MetricsRegistry:
             if reason == "fenced":
                 self.forget(tx_id)
                 self._activities[tx_id] = activity
-            activity.ended_ms, activity.moved_to = at_ms, moved_to
+            activity.ended_ms, activity.moved_to = at_ms, ""
             self.record_last_stop(tx_id, reason, at_ms, str(error))
+
+    def record_moved(self, tx_id: str, moved_to: str) -> None:
+        """A tool has copied a stopped id to this store; empty: not that we know."""
+        with self._measuring("record_moved"):
+            self._activities[tx_id].moved_to = moved_to
 
     def record_last_stop(
         self, tx_id: str, reason: str, at_ms: int, text: str = ""

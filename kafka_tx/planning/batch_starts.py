@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import TypeAlias
 
 from kafka_tx.errors import FetchError
@@ -30,6 +30,7 @@ def choose_starts(
     losses: Losses,
     first_offsets: Answers | None,
     believes: Believes,
+    awaited: Collection[TopicPartition] = (),
 ) -> dict[TopicPartition, int]:
     """The start of each reachable partition.
 
@@ -37,14 +38,15 @@ def choose_starts(
         lasts: Ends of the batch before; None for new partitions. If all are new this is
             the first batch: they start at ``first_offsets``, and all must be reachable
             unless these are the earliest. Later new partitions start at the earliest
-            offset.
+            offset; as in the source, offsets below it are lost.
         known: Bounds of the logs that can be reached now.
-        losses: Decides on offsets outside of the log, and counts skipped ones. A first
-            offset beyond the end always fails.
+        losses: Decides on offsets outside of the log, and counts skipped ones.
         first_offsets: Starts of the first batch, fetched before ``known``: otherwise
             the end of a growing log would lie beyond ``known``. None: the earliest.
         believes: A partition whose answer does not count yet is left out, as if it were
             not reachable.
+        awaited: Partitions that the first batch knew, and may have left out: the
+            earliest offset of these is their start, and nothing is lost.
 
     Raises:
         FetchError: The first batch must wait for a partition.
@@ -54,12 +56,17 @@ def choose_starts(
     first: Mapping[TopicPartition, int | None] = {}
     if first_offsets is not None:
         first = _reachable(first_offsets, lasts, known)
+    is_first = not any(lasts.values())
     starts: dict[TopicPartition, int] = {}
     for partition, bounds in known.items():
         position = lasts[partition]
         if position is None:
             offset = first.get(partition, bounds.log_start)
-            starts[partition] = _first_start(partition, offset, bounds, losses)
+            if bounds.log_start and not (is_first or partition in awaited):
+                losses.added_late(partition, bounds.log_start)
+            starts[partition] = _first_start(
+                partition, offset, bounds, losses, believes
+            )
             continue
         if _goes_on(position, bounds):
             starts[partition] = position.offset
@@ -77,12 +84,15 @@ def _first_start(
     offset: int | None,
     bounds: LogBounds,
     losses: Losses,
+    believes: Believes,
 ) -> int:
     first = LogPosition(bounds.end if offset is None else offset, None)
     standing = stand(first, bounds)
-    if standing.finding is Finding.CUT:
-        return judge(partition, standing, OutOfRange.FAIL, _BEYOND).next_offset
-    return judge(partition, standing, losses.policy, losses.advice).next_offset
+    if standing.finding is Finding.CUT and losses.policy is OutOfRange.FAIL:
+        judge(partition, standing, losses.policy, f"{_BEYOND} {losses.advice}")
+    if standing.means_loss and not believes(partition, standing):
+        raise _waits(partition, f"its log ends at {bounds.end}, below the start")
+    return losses.judge(partition, standing)
 
 
 def _goes_on(position: LogPosition, bounds: LogBounds) -> bool:
@@ -104,12 +114,16 @@ def _reachable(
     for partition in wanted:
         offset = found.get(partition, _NO_ANSWER)
         if isinstance(offset, Unavailable) or partition not in known:
-            raise FetchError(
-                f"{partition} has no start position yet, since it cannot be reached:"
-                f" {getattr(offset, 'reason', 'no answer')}. The first batch waits for"
-                " it.",
-                topic=partition.topic,
-                partition=partition.partition,
-            )
+            reason = getattr(offset, "reason", "no answer")
+            raise _waits(partition, f"it cannot be reached: {reason}")
         starts[partition] = offset
     return starts
+
+
+def _waits(partition: TopicPartition, reason: str) -> FetchError:
+    return FetchError(
+        f"{partition} has no start position yet, since {reason}. The first batch waits"
+        " for it.",
+        topic=partition.topic,
+        partition=partition.partition,
+    )

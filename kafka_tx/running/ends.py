@@ -34,10 +34,12 @@ def note_stop(
     """
     if error is None:
         return
-    now_ms = clock.now_ms()
-    registry.record_stop(id, error, now_ms, _moved_to(store))
-    reason = stop_reason(error)
-    if store is None or reason == "fenced":
+    now_ms, reason = clock.now_ms(), stop_reason(error)
+    registry.record_stop(id, error, now_ms)  # first, as the store may hang
+    if store is None:
+        return
+    registry.record_moved(id, _moved_to(store))
+    if reason == "fenced":
         return
     try:
         keep_stop(store, Stop(reason, str(error), now_ms))
@@ -45,10 +47,10 @@ def note_stop(
         logger.warning("the store does not know why it ended: %s", refusal, id=id)
 
 
-def _moved_to(store: Store | None) -> str:
+def _moved_to(store: Store) -> str:
     """The store to which a tool has copied the id; empty: none, as far as known."""
     with suppress(KafkaTxError):
-        text = store.get(NUMBERING) if store is not None else None
+        text = store.get(NUMBERING)
         found = numbering_of({NUMBERING: text}, "", "") if text is not None else None
         return found.moved_to if found is not None else ""
     return ""

@@ -94,7 +94,8 @@ def registry() -> MetricsRegistry:
         )
     )
     at_ms = now_ms + 60_000
-    made.record_stop("broken", StateError("<b>the store</b> refuses"), at_ms, THERE)
+    made.record_stop("broken", StateError("<b>the store</b> refuses"), at_ms)
+    made.record_moved("broken", THERE)
     return made
 
 

@@ -21,11 +21,17 @@ def at_once(partition, standing):
 
 
 def starts(
-    lasts, policy=OutOfRange.FAIL, known=LOGS, id_=None, at=None, believes=at_once
+    lasts,
+    policy=OutOfRange.FAIL,
+    known=LOGS,
+    id_=None,
+    at=None,
+    believes=at_once,
+    awaited=(),
 ):
     logs = {partition: replace(log, topic_id=id_) for partition, log in known.items()}
     losses = Losses(policy, OF_SPOUTS)
-    return choose_starts(lasts, logs, losses, at, believes), losses.take()
+    return choose_starts(lasts, logs, losses, at, believes, awaited), losses.take()
 
 
 def test_the_first_batch_starts_at_the_earliest():
@@ -66,10 +72,46 @@ def test_from_the_earliest_the_first_batch_waits_for_nobody():
     assert starts({A: None, B: None}, known={A: LOGS[A]})[0] == {A: 10}
 
 
-@pytest.mark.parametrize("policy", OutOfRange)
-def test_a_first_offset_beyond_the_end_fails_whatever_the_policy(policy):
+def test_a_first_offset_beyond_the_end_fails_or_is_the_end_as_in_the_source():
+    known, at = {A: LOGS[A]}, {A: 101}
+
     with pytest.raises(DataLossError, match="101"):
-        starts({A: None}, policy, known={A: LOGS[A]}, at={A: 101})
+        starts({A: None}, known=known, at=at)
+    found, lost = starts({A: None}, OutOfRange.EARLIEST, known=known, at=at)
+    assert (found, lost) == ({A: 100}, {(A, "cut"): 1})
+
+
+def test_the_first_batch_waits_until_an_end_below_its_start_is_certain():
+    known, at, policy = {A: LOGS[A]}, {A: 101}, OutOfRange.EARLIEST
+
+    with pytest.raises(FetchError, match="t-0 has no start position yet") as waits:
+        starts({A: None}, policy, known=known, at=at, believes=lambda *_: False)
+
+    assert waits.value.retryable
+
+
+def test_a_first_offset_that_was_trimmed_fails_or_is_counted_as_in_the_source():
+    known, at = {A: LOGS[A]}, {A: 4}
+
+    with pytest.raises(DataLossError, match="was 4 but consumer reset to 10"):
+        starts({A: None}, known=known, at=at)
+    found, lost = starts({A: None}, OutOfRange.EARLIEST, known=known, at=at)
+    assert (found, lost) == ({A: 10}, {(A, "retention"): 6})
+
+
+def test_a_partition_that_comes_later_and_trimmed_is_a_loss_as_in_the_source():
+    lasts = {A: None, B: LogPosition(30, None)}
+
+    with pytest.raises(DataLossError, match="t-0 starts from 10 instead of 0"):
+        starts(lasts)
+    found, lost = starts(lasts, OutOfRange.EARLIEST)
+    assert (found, lost) == ({A: 10, B: 30}, {(A, "retention"): 10})
+
+
+def test_a_partition_that_the_first_batch_had_to_leave_out_has_lost_nothing():
+    found, lost = starts({A: None, B: LogPosition(30, None)}, awaited={A})
+
+    assert (found, lost) == ({A: 10, B: 30}, {})
 
 
 def test_a_batch_goes_on_where_the_one_before_ended():

@@ -8,7 +8,7 @@ import pytest
 
 from kafka_tx import assembly
 from kafka_tx.config import TransactionsConfig
-from kafka_tx.errors import DataLossError, OffsetsError
+from kafka_tx.errors import DataLossError, FetchError, OffsetsError
 from kafka_tx.model import LogBounds, TopicPartition, Unavailable
 from kafka_tx.running.transactional.kafka_spouts import (
     OpaqueTransactionalKafkaSpout,
@@ -90,10 +90,28 @@ def test_offsets_of_other_partitions_are_refused_as_by_the_source(logs, kind, na
 
 @BOTH
 def test_an_offset_beyond_the_end_is_refused(logs, kind):
+    fails = {"failOnDataLoss": "true"}
     with pytest.raises(DataLossError, match="startingOffsets that its logs hold.*11"):
-        starts(kind, '{"t": {"0": 11, "1": 0}}')
+        starts(kind, '{"t": {"0": 11, "1": 0}}', **fails)
 
-    assert starts(kind, '{"t": {"0": 10, "1": 0}}') == {"t-0": 10, "t-1": 0}
+    assert starts(kind, '{"t": {"0": 10, "1": 0}}', **fails) == {"t-0": 10, "t-1": 0}
+
+
+@BOTH
+def test_if_losses_are_allowed_a_start_beyond_the_end_is_the_end(
+    logs, kind, clock, monkeypatch
+):
+    """As in the source, and once it is certain that the log ends there."""
+    monkeypatch.setattr(assembly, "SystemClock", lambda: clock)
+    spout = spout_with(kind, '{"t": {"0": 11, "1": 0}}', failOnDataLoss="false")
+    with pytest.raises(FetchError, match="t-0 has no start position yet"):
+        spout.initialize_transaction(1, None)
+    clock.sleep_ms(10_000)
+
+    first = spout.initialize_transaction(1, None)
+
+    assert begins(first) == {"t-0": 10, "t-1": 0}
+    assert first.skipped == {(A, "cut"): 1}
 
 
 @BOTH
@@ -106,6 +124,30 @@ def test_a_partition_that_comes_later_starts_at_its_beginning(logs, kind):
     second = spout.initialize_transaction(2, first)
 
     assert begins(second)["t-2"] == 0
+
+
+@BOTH
+def test_a_partition_that_comes_later_and_trimmed_is_a_loss(logs, kind):
+    """As in the source: what was trimmed was never read."""
+    spout = spout_with(kind, "earliest", failOnDataLoss="true")
+    first = spout.initialize_transaction(1, None)
+    logs.set(2, 3, 8)
+    spout._looks.forget()
+
+    with pytest.raises(DataLossError, match="t-2 starts from 3 instead of 0"):
+        spout.initialize_transaction(2, first)
+
+
+@BOTH
+def test_a_partition_that_the_first_batch_could_not_reach_has_lost_nothing(logs, kind):
+    logs.down.add(A)
+    spout = spout_with(kind, "earliest", failOnDataLoss="true")
+    first = spout.initialize_transaction(1, None)
+    assert begins(first) == {"t-1": 0}
+    logs.down.remove(A)
+    spout._looks.forget()
+
+    assert begins(spout.initialize_transaction(2, first))["t-0"] == 2
 
 
 # --- committed ---

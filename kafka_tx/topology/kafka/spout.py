@@ -270,6 +270,7 @@ class KafkaBatchSpout(Spout):
         self._seen: dict[int, Mapping[str, Json]] = {}
         self._looks.forget()
         self._planned_txid = self._handed_out_txid = 0
+        self._awaited: frozenset[TopicPartition] = frozenset()
         deleted = DeletedTopics(self._cluster, self._clock)
         self._progress = PlanProgress(
             *(self.config, self._looks, deleted, self._clock), *self._pauses_ms
@@ -341,8 +342,11 @@ class KafkaBatchSpout(Spout):
             and (first is None or found.topic_id == former_ids.get(p.topic))
         }
         self._losses.take()
+        if not any(lasts.values()):
+            self._awaited = frozenset(lasts)
         starts = choose_starts(
-            lasts, known, self._losses, first, self._progress.believes
+            *(lasts, known, self._losses, first, self._progress.believes),
+            awaited=self._awaited,
         )
         limits, size = self.config.limits, self._size.average_bytes
         ends = limited_ends(starts, {p: known[p].end for p in starts}, limits, size)
