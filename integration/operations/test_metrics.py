@@ -22,7 +22,7 @@ from kafka_tx.metrics import BatchCommitted, Endpoint, MetricsRegistry, catalogu
 from kafka_tx.metrics.events import InFlight
 from kafka_tx.metrics.metric import Fed, MetricKind
 from kafka_tx.model import LogBounds, TopicPartition
-from kafka_tx.transactions.held import TableWrite
+from kafka_tx.transactions.held import Reported, TableWrite
 
 TX_ID = "scripted.job"
 PARTITIONS = [TopicPartition("orders", number) for number in range(3)]
@@ -90,14 +90,16 @@ def _batch(txid: int) -> BatchCommitted:
         starts=dict.fromkeys(PARTITIONS, end - 100),
         committed=dict.fromkeys(PARTITIONS, end),
         bounds=dict.fromkeys(PARTITIONS, LogBounds(0, end + 50)),
-        records=300,
-        bytes=30_000,
         committed_at_ms=now_ms,
-        newest_timestamp_ms=now_ms,
         commit_ms=3.0,
         duration_ms=80.0,
-        phases_ms=dict.fromkeys(catalogue.PHASE.values, 20.0),
-        tables=(_table_write(txid),),
+        reported=Reported(
+            records=300,
+            bytes=30_000,
+            newest_ms=now_ms,
+            phases_ms=dict.fromkeys(catalogue.PHASE.values, 20.0),
+            tables=(_table_write(txid),),
+        ),
     )
 
 

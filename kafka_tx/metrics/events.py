@@ -17,7 +17,7 @@ from kafka_tx.errors import (
     StateError,
 )
 from kafka_tx.model import LogBounds, TopicPartition, Unavailable
-from kafka_tx.transactions.held import TableWrite
+from kafka_tx.transactions.held import Reported
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,28 +56,17 @@ class BatchCommitted(OffsetsCommitted):
     ``committed`` has the ends of its ranges, ``starts`` their begins.
 
     Attributes:
-        records: Records in it; None if a task did not report them.
         duration_ms: From planning its last attempt until the store recorded it; None:
             not measured.
-        bytes: Key and value bytes of its records; None if not counted.
-        newest_timestamp_ms: Newest record timestamp (Unix time); None: unknown.
-        phases_ms: How long its last attempt spent in each phase (``catalogue.PHASE``);
-            phases that nobody measured are left out.
+        reported: By its tasks. ``skipped`` counts what tasks skipped, too.
         replays: Tries before the last one.
-        dead_letters: Its records that are dead letters; None: the job writes none.
-        tables: Of a lakehouse that it was written to, once for each sink.
     """
 
     txid: int
     starts: Mapping[TopicPartition, int]
-    records: int | None
     duration_ms: float | None
-    bytes: int | None = None
-    newest_timestamp_ms: int | None = None
-    phases_ms: Mapping[str, float] = field(default_factory=dict)
+    reported: Reported
     replays: int = 0
-    dead_letters: Mapping[TopicPartition, int] | None = None
-    tables: tuple[TableWrite, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

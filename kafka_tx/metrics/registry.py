@@ -95,11 +95,12 @@ class MetricsRegistry:
                 BatchEnded(
                     number=batch.txid,
                     ended_ms=batch.committed_at_ms,
-                    duration_ms=batch.duration_ms or sum(batch.phases_ms.values()),
+                    duration_ms=batch.duration_ms
+                    or sum(batch.reported.phases_ms.values()),
                     outcome="committed",
                     tries=batch.replays + 1,
-                    records=batch.records,
-                    phases_ms=batch.phases_ms,
+                    records=batch.reported.records,
+                    phases_ms=batch.reported.phases_ms,
                 )
             )
             self._dead_letters(batch)
@@ -340,23 +341,23 @@ class MetricsRegistry:
                 activity.lags.append((now_ms, lag, behind_s))
 
     def _batch(self, batch: BatchCommitted) -> None:
-        key = (batch.id,)
+        key, reported = (batch.id,), batch.reported
         self._of(catalogue.BATCHES).add((batch.id, "committed"), 1)
         self._of(catalogue.COMMITTED_TXID).set(key, batch.txid)
         self._of(catalogue.CURRENT_TXID).set(key, batch.txid + 1)
         self._of(catalogue.REPLAYS).add(key, batch.replays)
         if batch.duration_ms is not None:
             self._of(catalogue.BATCH_DURATION).observe(key, batch.duration_ms / 1000)
-        if batch.records is None:
+        if reported.records is None:
             self._of(catalogue.UNMEASURED).add(key, 1)
         else:
-            self._of(catalogue.RECORDS).add(key, batch.records)
-        if batch.bytes is not None:
-            self._of(catalogue.BYTES).add(key, batch.bytes)
-        if batch.newest_timestamp_ms is not None:
+            self._of(catalogue.RECORDS).add(key, reported.records)
+        if reported.bytes is not None:
+            self._of(catalogue.BYTES).add(key, reported.bytes)
+        if reported.newest_ms is not None:
             # A record from the future says nothing about those that come after it.
-            self._newest(key, min(batch.newest_timestamp_ms, batch.committed_at_ms))
-        for phase, took_ms in batch.phases_ms.items():
+            self._newest(key, min(reported.newest_ms, batch.committed_at_ms))
+        for phase, took_ms in reported.phases_ms.items():
             name = catalogue.PHASE_DURATION.name
             self.observe(name, took_ms / 1000, id=batch.id, phase=phase)
 
@@ -373,17 +374,18 @@ class MetricsRegistry:
             passed.add(key, max(0, batch.committed.get(partition, start) - start))
 
     def _dead_letters(self, batch: BatchCommitted) -> None:
-        if batch.dead_letters is None:
+        dead_letters = batch.reported.dead_letters
+        if dead_letters is None:
             return
         for partition in batch.committed:
             self._begin((Fed.DEAD_LETTER,), partition_key(batch.id, partition))
-        for partition, count in batch.dead_letters.items():
+        for partition, count in dead_letters.items():
             key = partition_key(batch.id, partition)
             self._of(catalogue.DEAD_LETTERS).add(key, count)
 
     def _tables(self, batch: BatchCommitted) -> None:
         key = (batch.id,)
-        for write in batch.tables:
+        for write in batch.reported.tables:
             self._begin((Fed.TABLE,), key)
             if write.seconds is not None:  # else an earlier try has written it
                 self._of(catalogue.TABLE_COMMIT).observe(key, write.seconds)

@@ -304,14 +304,10 @@ class CommitFeed:
                         committed={},
                         committed_at_ms=each.committed_ms,
                         commit_ms=None,
-                        records=each.reported.records,
-                        bytes=each.reported.bytes,
-                        newest_timestamp_ms=each.reported.newest_ms,
                         duration_ms=None,
+                        reported=replace(each.reported, phases_ms={}),
                         skipped=each.all_skipped(each.reported),
                         replays=each.attempts - 1,
-                        dead_letters=each.reported.dead_letters,
-                        tables=each.reported.tables,
                     )
                 )
 
@@ -333,6 +329,7 @@ class CommitFeed:
     ) -> None:
         end = batch.end
         assert end.mark is not None
+        phases_ms = {**batch.phases_ms, "waiting": 0, "committing": commit_ms}
         self._registry.record_commit(
             BatchCommitted(
                 id=end.mark.id,
@@ -343,16 +340,11 @@ class CommitFeed:
                 leader_epochs=end.mark.leader_epochs,
                 committed_at_ms=held.committed_ms if held else self._clock.now_ms(),
                 commit_ms=commit_ms,
-                records=reported.records,
-                bytes=reported.bytes,
-                newest_timestamp_ms=reported.newest_ms,
                 duration_ms=batch.duration_ms,
-                phases_ms={**batch.phases_ms, "waiting": 0, "committing": commit_ms},
+                reported=replace(reported, phases_ms=phases_ms),
                 bounds=_bounds(batch.latest),
                 skipped=held.all_skipped(reported) if held else reported.skipped,
                 replays=held.attempts - 1 if held else 0,
-                dead_letters=reported.dead_letters,
-                tables=reported.tables,
             )
         )
         failures = _extra(batch.latest).get("mirrorFailures", 0)

@@ -72,7 +72,8 @@ class Reported:
         skipped: Offsets that were gone when a task read them.
         dead_letters: Number of dead letters; None if the query writes none.
         tables: Tables that the transaction was written to, once for each sink.
-        phases_ms: Duration in ms, by phase; empty: not measured.
+        phases_ms: Duration in ms of the last try, by phase (``catalogue.PHASE``);
+            phases that were not measured are left out.
     """
 
     records: int | None = None
@@ -81,7 +82,7 @@ class Reported:
     skipped: Skipped = field(default_factory=dict)
     dead_letters: Mapping[TopicPartition, int] | None = None
     tables: tuple[TableWrite, ...] = ()
-    phases_ms: Mapping[str, int] = field(default_factory=dict)
+    phases_ms: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

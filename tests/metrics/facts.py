@@ -1,14 +1,17 @@
 """One commit, known in every detail, and how to look a sample up."""
 
+from dataclasses import fields
 from typing import Any
 
 from kafka_tx.metrics import BatchCommitted, MetricsRegistry
 from kafka_tx.model import LogBounds, TopicPartition
+from kafka_tx.transactions.held import Reported
 from tests.metrics.families import prometheus
 
 ORDERS_0 = TopicPartition("orders", 0)
 ORDERS_1 = TopicPartition("orders", 1)
 MINUTE = 60_000
+REPORTED = {each.name for each in fields(Reported)} - {"skipped"}
 
 
 class ManualTime:
@@ -32,7 +35,9 @@ def batch(**changes: Any) -> BatchCommitted:
         "commit_ms": 4.0,
         "duration_ms": 300.0,
     }
-    return BatchCommitted(**(facts | changes))
+    facts |= changes
+    reported = {name: facts.pop(name) for name in REPORTED & facts.keys()}
+    return BatchCommitted(**facts, reported=Reported(**reported))
 
 
 def value(registry: MetricsRegistry, sample: str, **labels: str) -> float | None:

@@ -17,6 +17,7 @@ from kafka_tx.metrics import BatchCommitted, MetricsRegistry, serve
 from kafka_tx.metrics.activity import BatchEnded
 from kafka_tx.metrics.events import InFlight
 from kafka_tx.model import LogBounds, TopicPartition
+from kafka_tx.transactions.held import Reported
 from tests.chromium import chromium
 
 QUERY, TOPOLOGY = "order-counts", "invoice-totals"
@@ -103,11 +104,12 @@ class Scene:
                 starts=dict.fromkeys(partitions, 60_000 + 400 * txid - 400),
                 committed=committed,
                 bounds={p: self._log(id_, p, at) for p, at in committed.items()},
-                records=self._chance.randrange(8_000, 10_000),
                 committed_at_ms=self._now_ms,
                 commit_ms=took["committing"],
                 duration_ms=sum(took.values()),
-                phases_ms=took,
+                reported=Reported(
+                    records=self._chance.randrange(8_000, 10_000), phases_ms=took
+                ),
                 replays=int(is_replay),
             )
         )

@@ -60,7 +60,7 @@ def test_label_values_with_quotes_and_line_ends_survive(
 def test_every_metric_of_the_catalogue_can_be_exposed(
     registry: MetricsRegistry,
 ) -> None:
-    registry.record_commit(batch(bytes=1, newest_timestamp_ms=1))
+    registry.record_commit(batch(bytes=1, newest_ms=1))
     for metric in catalogue.ALL:
         labels = {label.name: (*label.values, "0")[0] for label in metric.labels}
         for method in (registry.add, registry.set, registry.observe):

@@ -28,7 +28,7 @@ from tests.metrics.families import prometheus
 
 
 def test_a_commit_moves_everything_at_once(registry: MetricsRegistry) -> None:
-    registry.record_commit(batch(bytes=4_000, newest_timestamp_ms=1_699_999_999_000))
+    registry.record_commit(batch(bytes=4_000, newest_ms=1_699_999_999_000))
 
     moved = {
         name: value(registry, name, id="job")
@@ -91,8 +91,8 @@ def test_skipped_offsets_are_counted_by_reason(registry: MetricsRegistry) -> Non
 
 
 def test_the_newest_record_never_gets_older(registry: MetricsRegistry) -> None:
-    registry.record_commit(batch(newest_timestamp_ms=9_000))
-    registry.record_commit(batch(newest_timestamp_ms=2_000))
+    registry.record_commit(batch(newest_ms=9_000))
+    registry.record_commit(batch(newest_ms=2_000))
 
     assert value(registry, "newest_record_timestamp_seconds", id="job") == 9
 
@@ -101,9 +101,9 @@ def test_a_record_from_the_future_hides_no_later_one(registry: MetricsRegistry) 
     now_ms = 1_700_000_000_000
     of_3000 = 32_503_680_000_000
 
-    registry.record_commit(batch(newest_timestamp_ms=of_3000, committed_at_ms=now_ms))
+    registry.record_commit(batch(newest_ms=of_3000, committed_at_ms=now_ms))
     registry.record_commit(
-        batch(newest_timestamp_ms=now_ms + 7_000, committed_at_ms=now_ms + 9_000)
+        batch(newest_ms=now_ms + 7_000, committed_at_ms=now_ms + 9_000)
     )
 
     newest = value(registry, "newest_record_timestamp_seconds", id="job")

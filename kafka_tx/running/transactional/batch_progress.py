@@ -345,10 +345,12 @@ def _event(topology_id: str, progress: BatchProgress, replays: int) -> BatchComm
         committed_at_ms=progress.committed_at_ms,
         commit_ms=progress.phases_ms["committing"],
         skipped=batch.skipped,
-        records=progress.records,
         duration_ms=progress.duration_ms,
-        bytes=progress.bytes,
-        phases_ms=progress.phases_ms,
+        reported=Reported(
+            records=progress.records,
+            bytes=progress.bytes,
+            phases_ms=progress.phases_ms,
+        ),
         replays=replays,
     )
 
