@@ -5,7 +5,7 @@ Reports are only for metrics. A batch with missing reports is recognised.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from kafka_tx.model import OffsetRange, Skip, TopicPartition
@@ -43,54 +43,27 @@ class ReadReports:
         self.by_range[where] = read_report
 
     def reported_for(self, ranges: Sequence[OffsetRange]) -> Reported:
-        """The sums of a batch of these ranges; None if a report is missing."""
-        own = self.of(ranges)
-        skipped = own.skipped_offsets()
-        if not own.cover(ranges):
+        """The sums of a batch of these ranges; None if a report is missing.
+
+        An earlier try may have read other ranges, whose reports do not count.
+        """
+        found = [list(self._along(wanted)) for wanted in ranges]
+        own = [each for reports in found for each in reports]
+        skipped: dict[Skip, int] = {}
+        for each in own:
+            if each.skipped:
+                key = (each.wanted.topic_partition, LossReason.TRIMMED)
+                skipped[key] = skipped.get(key, 0) + each.skipped
+        sizes = [sum(len(each.wanted) for each in reports) for reports in found]
+        if sizes != [len(wanted) for wanted in ranges]:
             return Reported(skipped=skipped)
+        times = (each.newest_ms for each in own if each.newest_ms is not None)
         return Reported(
-            records=own.total_records(),
-            bytes=own.total_bytes(),
-            newest_ms=own.newest_ms(),
+            records=sum(each.records for each in own),
+            bytes=sum(each.bytes for each in own),
+            newest_ms=max(times, default=None),
             skipped=skipped,
         )
-
-    def of(self, ranges: Iterable[OffsetRange]) -> ReadReports:
-        """The reports that cover these ranges; an earlier try may have read others."""
-        found = ReadReports()
-        for wanted in ranges:
-            for read_report in self._along(wanted):
-                found.add(read_report)
-        return found
-
-    def cover(self, ranges: Iterable[OffsetRange]) -> bool:
-        """Whether every offset of these ranges was reported."""
-        return all(
-            sum(len(each.wanted) for each in self._along(wanted)) == len(wanted)
-            for wanted in ranges
-        )
-
-    def total_records(self) -> int:
-        """Records of the batch."""
-        return sum(each.records for each in self.by_range.values())
-
-    def total_bytes(self) -> int:
-        """Key and value bytes of the batch."""
-        return sum(each.bytes for each in self.by_range.values())
-
-    def newest_ms(self) -> int | None:
-        """The newest of all record timestamps."""
-        found = [each.newest_ms for each in self.by_range.values()]
-        return max((ms for ms in found if ms is not None), default=None)
-
-    def skipped_offsets(self) -> dict[Skip, int]:
-        """Offsets that were gone when a task read them."""
-        found: dict[Skip, int] = {}
-        for read_report in self.by_range.values():
-            if read_report.skipped:
-                key = (read_report.wanted.topic_partition, LossReason.TRIMMED)
-                found[key] = found.get(key, 0) + read_report.skipped
-        return found
 
     def _along(self, wanted: OffsetRange) -> Iterator[ReadReport]:
         """The reports of a range in order, each from the end of the one before."""

@@ -66,6 +66,10 @@ def span(start, end, partition=P0):
     return OffsetRange(partition, start, end)
 
 
+def sizes_of(found):
+    return [each.bytes for each in found.by_range.values()]
+
+
 def test_a_report_arrives_whole(listener, in_task):
     send_read_report(ReadReport(span(0, 10), 8, 100, skipped=2, newest_ms=5))
     send_read_report(ReadReport(span(10, 20), 10, 50, newest_ms=9))
@@ -73,11 +77,11 @@ def test_a_report_arrives_whole(listener, in_task):
         ReadReport(span(10, 20), 10, 50, newest_ms=9)
     )  # the task ran twice
 
-    found = listener.collect("q", 3)
-    assert found.total_records() == 18
-    assert found.total_bytes() == 150
-    assert found.newest_ms() == 9
-    assert found.skipped_offsets() == {(P0, "retention"): 2}
+    found = listener.collect("q", 3).reported_for([span(0, 20)])
+    assert found.records == 18
+    assert found.bytes == 150
+    assert found.newest_ms == 9
+    assert found.skipped == {(P0, "retention"): 2}
     assert listener.collect("q", 3) is None
 
 
@@ -89,8 +93,8 @@ def test_none_is_lost_when_many_tasks_end_at_once(listener, in_task):
         list(pool.map(report, range(1_152)))
 
     found = listener.collect("q", 3)
-    assert found.total_bytes() == 1_152_000
-    assert found.cover([span(0, 1_152)])
+    assert len(found.by_range) == 1_152
+    assert found.reported_for([span(0, 1_152)]).bytes == 1_152_000
 
 
 def test_a_worker_that_failed_reports_again_later(listener, in_task, monkeypatch):
@@ -103,7 +107,7 @@ def test_a_worker_that_failed_reports_again_later(listener, in_task, monkeypatch
 
     send_read_report(ReadReport(span(0, 1), 1, 1))
 
-    assert listener.collect("q", 3).total_bytes() == 1
+    assert sizes_of(listener.collect("q", 3)) == [1]
 
 
 def test_a_desk_that_was_given_up_costs_the_next_task_nothing(listener, in_task):
@@ -145,7 +149,7 @@ def test_nonsense_is_not_taken_and_not_told_on_stderr(listener, change, capfd):
             listener.address.rpartition(":")[0] + ":guessed", good | {"bytes": 9}
         )
 
-    assert listener.collect("q", 3).total_bytes() == 1
+    assert sizes_of(listener.collect("q", 3)) == [1]
     assert capfd.readouterr().err == ""
 
 
@@ -157,7 +161,7 @@ def test_strangers_cost_no_threads(listener, in_task):
     send_read_report(ReadReport(span(0, 1), 1, 7))
 
     assert threading.active_count() - before < 100
-    assert listener.collect("q", 3).total_bytes() == 7
+    assert sizes_of(listener.collect("q", 3)) == [7]
     for stranger in strangers:
         stranger.close()
 
@@ -194,7 +198,8 @@ def test_a_batch_is_whole_when_every_offset_was_reported(reported, is_whole):
     for start, end in reported:
         found.add(ReadReport(span(start, end), 1, 1))
 
-    assert found.cover([span(0, 10), span(7, 7, TopicPartition("t", 1))]) is is_whole
+    sums = found.reported_for([span(0, 10), span(7, 7, TopicPartition("t", 1))])
+    assert (sums.records is not None) is is_whole
 
 
 def test_what_an_earlier_try_read_besides_is_not_counted():
@@ -202,8 +207,8 @@ def test_what_an_earlier_try_read_besides_is_not_counted():
     found.add(ReadReport(span(0, 10), 10, 100, skipped=7))
     found.add(ReadReport(span(7, 10), 3, 30))
 
-    assert found.of([span(7, 10)]).total_records() == 3
-    assert found.of([span(7, 10)]).skipped_offsets() == {}
+    assert found.reported_for([span(7, 10)]).records == 3
+    assert found.reported_for([span(7, 10)]).skipped == {}
 
 
 def test_executors_reach_the_driver_at_a_port_that_was_chosen(free_ports):
