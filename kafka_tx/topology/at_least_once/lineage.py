@@ -8,9 +8,9 @@ a tree is complete unless a task reports its root as failed, untried or left ope
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain, pairwise
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -52,13 +52,6 @@ class Lineage:
         if self.starts is None:
             return slice(row, row + 1)
         return slice(int(self.starts[row]), int(self.starts[row + 1]))
-
-    def each(self) -> Iterator[tuple[int, ...]]:
-        """The roots of one row after the other."""
-        roots = self.roots.tolist()
-        if self.starts is None:
-            return zip(roots, strict=True)
-        return (tuple(roots[at:end]) for at, end in pairwise(self.starts.tolist()))
 
     @classmethod
     def of_each(cls, rows: Sequence[tuple[int, ...]]) -> Lineage:
