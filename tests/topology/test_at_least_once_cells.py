@@ -68,7 +68,7 @@ def test_a_failed_batch_is_halved_until_the_guilty_rows_are_found():
     assert reported(trees) == ([], {"odd": [50]})
     rows = [row for piece in pieces for row in to_rows(piece.block)]
     assert rows == [(2,), (4,), (6,), (8,)]
-    assert cell.emitted == 4
+    assert cell.outlet.emitted == 4
 
 
 class KeepsRows(RichBolt):

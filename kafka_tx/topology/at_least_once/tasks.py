@@ -104,7 +104,7 @@ class AtLeastOnceTask(StageTask):
         if given is None:
             return None
         cell, _ = given
-        return self._feeds, cell.row, cell.resets
+        return self._feeds, cell.outlet.row, cell.outlet.resets
 
     def in_hands(self) -> Roots:
         """The records of the row that a bolt works on. Any thread may call it."""
@@ -112,7 +112,7 @@ class AtLeastOnceTask(StageTask):
         if given is None:
             return NO_ROOTS
         cell, tracked = given
-        row, lineage = cell.row, tracked.lineage
+        row, lineage = cell.outlet.row, tracked.lineage
         if row is None or row >= len(lineage):
             return np.unique(lineage.roots)
         return np.unique(lineage.roots[lineage.of(row)])
@@ -137,7 +137,7 @@ class AtLeastOnceTask(StageTask):
             with self._calling(name, "cleanup"):
                 left = cell.finish()
             self._emit(name, left)
-            self._emitted[name] = cell.emitted
+            self._emitted[name] = cell.outlet.emitted
             yield from self._ready()
         emitted = tuple(Emitted(name, rows) for name, rows in self._emitted.items())
         took_s = clock() - began_s
