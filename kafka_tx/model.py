@@ -275,6 +275,18 @@ class LogPosition:
         )
 
 
+def located(
+    offsets: Mapping[TopicPartition, int],
+    topic_ids: Mapping[str, str],
+    leader_epochs: Mapping[TopicPartition, int],
+) -> dict[TopicPartition, LogPosition]:
+    """These offsets, each with what is known of its log."""
+    return {
+        p: LogPosition(offset, topic_ids.get(p.topic), leader_epochs.get(p))
+        for p, offset in offsets.items()
+    }
+
+
 @dataclass(frozen=True, slots=True)
 class Unavailable:
     """Why the answer for a partition is unavailable now. Not data loss.
@@ -315,12 +327,15 @@ class CommittedOffset:
     committed_ms: int | None = field(default=None, compare=False)
 
     @property
+    def position(self) -> LogPosition:
+        """``offset``, and the log that it is of."""
+        return LogPosition(self.offset, self.topic_id or None, self.leader_epoch)
+
+    @property
     def reached(self) -> LogPosition:
         """Behind the last offset that it tells of, and the log that must go so far."""
         ends = (end for _, end, *_ in (*self.completed, *self.failures))
-        return LogPosition(
-            max([self.offset, *ends]), self.topic_id or None, self.leader_epoch
-        )
+        return replace(self.position, offset=max([self.offset, *ends]))
 
 
 class JointPart(NamedTuple):

@@ -33,6 +33,7 @@ from kafka_tx.metrics.registry import MetricsRegistry
 from kafka_tx.model import (
     BatchMetadata,
     CommittedOffset,
+    LogPosition,
     OffsetRange,
     TopicPartition,
     Topics,
@@ -129,11 +130,10 @@ def test_of_a_topic_made_anew_all_is_lag(kafka, topic, produce, tmp_path, unread
     registry.record_offsets(
         OffsetsCommitted(
             id="orders",
-            committed={partition: 6},
+            committed={partition: LogPosition(6, ids[name])},
             committed_at_ms=0,
             commit_ms=0,
             bounds=view.bounds([partition]),
-            topic_ids=ids,
         )
     )
     watch = LagWatch(registry, lambda: {"orders": [partition]}, lambda _: view, 999)

@@ -21,7 +21,11 @@ from kafka_tx.errors import FencedError
 from kafka_tx.metrics import BatchCommitted, Endpoint, MetricsRegistry, catalogue, serve
 from kafka_tx.metrics.events import InFlight
 from kafka_tx.metrics.metric import Fed, MetricKind
-from kafka_tx.model import LogBounds, TopicPartition
+from kafka_tx.model import (
+    LogBounds,
+    LogPosition,
+    TopicPartition,
+)
 from kafka_tx.transactions.held import Reported, TableWrite
 
 TX_ID = "scripted.job"
@@ -88,7 +92,7 @@ def _batch(txid: int) -> BatchCommitted:
         id=TX_ID,
         txid=txid,
         starts=dict.fromkeys(PARTITIONS, end - 100),
-        committed=dict.fromkeys(PARTITIONS, end),
+        committed=dict.fromkeys(PARTITIONS, LogPosition(end, None)),
         bounds=dict.fromkeys(PARTITIONS, LogBounds(0, end + 50)),
         committed_at_ms=now_ms,
         commit_ms=3.0,

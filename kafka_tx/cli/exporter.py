@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import typer
 
 from kafka_tx import assembly
-from kafka_tx.cli.lag import Logs, Positions, positions_of
+from kafka_tx.cli.lag import Logs, positions_of
 from kafka_tx.cli.positions import known_doors
 from kafka_tx.cli.stores import checked, text_or_file
 from kafka_tx.errors import KafkaTxError
@@ -72,7 +72,9 @@ class _Exporter:
     def _stored(self) -> list[OffsetsStored]:
         if kind_of(text_or_file(self.store)) is StoreKind.GROUP:
             positions = positions_of(self.store, self.wanted, self.logs)
-            return [_of_group(name, of_id) for name, of_id in positions.items()]
+            return [
+                OffsetsStored(id=id_, committed=at) for id_, at in positions.items()
+            ]
         ids = [self.wanted] if self.wanted is not None else []
         found = []
         for name, stored in assembly.stored_states(checked(self.store), ids).items():
@@ -83,25 +85,10 @@ class _Exporter:
                     found.append(
                         OffsetsStored(
                             id=name,
-                            committed=committed.offsets,
-                            topic_ids=committed.topic_ids,
-                            leader_epochs=committed.leader_epochs,
+                            committed=committed.positions(),
                             committed_at_ms=one.state.committed_ms,
                             newest_timestamp_ms=newest_ms(one.state.held),
                             txid=committed.txid if is_counted else None,
                         )
                     )
         return found
-
-
-def _of_group(name: str, positions: Positions) -> OffsetsStored:
-    return OffsetsStored(
-        id=name,
-        committed={p: at.offset for p, at in positions.items()},
-        topic_ids={p.topic: at.topic_id for p, at in positions.items() if at.topic_id},
-        leader_epochs={
-            p: epoch
-            for p, at in positions.items()
-            if (epoch := at.leader_epoch) is not None
-        },
-    )

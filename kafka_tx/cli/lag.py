@@ -150,10 +150,7 @@ class Logs:
         partitions = [each for topic in topics.values() for each in topic.partitions]
         with closing(assembly.offset_store("kafka:", name, self._config)) as offsets:
             found = offsets.load(partitions)
-        return {
-            p: LogPosition(at.offset, at.topic_id or None, at.leader_epoch)
-            for p, at in sorted(found.items())
-        }
+        return {p: at.position for p, at in sorted(found.items())}
 
     def close(self) -> None:
         """Release connections."""

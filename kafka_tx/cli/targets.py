@@ -20,6 +20,7 @@ from kafka_tx.model import (
     Position,
     TopicPartition,
     Unavailable,
+    located,
 )
 from kafka_tx.offsets.leader_epochs import unpacked
 from kafka_tx.offsets.standing import Finding, stand
@@ -87,10 +88,7 @@ def confirmed(target: Target, before: LedgerState, kafka: Mapping[str, str]) -> 
         if target.to is not None:
             target = replace(target, offsets=_resolved(target, before, logs))
         ids, epochs = target.topic_ids, target.leader_epochs
-        positions = {
-            p: LogPosition(at, ids.get(p.topic), epochs.get(p))
-            for p, at in sorted(target.offsets.items())
-        }
+        positions = located(dict(sorted(target.offsets.items())), ids, epochs)
         found = logs.look({"": positions})[""]
     _check(positions, found)
     reported, now = _logs_now(found, ids, epochs)

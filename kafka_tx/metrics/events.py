@@ -16,7 +16,7 @@ from kafka_tx.errors import (
     ReplayImpossibleError,
     StateError,
 )
-from kafka_tx.model import LogBounds, TopicPartition, Unavailable
+from kafka_tx.model import LogBounds, LogPosition, TopicPartition, Unavailable
 from kafka_tx.transactions.held import Reported
 
 
@@ -26,26 +26,23 @@ class OffsetsCommitted:
 
     Attributes:
         id: The ``tx.id``, topology id or consumer id.
-        committed: Next offset to process, for every partition of the commit.
+        committed: Next position to process, for every partition of the commit.
         committed_at_ms: Unix time when the store had recorded it.
         commit_ms: From the begin of the commit phase until then; None if another
             process made it.
         bounds: Answer of ``ClusterView.bounds`` at the last poll. A partition that is
             missing or unavailable keeps its former bounds.
-        topic_ids, leader_epochs: Of the offsets in ``committed``, as far as known.
         skipped: Offsets skipped since the last commit, by partition and reason
             (``catalogue.SKIP_REASON``).
     """
 
     id: str
-    committed: Mapping[TopicPartition, int]
+    committed: Mapping[TopicPartition, LogPosition]
     committed_at_ms: int
     commit_ms: float | None
     bounds: Mapping[TopicPartition, LogBounds | Unavailable] = field(
         default_factory=dict
     )
-    topic_ids: Mapping[str, str] = field(default_factory=dict)
-    leader_epochs: Mapping[TopicPartition, int] = field(default_factory=dict)
     skipped: Mapping[tuple[TopicPartition, str], int] = field(default_factory=dict)
 
 
@@ -101,9 +98,7 @@ class OffsetsStored:
     """
 
     id: str
-    committed: Mapping[TopicPartition, int]
-    topic_ids: Mapping[str, str] = field(default_factory=dict)
-    leader_epochs: Mapping[TopicPartition, int] = field(default_factory=dict)
+    committed: Mapping[TopicPartition, LogPosition]
     committed_at_ms: int | None = None
     newest_timestamp_ms: int | None = None
     txid: int | None = None

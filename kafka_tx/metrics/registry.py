@@ -322,15 +322,8 @@ class MetricsRegistry:
     ) -> None:
         for partition in offsets.committed:
             self._begin(fed, partition_key(offsets.id, partition))
-        ids, epochs = offsets.topic_ids, offsets.leader_epochs
-        positions = {
-            partition: LogPosition(
-                offset, ids.get(partition.topic), epochs.get(partition)
-            )
-            for partition, offset in offsets.committed.items()
-        }
         now_ms = self._monotonic_ms()
-        self._standing.committed(offsets.id, positions, bounds, now_ms)
+        self._standing.committed(offsets.id, offsets.committed, bounds, now_ms)
         self._keep_lag(offsets.id)
 
     def _keep_lag(self, tx_id: str) -> None:
@@ -371,7 +364,8 @@ class MetricsRegistry:
         for partition, start in batch.starts.items():
             key = partition_key(batch.id, partition)
             starts.set(key, start)
-            passed.add(key, max(0, batch.committed.get(partition, start) - start))
+            end = batch.committed.get(partition)
+            passed.add(key, max(0, end.offset - start) if end else 0)
 
     def _dead_letters(self, batch: BatchCommitted) -> None:
         dead_letters = batch.reported.dead_letters

@@ -55,26 +55,20 @@ class ClusterState:
     def stand(
         self,
         partition: TopicPartition,
-        position: int,
-        ids: Mapping[str, str],
-        epochs: LeaderEpochs,
+        position: LogPosition,
     ) -> Standing:
         """The standing of one position; see ``standings``."""
-        return self.standings({partition: position}, ids, epochs)[partition]
+        return self.standings({partition: position})[partition]
 
     def standings(
-        self, positions: Positions, ids: Mapping[str, str], epochs: LeaderEpochs
+        self, positions: Mapping[TopicPartition, LogPosition]
     ) -> dict[TopicPartition, Standing]:
         """The standing of each position; its topic id and leader epoch may be unknown.
 
         Raises: as ``ClusterView.epoch_ends``.
         """
-        wanted = {
-            p: LogPosition(offset, ids.get(p.topic), epochs.get(p))
-            for p, offset in positions.items()
-        }
-        bounds = self.ends.completed(self.bounds, wanted)
-        return {p: self._stand(p, at, bounds.get(p)) for p, at in wanted.items()}
+        bounds = self.ends.completed(self.bounds, positions)
+        return {p: self._stand(p, at, bounds.get(p)) for p, at in positions.items()}
 
     def _stand(
         self,
@@ -90,8 +84,10 @@ class ClusterState:
 
     def standings_of(self, batch: BatchMetadata) -> dict[TopicPartition, Standing]:
         """The standings of a stored batch's ends, for partitions with records."""
-        ends = {r.topic_partition: r.end for r in batch.ranges if len(r)}
-        return self.standings(ends, batch.topic_ids, batch.leader_epochs())
+        ends, read = batch.positions(), (r for r in batch.ranges if len(r))
+        return self.standings(
+            {r.topic_partition: ends[r.topic_partition] for r in read}
+        )
 
 
 class ClusterPoller:

@@ -24,9 +24,11 @@ from kafka_tx.model import (
     AtOffset,
     Earliest,
     Latest,
+    LogPosition,
     Position,
     QueryShape,
     TopicPartition,
+    located,
     short_digest,
 )
 from kafka_tx.offsets.leader_epochs import packed, unpacked
@@ -119,6 +121,10 @@ class SourceOffset:
     def topic_ids(self) -> Mapping[str, str]:
         """Known ids of the positions' topics; Spark's own source knows none."""
         return self.mark.topic_ids if self.mark else self.noted_ids
+
+    def located(self) -> dict[TopicPartition, LogPosition]:
+        """The positions, each with what is known of its log."""
+        return located(self.positions, self.topic_ids, self.leader_epochs)
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Self:

@@ -8,7 +8,13 @@ from dataclasses import replace
 
 from kafka_tx.config import TransactionsConfig
 from kafka_tx.errors import ReplayImpossibleError
-from kafka_tx.model import BatchMetadata, OffsetRange, QueryShape, TopicPartition
+from kafka_tx.model import (
+    BatchMetadata,
+    OffsetRange,
+    QueryShape,
+    TopicPartition,
+    located,
+)
 from kafka_tx.offsets.leader_epochs import packed
 from kafka_tx.offsets.loss import Losses, LossReason
 from kafka_tx.offsets.standing import Finding, Standing
@@ -56,8 +62,7 @@ def readable_batch(
             lacks a part of a range.
     """
     ranges, logged = [], dict(batch.logged)
-    ends = {r.topic_partition: r.end for r in batch.ranges}
-    standings = look.standings(ends, batch.topic_ids, batch.leader_epochs())
+    standings = look.standings(batch.positions())
     for wanted in batch.ranges:
         partition = wanted.topic_partition
         left = _left(wanted, standings[partition])
@@ -184,7 +189,8 @@ def _positions(
 
     Includes the topic ids and leader epochs; unknown ones stay unchanged.
     """
-    standings = look.standings(positions, batch.topic_ids, batch.leader_epochs())
+    at = located(positions, batch.topic_ids, batch.leader_epochs())
+    standings = look.standings(at)
     anew = look.found.recreated(batch.topic_ids)
     there = {
         p: standing.next_offset

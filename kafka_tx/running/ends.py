@@ -106,9 +106,7 @@ def show_committed(
     registry.record_stored(
         OffsetsStored(
             id=id,
-            committed=committed.offsets,
-            topic_ids=committed.topic_ids,
-            leader_epochs=committed.leader_epochs,
+            committed=committed.positions(),
             committed_at_ms=state.committed_ms if committed.txid else None,
             newest_timestamp_ms=newest_ms(state.held),
             txid=committed.txid,

@@ -13,6 +13,7 @@ from kafka_tx.model import (
     BatchMetadata,
     Earliest,
     Latest,
+    LogPosition,
     OffsetRange,
     Skip,
     Skipped,
@@ -99,9 +100,8 @@ def _readable(
     """The readable rest of one partition's part, which ends at the end of ``below``."""
     partition, end = below.topic_partition, below.end
     bounds = look.bounds.get(partition)
-    epoch = below.leader_epoch
-    epochs = {} if epoch is None else {partition: epoch}
-    standing = look.stand(partition, end, ids, epochs)
+    at = LogPosition(end, ids.get(partition.topic), below.leader_epoch)
+    standing = look.stand(partition, at)
     if standing.finding is Finding.ANEW:
         losses.judge(partition, standing)
         return below.between(end, end)

@@ -11,7 +11,14 @@ from dataclasses import dataclass
 
 from kafka_tx.config import SourceConfig
 from kafka_tx.errors import BrokerUnavailableError, ConfigError
-from kafka_tx.model import LogBounds, OffsetRange, Skipped, TopicPartition, epochs_of
+from kafka_tx.model import (
+    LogBounds,
+    OffsetRange,
+    Skipped,
+    TopicPartition,
+    epochs_of,
+    located,
+)
 from kafka_tx.offsets.discovery import DELETED, Discovery
 from kafka_tx.offsets.loss import Losses, OutOfRange
 from kafka_tx.offsets.standing import Finding, Standing
@@ -229,7 +236,7 @@ class MicroBatches:
             nonlocal last
             if last is None or last[0] is not look:
                 known = self._known(start, look)
-                last = look, look.standings(known, ids, self._held_by())
+                last = look, look.standings(located(known, ids, self._held_by()))
             return last[1]
 
         look = self._recent_poll(start) or self._looks.steady(judged)
@@ -269,7 +276,7 @@ class MicroBatches:
             begins |= first_begins(self._config.start, end.positions)
         ids = end.noted_ids
         look = self._looks.steady(
-            lambda look: look.standings(end.positions, ids, end.noted_epochs)
+            lambda look: look.standings(located(end.positions, ids, end.noted_epochs))
         )
         begins |= end.begins
         unknown = [
@@ -317,7 +324,8 @@ class MicroBatches:
         look, target = self._looks.last, self._target
         if target is None or look is None or self._config.transactions is not None:
             return None
-        standings = look.standings(start, self._ids(), self._held_by()).values()
+        at = located(start, self._ids(), self._held_by())
+        standings = look.standings(at).values()
         is_enough = look.reaches(target) and not any(
             s.finding not in {Finding.WITHIN, Finding.TRIMMED} for s in standings
         )

@@ -21,6 +21,7 @@ from kafka_tx.model import (
     Skipped,
     SpoutBatch,
     TopicPartition,
+    located,
 )
 from kafka_tx.offsets.discovery import is_another
 from kafka_tx.offsets.leader_epochs import packed, unpacked
@@ -57,11 +58,7 @@ class Committed:
 
     def positions(self) -> dict[TopicPartition, LogPosition]:
         """The next offsets, each with its log."""
-        ids, epochs = self.topic_ids, self.leader_epochs
-        return {
-            p: LogPosition(offset, ids.get(p.topic), epochs.get(p))
-            for p, offset in self.offsets.items()
-        }
+        return located(self.offsets, self.topic_ids, self.leader_epochs)
 
     def moved(
         self,

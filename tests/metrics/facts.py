@@ -1,10 +1,11 @@
 """One commit, known in every detail, and how to look a sample up."""
 
+from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any
 
 from kafka_tx.metrics import BatchCommitted, MetricsRegistry
-from kafka_tx.model import LogBounds, TopicPartition
+from kafka_tx.model import LogBounds, LogPosition, TopicPartition, located
 from kafka_tx.transactions.held import Reported
 from tests.metrics.families import prometheus
 
@@ -22,6 +23,11 @@ class ManualTime:
         return self.now_ms
 
 
+def ends(offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, LogPosition]:
+    """The offsets, of topics without ids."""
+    return located(offsets, {}, {})
+
+
 def batch(**changes: Any) -> BatchCommitted:
     """Txid 7 of ``job``: orders-0 [100, 140), orders-1 [5, 5) of a log [50, 200)."""
     facts: dict[str, Any] = {
@@ -36,6 +42,8 @@ def batch(**changes: Any) -> BatchCommitted:
         "duration_ms": 300.0,
     }
     facts |= changes
+    known = (facts.pop(name, {}) for name in ("topic_ids", "leader_epochs"))
+    facts["committed"] = located(facts["committed"], *known)
     reported = {name: facts.pop(name) for name in REPORTED & facts.keys()}
     return BatchCommitted(**facts, reported=Reported(**reported))
 

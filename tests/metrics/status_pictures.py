@@ -16,7 +16,11 @@ from typing import Any
 from kafka_tx.metrics import BatchCommitted, MetricsRegistry, serve
 from kafka_tx.metrics.activity import BatchEnded
 from kafka_tx.metrics.events import InFlight
-from kafka_tx.model import LogBounds, TopicPartition
+from kafka_tx.model import (
+    LogBounds,
+    TopicPartition,
+    located,
+)
 from kafka_tx.transactions.held import Reported
 from tests.chromium import chromium
 
@@ -102,7 +106,7 @@ class Scene:
                 id=id_,
                 txid=txid,
                 starts=dict.fromkeys(partitions, 60_000 + 400 * txid - 400),
-                committed=committed,
+                committed=located(committed, {}, {}),
                 bounds={p: self._log(id_, p, at) for p, at in committed.items()},
                 committed_at_ms=self._now_ms,
                 commit_ms=took["committing"],

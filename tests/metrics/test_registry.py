@@ -20,6 +20,7 @@ from tests.metrics.facts import (
     ORDERS_1,
     ManualTime,
     batch,
+    ends,
     label_sets,
     orders,
     value,
@@ -134,7 +135,7 @@ def test_offsets_without_a_batch_move_positions_and_no_txid(
     registry.record_offsets(
         OffsetsCommitted(
             id="job",
-            committed={ORDERS_0: 140},
+            committed=ends({ORDERS_0: 140}),
             bounds={ORDERS_0: LogBounds(50, 200)},
             committed_at_ms=9_000,
             commit_ms=2.0,
@@ -344,7 +345,7 @@ def test_one_that_was_fenced_still_says_so(registry: MetricsRegistry) -> None:
 
 def stored(txid=7):
     return OffsetsStored(
-        id="job", committed={ORDERS_0: 140}, committed_at_ms=9_000, txid=txid
+        id="job", committed=ends({ORDERS_0: 140}), committed_at_ms=9_000, txid=txid
     )
 
 

@@ -14,7 +14,7 @@ from kafka_tx.metrics.events import InFlight, OffsetsStored
 from kafka_tx.metrics.status import STALLED_AFTER_MS, status
 from kafka_tx.model import LogBounds
 from kafka_tx.transactions.held import TableWrite
-from tests.metrics.facts import ORDERS_0, ORDERS_1, batch
+from tests.metrics.facts import ORDERS_0, ORDERS_1, batch, ends
 
 NOW_MS = 1_700_000_001_000
 
@@ -98,7 +98,9 @@ def test_an_id_that_just_started_is_starting_and_one_without_lag_is_idle(
 ) -> None:
     assert job.reported()["state"] == "starting"
 
-    job.registry.record_stored(OffsetsStored(id="job", committed={ORDERS_0: 5}, txid=3))
+    job.registry.record_stored(
+        OffsetsStored(id="job", committed=ends({ORDERS_0: 5}), txid=3)
+    )
     job.registry.record_log("job", {ORDERS_0: LogBounds(0, 5)})
 
     assert job.reported()["state"] == "idle"
@@ -119,7 +121,9 @@ def test_a_batch_that_stays_in_flight_is_stalled_like_its_alert_says(job: Job) -
 def test_a_job_that_was_away_for_long_is_not_stalled_when_it_starts(job: Job) -> None:
     old_ms = NOW_MS - 10 * STALLED_AFTER_MS
     job.registry.record_stored(
-        OffsetsStored(id="job", committed={ORDERS_0: 5}, txid=3, committed_at_ms=old_ms)
+        OffsetsStored(
+            id="job", committed=ends({ORDERS_0: 5}), txid=3, committed_at_ms=old_ms
+        )
     )
     job.registry.record_log("job", {ORDERS_0: LogBounds(0, 500)})
 

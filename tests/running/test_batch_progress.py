@@ -18,6 +18,7 @@ from kafka_tx.model import (
     TopicPartition,
     TransactionAttempt,
     Unavailable,
+    located,
 )
 from kafka_tx.running.lag_watch import POLL_EVERY_MS, SpoutLagWatch
 from kafka_tx.running.transactional.batch_progress import (
@@ -264,7 +265,9 @@ def test_a_partition_that_is_deleted_before_it_was_read_does_not_hide_the_lag(cl
 
 def test_what_the_store_had_and_no_batch_has_any_more_is_not_shown(clock):
     registry, gone = MetricsRegistry(), TopicPartition("gone", 0)
-    registry.record_stored(OffsetsStored(id="count", committed={A: 1, gone: 7}, txid=0))
+    registry.record_stored(
+        OffsetsStored(id="count", committed=located({A: 1, gone: 7}, {}, {}), txid=0)
+    )
     journal = Journal("count", registry, clock, frozenset({A, gone}))
     attempt = TransactionAttempt(1, 1)
     journal.started(attempt)

@@ -8,7 +8,11 @@ import pytest
 
 from kafka_tx.metrics.events import OffsetsStored
 from kafka_tx.metrics.registry import MetricsRegistry
-from kafka_tx.model import LogBounds, TopicPartition
+from kafka_tx.model import (
+    LogBounds,
+    LogPosition,
+    TopicPartition,
+)
 from kafka_tx.running.in_flight_watch import InFlightWatch
 
 A = TopicPartition("t", 0)
@@ -69,7 +73,9 @@ def test_a_batch_is_in_flight_from_its_planning_until_it_ended(query, clock):
 
 
 def test_a_query_that_looks_for_records_and_finds_none_has_no_batch(query):
-    query.registry.record_stored(OffsetsStored(id="job", committed={A: 5}, txid=3))
+    query.registry.record_stored(
+        OffsetsStored(id="job", committed={A: LogPosition(5, None)}, txid=3)
+    )
     query.registry.record_log("job", {A: LogBounds(0, 5)})
 
     assert query.look("planning") == set()

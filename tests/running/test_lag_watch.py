@@ -5,7 +5,10 @@ import time
 from kafka_tx.errors import BrokerUnavailableError
 from kafka_tx.metrics.events import OffsetsStored
 from kafka_tx.metrics.registry import MetricsRegistry
-from kafka_tx.model import TopicPartition
+from kafka_tx.model import (
+    LogPosition,
+    TopicPartition,
+)
 from kafka_tx.running.lag_watch import LagWatch
 from tests.fake_cluster import FakeCluster
 
@@ -42,9 +45,7 @@ def test_a_new_leader_is_asked_where_the_log_that_was_read_ends(cluster):
     cluster.ids["t"], cluster.epochs[P0], cluster.ended[P0, 0] = "a", 1, 20
     registry = MetricsRegistry()
     registry.record_stored(
-        OffsetsStored(
-            id="job", committed={P0: 30}, topic_ids={"t": "a"}, leader_epochs={P0: 0}
-        )
+        OffsetsStored(id="job", committed={P0: LogPosition(30, "a", 0)})
     )
     watching = watch(registry, lambda _: cluster)
 

@@ -13,7 +13,11 @@ from kafka_tx.errors import ConfigError, FencedError, TransactionError
 from kafka_tx.metrics.endpoint import Guest
 from kafka_tx.metrics.events import OffsetsCommitted
 from kafka_tx.metrics.registry import MetricsRegistry
-from kafka_tx.model import LogBounds, TopicPartition
+from kafka_tx.model import (
+    LogBounds,
+    LogPosition,
+    TopicPartition,
+)
 from kafka_tx.running.at_least_once.spout import KafkaSpout
 from kafka_tx.spark.at_least_once.topology import (
     AtLeastOnceTopology,
@@ -96,7 +100,7 @@ def test_the_lag_is_unknown_while_a_partition_is_not_open(is_complete, lag):
     handle.metrics.record_offsets(
         OffsetsCommitted(
             id="job",
-            committed={p0: 5},
+            committed={p0: LogPosition(5, None)},
             committed_at_ms=0,
             commit_ms=1,
             bounds={p0: LogBounds(0, 10)},

@@ -88,11 +88,7 @@ class OffsetKeeper:
         self._registry.record_stored(
             OffsetsStored(
                 id=self.id,
-                committed={p: found[p].offset for p in wanted if p in found},
-                topic_ids={
-                    p.topic: at.topic_id for p, at in found.items() if at.topic_id
-                },
-                leader_epochs=_epochs(found),
+                committed={p: found[p].position for p in wanted if p in found},
                 committed_at_ms=_newest_ms(found.values()),
             )
         )
@@ -137,13 +133,7 @@ class OffsetKeeper:
         self._registry.record_offsets(
             OffsetsCommitted(
                 id=self.id,
-                committed={m.topic_partition: o.offset for m, o in offers.items()},
-                topic_ids={
-                    m.topic_partition.topic: offset.topic_id
-                    for m, offset in offers.items()
-                    if offset.topic_id
-                },
-                leader_epochs=_epochs(_by_partition(offers)),
+                committed={m.topic_partition: o.position for m, o in offers.items()},
                 committed_at_ms=_newest_ms(offers.values()) or self._clock.now_ms(),
                 commit_ms=self._clock.monotonic_ms() - began_ms,
                 bounds=bounds,
@@ -186,9 +176,3 @@ def _newest_ms(offsets: Iterable[CommittedOffset]) -> int | None:
 
 def _by_partition(offers: Offers) -> dict[TopicPartition, CommittedOffset]:
     return {manager.topic_partition: offset for manager, offset in offers.items()}
-
-
-def _epochs(
-    offsets: Mapping[TopicPartition, CommittedOffset],
-) -> dict[TopicPartition, int]:
-    return {p: e for p, at in offsets.items() if (e := at.leader_epoch) is not None}

@@ -13,7 +13,12 @@ from kafka_tx.metrics import catalogue
 from kafka_tx.metrics.activity import BatchEnded
 from kafka_tx.metrics.events import BatchCommitted, InFlight, OffsetsStored
 from kafka_tx.metrics.registry import MetricsRegistry
-from kafka_tx.model import BatchMetadata, TopicPartition, TransactionAttempt
+from kafka_tx.model import (
+    BatchMetadata,
+    TopicPartition,
+    TransactionAttempt,
+    located,
+)
 from kafka_tx.offsets.loss import LossReason
 from kafka_tx.protocols import Clock
 from kafka_tx.topology.run.attempt_run import Processed
@@ -289,13 +294,8 @@ class Journal:
         """Show the start of the very first batch, so that its records count as lag."""
         batch = kafka_batch(metadata)
         if starts := batch.starts():
-            stored = OffsetsStored(
-                id=self.id,
-                committed=starts,
-                topic_ids=batch.topic_ids,
-                leader_epochs=batch.leader_epochs(),
-                txid=attempt.txid - 1,
-            )
+            at = located(starts, batch.topic_ids, batch.leader_epochs())
+            stored = OffsetsStored(id=self.id, committed=at, txid=attempt.txid - 1)
             self.registry.record_stored(stored)
             self.shown = frozenset(starts)
 
@@ -339,9 +339,7 @@ def _event(topology_id: str, progress: BatchProgress, replays: int) -> BatchComm
         id=topology_id,
         txid=progress.txid,
         starts=batch.starts(),
-        committed=batch.ends(),
-        topic_ids=batch.topic_ids,
-        leader_epochs=batch.leader_epochs(),
+        committed=batch.positions(),
         committed_at_ms=progress.committed_at_ms,
         commit_ms=progress.phases_ms["committing"],
         skipped=batch.skipped,
