@@ -454,11 +454,11 @@ class TableSuite:
 
         assert table.rows() == ["a", "bb", "cc", "d", "ddd"]
 
-    def test_an_opaque_source_is_refused_and_leaves_nothing(self, table, counts):
+    def test_an_opaque_source_is_refused_and_leaves_nothing(self, counts):
         opaque = attempt(1, mode="opaque")
 
         with pytest.raises(ConfigError, match="is opaque"):
-            table.write(opaque, ["a"], sink="other")
+            counts.write(opaque, ["a"], sink="other")
         with pytest.raises(ConfigError, match="is opaque"):
             counts.count(opaque, "a", statement=pytest.fail)
 
@@ -494,5 +494,7 @@ class TableSuite:
         assert not [name for name in lake.conf.getAll if "txnVersion" in name]
 
     def test_a_statement_needs_a_table(self, table):
+        missing = f"{table.name}_missing"
+
         with pytest.raises(ConfigError, match="a table that is there"):
-            kafka_tx.write_to_table(table.batch("a"), attempt(1), table.name, merge)
+            kafka_tx.write_to_table(table.batch("a"), attempt(1), missing, merge)

@@ -99,7 +99,7 @@ def some(name, *numbers):
     "two",
     [
         ("transactional", "a"),
-        ("transactional", "b"),
+        pytest.param(("transactional", "b"), marks=pytest.mark.all),
         pytest.param(("opaque", "a"), marks=pytest.mark.all),
         ("opaque", "b"),
     ],
