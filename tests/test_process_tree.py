@@ -54,7 +54,7 @@ def test_kill_ends_children_in_other_groups_and_orphans_too(tree):
     tree.kill()
 
     assert session_members(tree.pid) == []
-    assert tree.has_ended
+    assert tree.code is not None
 
 
 def test_it_hears_and_tells(tree):
@@ -64,7 +64,7 @@ def test_it_hears_and_tells(tree):
 
     wait_for(tree, "hello")
     assert "said hello" in tree.tail()
-    assert not tree.has_ended
+    assert tree.code is None
 
 
 def test_an_end_of_its_own_leaves_a_code_and_what_it_printed(tree):

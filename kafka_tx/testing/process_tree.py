@@ -71,11 +71,6 @@ class ProcessTree:
         return self._process.pid
 
     @property
-    def has_ended(self) -> bool:
-        """Whether the program itself is gone."""
-        return self._process.poll() is not None
-
-    @property
     def code(self) -> int | None:
         """Its exit code; None while it runs."""
         return self._process.poll()
@@ -102,9 +97,9 @@ class ProcessTree:
             KafkaTxError: One is still there after 20 s.
         """
         deadline = time.monotonic() + _PATIENCE_S
-        if not self.has_ended:  # where there is no /proc: the JVM's workers follow it
+        if self.code is None:  # where there is no /proc: the JVM's workers follow it
             os.killpg(self.pid, signal.SIGKILL)
-        while left := session_members(self.pid) or not self.has_ended:
+        while left := session_members(self.pid) or self.code is None:
             for pid in left if isinstance(left, list) else []:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)

@@ -41,7 +41,7 @@ from kafka_tx.running.worker_python import warn_without_package
 from kafka_tx.source.commits import CommitFeed, Finished, Mirror
 from kafka_tx.source.questions import Question
 from kafka_tx.spark.queries.dead_letters import counted
-from kafka_tx.spark.source.reports import ReadReportListener
+from kafka_tx.spark.source.reports import PROPERTY, ReadReportListener
 from kafka_tx.spark.versions import jvm
 from kafka_tx.transactions.ledger import Ledger
 from kafka_tx.transactions.table_writes import noted
@@ -62,13 +62,13 @@ class Attachment:
         spark: SparkSession,
         listener: CommitListener,
         registry: MetricsRegistry,
-        read_reports: ReadReportListener | None,
         endpoint: Endpoint | None,
+        opened: ExitStack,
     ) -> None:
         self._spark = spark
-        self._read_report_listener = read_reports
         self._listener = listener
         self._endpoint = endpoint
+        self._opened = opened
         self.registry = registry
         atexit.register(self._let_finish)
 
@@ -85,12 +85,7 @@ class Attachment:
         """Remove the listener and stop the endpoint; queries go on."""
         atexit.unregister(self._let_finish)
         self._let_finish()
-        self._spark.streams.removeListener(self._listener)
-        self._listener.close()
-        if self._read_report_listener is not None:
-            self._read_report_listener.close()
-        if self._endpoint is not None:
-            self._endpoint.close()
+        self._opened.close()
 
     def _let_finish(self) -> None:
         """Wait for the last events of Spark, which arrive after a query ends."""
@@ -138,12 +133,13 @@ def attach(
         read_reports = _open_read_reports(context)
         if read_reports is not None:
             undo.callback(read_reports.close)
-            read_reports.announce(context)
+            # for queries that this thread starts from now on
+            context.setLocalProperty(PROPERTY, read_reports.address)
         listener = CommitListener(spark, registry, options or {}, read_reports)
         undo.callback(listener.close)
         spark.streams.addListener(listener)
-        undo.pop_all()
-    return Attachment(spark, listener, registry, read_reports, endpoint)
+        undo.callback(spark.streams.removeListener, listener)
+        return Attachment(spark, listener, registry, endpoint, undo.pop_all())
 
 
 def _open_read_reports(context: SparkContext) -> ReadReportListener | None:

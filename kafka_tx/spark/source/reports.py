@@ -12,7 +12,7 @@ import time
 from collections import OrderedDict
 from typing import Any
 
-from pyspark import SparkContext, TaskContext
+from pyspark import TaskContext
 
 from kafka_tx.logs import event_log
 from kafka_tx.model import OffsetRange, TopicPartition
@@ -76,10 +76,6 @@ class ReadReportListener:
         self._lock = threading.Lock()
         self._reports = ReportListener(driver, self._take, "kafka_tx-reports")
         self.address = self._reports.address
-
-    def announce(self, context: SparkContext) -> None:
-        """Let queries that this thread starts from now on know the address."""
-        context.setLocalProperty(PROPERTY, self.address)
 
     def collect(self, query_id: str, batch_id: int) -> ReadReports | None:
         """Take out the reports of a finished batch; None when there were none."""
