@@ -162,22 +162,10 @@ class MicroBatches:
         """Freeze the end: later records are not part of this run."""
         self._target = {p: b.end for p, b in self._looks.now().bounds.items()}
 
-    def report(self) -> SourceOffset | None:
-        """The last known end of every partition, for the progress report."""
+    def report(self) -> ClusterState | None:
+        """The last poll, for the progress report; None: no log has answered yet."""
         look = self._looks.last
-        if look is None or not look.bounds:
-            return None
-        return SourceOffset({p: b.end for p, b in look.bounds.items()})
-
-    def log_starts(self) -> dict[TopicPartition, int]:
-        """The last known log start of every partition."""
-        look = self._looks.last
-        return {p: b.log_start for p, b in look.bounds.items()} if look else {}
-
-    def topic_ids(self) -> Mapping[str, str]:
-        """Last known ids of the topics; unknown ones are left out."""
-        look = self._looks.last
-        return look.found.topic_ids() if look else {}
+        return look if look is not None and look.bounds else None
 
     def close(self) -> None:
         """Release connections."""

@@ -131,15 +131,15 @@ class KafkaTxStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
         """Every partition's end for the progress report, and what metrics need."""
-        planner = self._planner()
-        latest = planner.report()
-        if latest is None:
+        look = self._planner().report()
+        if look is None:
             return None
-        report = latest.to_json()
+        logs = look.bounds.items()
+        report = SourceOffset({p: log.end for p, log in logs}).to_json()
         if self._config.transactions is not None:
             report[MARK] = {
-                "logStart": nested(planner.log_starts()),
-                "topicIds": dict(planner.topic_ids()),
+                "logStart": nested({p: log.log_start for p, log in logs}),
+                "topicIds": look.found.topic_ids(),
                 "mirrorFailures": self._mirror_failures,
             }
         return report
