@@ -14,6 +14,7 @@ from kafka_tx.transactions.held import (
     kept_by,
     last_writes,
     newest_ms,
+    reported_record,
 )
 
 
@@ -140,3 +141,14 @@ def test_of_very_many_tables_the_last_ones_are_kept():
     texts = stored(*(written(n, f"t{n:03}") for n in range(1, 200)))
 
     assert [one.txid for one in last_writes(held_in(texts))] == list(range(100, 200))
+
+
+def test_what_tasks_reported_is_added_where_it_is_unknown_and_never_replaced():
+    unknown = replace(held(2), reported=Reported())
+    texts = held_record(held_record({}, held(1), 10), unknown, 10)
+    late = Reported(records=9)
+
+    added = reported_record(texts, {(2, 1): late, (2, 2): late})
+
+    assert [each.reported for each in held_in(added)] == [held(1).reported, late]
+    assert reported_record(added, {(2, 1): late, (2, 2): late}) == {}

@@ -21,6 +21,7 @@ from kafka_tx.zookeeper.brokers import ZooKeeperTopics
 from kafka_tx.zookeeper.client import Create
 from tests.zookeeper.fake_zookeeper import FakeServer, FakeZooKeeper
 
+ZERO = Broker("kafka0", 9091, 0)
 ONE, TWO = Broker("kafka1", 9092, 1), Broker("kafka2", 9093, 2)
 
 
@@ -34,6 +35,7 @@ class Registry:
         for length in range(2, len(parts) + 1):
             self.server.apply([Create("/".join(parts[:length]))])
         self.put(f"{self.path}/ids", None)
+        self.broker(0, host="kafka0", port=9091)
         self.broker(1, host="kafka1", port=9092)
         self.broker(2, host="kafka2", port=9093)
 
@@ -70,11 +72,11 @@ def registry():
 
 
 def test_a_topic_has_its_partitions_leaders_and_id(registry):
-    registry.topic("orders", {0: 1, 1: 2, 10: 1}, topic_id="aBcDeFgHiJkLmNoPqRsTuV")
+    registry.topic("orders", {0: 1, 1: 2, 10: 0}, topic_id="aBcDeFgHiJkLmNoPqRsTuV")
 
     assert registry.look().topics(Topics(("orders",))) == {
         "orders": TopicDescription(
-            "orders", {0: ONE, 1: TWO, 10: ONE}, "aBcDeFgHiJkLmNoPqRsTuV"
+            "orders", {0: ONE, 1: TWO, 10: ZERO}, "aBcDeFgHiJkLmNoPqRsTuV"
         )
     }
 
