@@ -71,18 +71,11 @@ class TestDeltaAsSink(SinkSuite):
 
 
 @pytest.fixture
-def missing(lake):
+def table(lake):
     forget()
     made = DeltaTable(lake, fresh())
     yield made
     lake.sql(f"DROP TABLE IF EXISTS {made.name}")
-
-
-@pytest.fixture
-def table(missing):
-    """Made as the first append makes one, but a second faster."""
-    missing.sql(f"CREATE TABLE {missing.name} (key string) USING delta")
-    return missing
 
 
 @pytest.fixture
@@ -228,8 +221,7 @@ def test_a_clone_knows_no_txids(lake, table):
     assert copy.rows() == ["a", "a"]
 
 
-def test_columns_that_do_not_fit_leave_nothing(lake, missing):
-    table = missing
+def test_columns_that_do_not_fit_leave_nothing(lake, table):
     first = lake.sql("SELECT 'a' AS key, 1 AS day")
     table.append(first, attempt(1), partition_by=["day"])
     wider = lake.sql("SELECT 'b' AS key, 1 AS day, 2 AS more")
@@ -243,8 +235,7 @@ def test_columns_that_do_not_fit_leave_nothing(lake, missing):
     assert detail.partitionColumns == ["day"]
 
 
-def test_what_is_no_delta_table_is_refused_by_name(spark, lake, missing):
-    table = missing
+def test_what_is_no_delta_table_is_refused_by_name(spark, lake, table):
     lake.sql(f"CREATE TABLE {table.name} (key string) USING parquet")
 
     with pytest.raises(ConfigError, match="option 'table' is .*legal: a Delta table"):
@@ -257,9 +248,9 @@ def test_what_is_no_delta_table_is_refused_by_name(spark, lake, missing):
 
 
 @pytest.fixture
-def counts(missing):
-    missing.make_counts()
-    return missing
+def counts(table):
+    table.make_counts()
+    return table
 
 
 def test_a_merge_whose_driver_was_frozen_counts_nothing(counts):
