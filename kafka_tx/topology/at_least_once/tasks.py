@@ -213,11 +213,12 @@ class AtLeastOnceTask(StageTask):
         for start in range(0, rows, ROWS_PER_TURN):
             end = min(start + ROWS_PER_TURN, rows)
             part = given if rows <= ROWS_PER_TURN else given.rows(start, end)
-            with self._calling(name):
-                self._given = cell, part
-                self._feeds += 1
-                emitted = cell.feed(source, fields, part)
-                self._given = None
+            self._running = name  # not by _calling: blocks may be small
+            self._given = cell, part
+            self._feeds += 1
+            emitted = cell.feed(source, fields, part)
+            self._given = None
+            self._running = ""
             self._emit(name, emitted)
 
     # --- rows out ---

@@ -228,8 +228,9 @@ class Task(StageTask):
         fields = self._plan.graph.fields(source, stream)
         whole = self._plan.graph.by_name[name].reads_arrow
         for piece in (block,) if whole else pieces(block, _ROWS_PER_TURN):
-            with self._calling(name):
-                cell.feed(source, stream, fields, piece)
+            self._running = name  # not by _calling: blocks may be small
+            cell.feed(source, stream, fields, piece)
+            self._running = ""
             self._drain(name)
 
     # --- rows out ---
