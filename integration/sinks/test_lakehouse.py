@@ -196,6 +196,8 @@ def test_a_table_that_forgot_transactions_for_a_while_still_tells_of_the_batch(t
     )
     table.others_write("y")
     forget()
+    (detail,) = table.sql(f"DESCRIBE DETAIL {table.name}")
+    assert list(Path(detail.location[5:]).glob("_delta_log/*3.checkpoint*"))
 
     assert not table.write(attempt(1, epoch=2), ["a"])
     assert table.rows() == ["a", "x", "y"]

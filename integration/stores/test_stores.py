@@ -140,7 +140,7 @@ class TestKafkaGroupOffsetStore(OffsetStoreSuite):
 
     def test_as_many_runs_as_fit_are_taken_by_a_broker(self, open_offsets, topic):
         name = topic("orders", 300)
-        runs = tuple((n * n + n, n * n + n + 1) for n in range(1, 5_000))
+        runs = tuple((n * n + n, n * n + n + 1) for n in range(1, 50_000))
         committed = CommittedOffset(0, runs, "deployment-7", "orders")
         offsets = {TopicPartition(name, n): committed for n in range(300)}
         store = open_offsets()
