@@ -7,7 +7,12 @@ from dataclasses import replace
 import pytest
 
 from kafka_tx.assembly import SystemClock
-from kafka_tx.errors import BrokerUnavailableError, StateCorruptedError, StateError
+from kafka_tx.errors import (
+    BrokerUnavailableError,
+    DataLossError,
+    StateCorruptedError,
+    StateError,
+)
 from kafka_tx.metrics.registry import MetricsRegistry
 from kafka_tx.model import (
     AtTime,
@@ -17,6 +22,7 @@ from kafka_tx.model import (
     LogBounds,
     TopicPartition,
 )
+from kafka_tx.offsets.loss import OutOfRange
 from kafka_tx.offsets.start import StartRules
 from kafka_tx.offsets.unfinished import PartitionRules
 from kafka_tx.running.at_least_once.offset_keeper import OffsetKeeper
@@ -156,6 +162,16 @@ def test_a_partition_that_appears_later_begins_at_its_beginning(managers, store)
 
     assert made.open(P0, None, is_new=True).emitted_to == 0
     assert made.open(P1, None, is_new=True).emitted_to == 3
+
+
+def test_what_a_partition_lost_before_it_appeared_is_counted(managers, log, registry):
+    log.trim(P0, 6)
+
+    assert managers().open(P0, None, is_new=True).emitted_to == 6
+    counted = registry.samples()["kafka_tx_skipped_offsets_total"]
+    assert list(counted.values()) == [(6.0,)]
+    with pytest.raises(DataLossError):
+        managers(out_of_range=OutOfRange.FAIL).open(P0, None, is_new=True)
 
 
 def test_another_deployments_offset_can_be_ignored(managers, store):

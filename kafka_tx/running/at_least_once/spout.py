@@ -14,6 +14,7 @@ from kafka_tx.metrics.catalogue import SKIPPED_OFFSETS
 from kafka_tx.metrics.registry import MetricsRegistry
 from kafka_tx.model import (
     Assigned,
+    AtOffset,
     Broker,
     CommittedOffset,
     Earliest,
@@ -285,9 +286,9 @@ class SpoutManagers:
         is_unseen = is_new and found.stored is None
         decision = choose_start(
             partition,
-            replace(self._start, position=Earliest()) if is_unseen else self._start,
+            replace(self._start, position=AtOffset(0)) if is_unseen else self._start,
             stored=found.stored,
-            resolved=log.log_start if is_unseen else found.position,
+            resolved=0 if is_unseen else found.position,
             bounds=log,
         )
         logger.info("%s", decision.reason)

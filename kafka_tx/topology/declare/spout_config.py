@@ -144,7 +144,8 @@ class SpoutConfig:
         "If the next offset is not in the log: earliest and nearest continue at"
         " the log start if the offset is below it, at the log end if it is"
         " above it; fail stops. Committed records are not read again, unless"
-        " the topic is recreated.",
+        " the topic is recreated. A partition that appears later starts at its"
+        " earliest offset; if that is not 0, the offsets below it are lost, too.",
         storm="",
     )
     metrics_time_bucket_size_in_secs: int = _setting(
