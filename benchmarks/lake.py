@@ -3,7 +3,7 @@
 One query writes each batch twice in its ``foreachBatch``: with kafka_tx and without,
 into a table each, in turns. The first batches do not count.
 
-``--look-up`` measures how long the look for a sink's last txid takes as a table gets
+``--poll-up`` measures how long the look for a sink's last txid takes as a table gets
 1,000 commits: for the sink that writes them, for a sink that has not written since the
 first one, and for programs that have just started. With ``--expire``, an Iceberg table
 has only its newest snapshot at each look. ``--draw FOLDER`` writes it as an SVG file;
@@ -165,7 +165,7 @@ def look_up(
             continue
         if expires:
             spark.sql(EXPIRE).collect()
-        found[txid] = looks(df, form, txid)
+        found[txid] = polls(df, form, txid)
         print(f"{txid:,} commits: {found[txid]}", file=sys.stderr)
     name = f"lake-{form}-expired" if expires else f"lake-{form}"
     return Growth(name, "commits of the table", found)
@@ -175,10 +175,10 @@ def attempt(txid: int) -> TransactionAttempt:
     return TransactionAttempt(txid, txid, "lake", f"{txid}", "a1")
 
 
-def looks(df: DataFrame, form: str, txid: int) -> dict[str, float]:
+def polls(df: DataFrame, form: str, txid: int) -> dict[str, float]:
     kind = iceberg.IcebergAppend if form == "iceberg" else delta.DeltaAppend
 
-    def look(sink: str, *, is_new: bool) -> float:
+    def poll(sink: str, *, is_new: bool) -> float:
         taken = []
         for _ in range(LOOKS):
             if is_new:
@@ -189,9 +189,9 @@ def looks(df: DataFrame, form: str, txid: int) -> dict[str, float]:
         return median(taken)
 
     return {
-        "the next batch, ms": look("busy", is_new=False),
-        "the first batch of a program, ms": look("busy", is_new=True),
-        "the first one of a silent sink, ms": look("silent", is_new=True),
+        "the next batch, ms": poll("busy", is_new=False),
+        "the first batch of a program, ms": poll("busy", is_new=True),
+        "the first one of a silent sink, ms": poll("silent", is_new=True),
     }
 
 

@@ -312,7 +312,7 @@ class SinkConfig:
     life: str = ""
     compares: bool = True
     run: str = ""
-    looks: bool = False
+    polls: bool = False
     memory: str = ""
     marker_topic: str = MARKER_TOPIC
     takes_timestamp: bool = option(

@@ -31,7 +31,7 @@ class FakeCluster:
         self.epochs: dict[TopicPartition, int] = {}
         self.ended: dict[tuple[TopicPartition, int], int] = {}
         self.epochs_asked: list[dict[TopicPartition, int]] = []
-        self.looks = 0
+        self.polls = 0
         self.answers: list[dict[TopicPartition, tuple[int, int]]] = []
         self.later: list[tuple[int, dict[TopicPartition, tuple[int, int]]]] = []
         self.clock: FakeClock | None = None
@@ -41,7 +41,7 @@ class FakeCluster:
         self.logs[TopicPartition(topic, partition)] = (start, end)
 
     def topics(self, wanted):
-        self.looks += 1
+        self.polls += 1
         while self.later and self.clock and self.clock.ms >= self.later[0][0]:
             self.logs.update(self.later.pop(0)[1])
         logs = self.answers.pop(0) if self.answers else self.logs

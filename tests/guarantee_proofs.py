@@ -174,7 +174,7 @@ DRIVER: Proofs = {
     "a former leader answers, or the brokers were restored from older disks: the"
     " leader epoch is below the stored one": (
         *(
-            "tests/offsets/test_standing.py"
+            "tests/offsets/test_position_checks.py"
             "::test_a_new_leader_says_where_the_log_of_a_position_ends",
         )
         * 3,

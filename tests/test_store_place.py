@@ -10,8 +10,8 @@ import pytest
 from kafka_tx import assembly
 from kafka_tx.cli.stores import text_or_file
 from kafka_tx.errors import ConfigError
-from kafka_tx.options.source_options import parse_source
-from kafka_tx.options.topology_options import parse_settings
+from kafka_tx.options.source import parse_source
+from kafka_tx.options.topology import parse_settings
 from kafka_tx.store_place import default_store, store_url
 
 SOURCE = {"kafka.bootstrap.servers": "b:9092", "subscribe": "t", "tx.id": "job"}

@@ -28,11 +28,11 @@ def planner_kill(scene: Scene, target: str) -> Fault:
 def _killed_part(driver: Driver, what: str, is_it: Callable[[int], bool]) -> Fault:
     found: list[int] = []
 
-    def look() -> bool:
+    def poll() -> bool:
         found[:] = [pid for pid in session_members(driver.pid) if is_it(pid)]
         return bool(found)
 
-    wait_until(f"'{driver.kind}' has a {what}", look)
+    wait_until(f"'{driver.kind}' has a {what}", poll)
     os.kill(found[0], signal.SIGKILL)
     wait_until("it is gone", lambda: state_of(found[0]) in {"", "Z"})
     yield

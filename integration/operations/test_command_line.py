@@ -141,7 +141,7 @@ def test_of_a_topic_made_anew_all_is_lag(kafka, topic, produce, tmp_path, unread
     kafka.delete_topic(name)
     kafka.create_topic(name, 1)
     produce(name, ["y"] * unread)
-    watch.look()
+    watch.poll()
     watch.close()
     (row,) = run(
         *("lag", "--store", url, "--id", "orders", "--json"),

@@ -116,7 +116,7 @@ def test_another_sinks_open_transaction_stops_nobody(sink):
             known = sink_assembly.handed(memory)
             assert plan.parts_of(2) == 2
             assert [m.txid for m in memory.markers] == [1, 1]
-            assert not sink.write(1, 1, run="2", epoch=2, looks=True, memory=known)
+            assert not sink.write(1, 1, run="2", epoch=2, polls=True, memory=known)
             return memory
 
         memory = promptly(start_again, WELL_BELOW_A_TIMEOUT_S)
@@ -196,9 +196,9 @@ def test_a_task_reads_only_what_came_after_the_drivers_look(sink, read):
     end = Memory.of_text(known).end
     read.clear()
 
-    assert sink.write(4, 1, run="2", epoch=2, looks=True, memory=known)
+    assert sink.write(4, 1, run="2", epoch=2, polls=True, memory=known)
     assert read == []
-    assert sink.write(4, run="2", epoch=2, looks=True, memory=known)
+    assert sink.write(4, run="2", epoch=2, polls=True, memory=known)
     assert [begin for begin, _ in read] == [end]
 
 
@@ -212,8 +212,8 @@ def test_what_a_zombie_wrote_after_the_drivers_look_is_known_to_the_task(
     if forgotten:
         sink.forget_groups()
 
-    for looks in (True, False):
-        again = {"run": "2", "epoch": 2, "looks": looks, "memory": known}
+    for polls in (True, False):
+        again = {"run": "2", "epoch": 2, "polls": polls, "memory": known}
         assert not sink.write(2, **again)
 
     assert sink.values() == ["1-0", "2-0"]

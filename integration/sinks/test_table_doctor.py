@@ -13,7 +13,7 @@ import pytest
 import kafka_tx
 from integration.capabilities import ICE, LAKE, need
 from integration.cluster.spark_local import delta_session, iceberg_session
-from kafka_tx.cli.lake_tables import look_at
+from kafka_tx.cli.lake_tables import inspect_table
 from kafka_tx.transactions.table_writes import noted
 from tests.conformance.sink_suite import attempt
 
@@ -37,7 +37,7 @@ class Written:
 
     def looked_at(self, *, committed=2, **changes):
         write = replace(self.write, **changes)
-        return look_at(write, self.numbering, committed)
+        return inspect_table(write, self.numbering, committed)
 
 
 @pytest.fixture(scope="module")

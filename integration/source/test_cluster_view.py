@@ -31,7 +31,7 @@ from kafka_tx.model import (
     Topics,
     Unavailable,
 )
-from kafka_tx.options.source_options import parse_source
+from kafka_tx.options.source import parse_source
 from kafka_tx.planning.deleted_topics import STANDS_MS
 from kafka_tx.source.transactional import TransactionalMicroBatches
 from kafka_tx.testing import ManualClock
@@ -60,8 +60,8 @@ def trim(cluster, topic, before):
 def test_nothing_is_held_of_former_answers(view, topic):
     name = topic(partitions=1)
 
-    def ids_after(looks):
-        for _ in range(looks):
+    def ids_after(polls):
+        for _ in range(polls):
             assert view.topics(Topics((name,)))[name].topic_id
         return sum(type(thing) is Uuid for thing in gc.get_objects())
 

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from kafka_tx.options.source_options import PatternError, from_java
+from kafka_tx.options.source import PatternError, from_java
 
 NAMES = (
     *("orders", "Orders", "ORDERS", "o.rders", "orders-2024", "a", "b", "c", "B", "_"),

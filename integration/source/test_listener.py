@@ -83,7 +83,7 @@ def test_bounded_runs_beside_others_all_appear_and_are_let_go_later(
         monkeypatch.setattr(commits, "LET_GO_AFTER_MS", 0)
 
         def only_the_endless_one_is_watched() -> bool:
-            attached._listener._lag.look()
+            attached._listener._lag.poll()
             return set(attached._listener.feed.partitions()) == {"endless"}
 
         wait_until("the others are let go", only_the_endless_one_is_watched)

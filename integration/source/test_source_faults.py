@@ -361,7 +361,7 @@ def compact(kafka, name):
 def plan_only(store, name, kafka, mode="transactional"):
     """Leave transaction 1 planned and unfinished, as a crash would."""
     from kafka_tx import assembly
-    from kafka_tx.options.source_options import parse_source
+    from kafka_tx.options.source import parse_source
     from kafka_tx.source.transactional import TransactionalMicroBatches
 
     options = {

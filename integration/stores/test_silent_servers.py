@@ -211,11 +211,11 @@ def test_zookeeper_on_a_silent_connection_gives_up_and_comes_back(zookeeper):
         proxy.half_open()
         impatient = assembly.open_store(url, "orders")
 
-        def look():
+        def poll():
             with pytest.raises(StateUnavailableError):
                 impatient.epoch()
 
-        assert seconds_of(look) < GIVES_UP_WITHIN_S
+        assert seconds_of(poll) < GIVES_UP_WITHIN_S
         timer = threading.Timer(3, proxy.heal)
         timer.start()
         patient.write(epoch, {"a": "1"})

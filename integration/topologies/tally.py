@@ -109,7 +109,7 @@ class Leftovers:
 
     def __init__(self, spark: SparkSession) -> None:
         self._context: Any = spark.sparkContext
-        self._before = {name: look() for name, look in self._looks().items()}
+        self._before = {name: poll() for name, poll in self._polls().items()}
 
     def none(self, within_s: float = 60.0) -> bool:
         """Whether nothing is left; Spark gives its caches back a little later.
@@ -125,10 +125,10 @@ class Leftovers:
 
     def found(self) -> dict[str, set[Any]]:
         """Jobs that run, RDDs that are cached, threads that live; by kind."""
-        found = {n: look() - self._before[n] for n, look in self._looks().items()}
+        found = {n: poll() - self._before[n] for n, poll in self._polls().items()}
         return {name: new for name, new in found.items() if new}
 
-    def _looks(self) -> dict[str, Callable[[], set[Any]]]:
+    def _polls(self) -> dict[str, Callable[[], set[Any]]]:
         return {"jobs": self._jobs, "cached": self._cached, "threads": _threads}
 
     def _jobs(self) -> set[Any]:

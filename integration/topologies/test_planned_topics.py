@@ -10,7 +10,7 @@ import pytest
 from kafka_tx import assembly
 from kafka_tx.errors import FailedException, ReplayImpossibleError
 from kafka_tx.model import OffsetRange, TopicPartition, Topics
-from kafka_tx.options.source_options import parse_source
+from kafka_tx.options.source import parse_source
 from kafka_tx.running.at_least_once.reading import KafkaRecords, NumberedRange
 from kafka_tx.running.task_reader import TaskReader
 from kafka_tx.topology.kafka.spout import KafkaBatch

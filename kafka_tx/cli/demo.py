@@ -223,7 +223,7 @@ class Demo:
                 raise KafkaTxError(
                     f"the job ended by itself (exit code {job.code}):\n{job.tail()}"
                 )
-            self._look(job)
+            self._poll(job)
             now = (self._scene.phase, self._scene.counted, self._scene.committed)
             if now != before:
                 moved_at, before = time.monotonic(), now
@@ -234,7 +234,7 @@ class Demo:
                 )
             time.sleep(_POLL_EVERY_S)
 
-    def _look(self, job: ProcessTree) -> None:
+    def _poll(self, job: ProcessTree) -> None:
         scene = self._scene
         for event in job.events():
             scene.phase = event["phase"]

@@ -41,7 +41,7 @@ from kafka_tx.kafka.client_settings import client_settings
 from kafka_tx.kafka.cluster_checks import ClusterChecks, finalized_features
 from kafka_tx.kafka.marker_topic import MarkerTopic
 from kafka_tx.model import TopicDescription, Topics
-from kafka_tx.running.worker_python import look_at
+from kafka_tx.running.worker_python import inspect_python
 from kafka_tx.sql.store import clock_ahead_s, forgets
 from kafka_tx.store_place import StoreKind, is_file, kind_of
 from kafka_tx.transactions.held import last_writes
@@ -168,7 +168,7 @@ def _spark() -> tuple[Verdict, str]:
 def _source() -> tuple[Verdict, str]:
     """Spark looks for formats in its workers' Python, not in this one."""
     version = importlib.metadata.version("kafka-tx")
-    found = look_at()
+    found = inspect_python()
     if found.finds_format:
         return "good", f'Spark finds format("kafka_tx") by name, version {version}'
     register = "spark.dataSource.register(kafka_tx.KafkaTxDataSource)"
@@ -183,7 +183,7 @@ def _source() -> tuple[Verdict, str]:
 
 def _workers() -> tuple[Verdict, str]:
     """Tasks run in this Python, which need not be the one of the driver."""
-    found = look_at()
+    found = inspect_python()
     if not found.exists:
         missing = f"Spark's tasks would run '{found.command}', which is missing"
         return "bad", f"{missing}; {found.advice}"
@@ -274,7 +274,7 @@ def _tables(url: str) -> Iterator[tuple[str, _Check]]:
             for known in known_doors(stored.store, stored.at_least_once):
                 at = known.state.numbering, known.state.txid
                 for write in last_writes(known.state.held):
-                    yield "table", partial(lake_tables.look_at, write, *at)
+                    yield "table", partial(lake_tables.inspect_table, write, *at)
     except KafkaTxError as error:
         text = str(error)
         yield "table", lambda: ("bad", text)
@@ -284,7 +284,7 @@ def _retention(kafka: dict[str, str], url: str) -> tuple[Verdict, str]:
     """Whether retention has passed a position, or soon will."""
     with closing(Logs(kafka)) as logs:
         positions = positions_of(url, None, logs)
-        bounds = logs.look(positions)
+        bounds = logs.poll(positions)
     outside, near = [], []
     for name, of_id in positions.items():
         for partition, at in of_id.items():

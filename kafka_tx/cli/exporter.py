@@ -36,13 +36,13 @@ def export(
     """
     logs, registry = Logs(kafka), MetricsRegistry()
     exporter = _Exporter(store, wanted, logs, registry)
-    exporter.look()
+    exporter.poll()
     with serve(registry, port, address) as endpoint:
         typer.echo(endpoint.url)
         while True:
             time.sleep(INTERVAL_S)
             try:
-                exporter.look()
+                exporter.poll()
             except KafkaTxError as error:
                 typer.echo(f"kafka-tx: {error}", err=True)
 
@@ -55,7 +55,7 @@ class _Exporter:
     registry: MetricsRegistry
     shown: set[str] = field(default_factory=set)
 
-    def look(self) -> None:
+    def poll(self) -> None:
         found = {one.id: one for one in self._stored()}
         for gone in self.shown - found.keys():
             self.registry.forget(gone)
@@ -66,7 +66,7 @@ class _Exporter:
             self.registry.record_stored(stored)
         self.shown = set(found)
         positions = {name: self.registry.positions_of(name) for name in found}
-        for name, bounds in self.logs.look(positions).items():
+        for name, bounds in self.logs.poll(positions).items():
             self.registry.record_log(name, bounds)
 
     def _stored(self) -> list[OffsetsStored]:

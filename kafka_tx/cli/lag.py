@@ -36,7 +36,7 @@ from kafka_tx.model import (
     Topics,
     Unavailable,
 )
-from kafka_tx.offsets.standing import Finding, Standing, stand
+from kafka_tx.offsets.position_checks import Finding, PositionCheck, check_position
 from kafka_tx.planning.log_bounds import Bounds, EpochEnds
 from kafka_tx.store_place import StoreKind, kind_of
 
@@ -106,7 +106,7 @@ class Logs:
         self._view = assembly.cluster_view(self._config)
         self._ends: dict[str, EpochEnds] = {}
 
-    def look(self, positions: Mapping[str, Positions]) -> dict[str, Bounds]:
+    def poll(self, positions: Mapping[str, Positions]) -> dict[str, Bounds]:
         """The log bounds of each id's partitions now.
 
         Raises:
@@ -128,7 +128,7 @@ class Logs:
     ) -> dict[TopicPartition, int | Unavailable]:
         """Offsets at these positions; the end where no record is at a time or later.
 
-        Raises: as ``look``.
+        Raises: as ``poll``.
         """
         found = self._view.offsets(wanted)
         late = [p for p, at in found.items() if at is None]
@@ -233,7 +233,7 @@ def lag(
         return
     with closing(Logs(options)) as logs:
         positions = positions_of(store, id_, logs)
-        bounds = logs.look(positions)
+        bounds = logs.poll(positions)
     rows = [
         {"id": name} | row_of(p, at, bounds[name].get(p))
         for name, of_id in positions.items()
@@ -264,26 +264,26 @@ def row_of(
     }
     if not isinstance(found, LogBounds):
         return row | {"error": found.reason if found else "the brokers do not know it"}
-    standing = stand(committed, found)
-    if standing.finding is Finding.UNANSWERED:
+    check = check_position(committed, found)
+    if check.finding is Finding.UNANSWERED:
         reason = f"no broker tells whether its topic still has id {committed.topic_id}"
         if found.topic_id is not None:
             reason += f", and its log still goes on from epoch {committed.leader_epoch}"
         return row | {"error": reason}
-    if note := _note(committed, found, standing):
+    if note := _note(committed, found, check):
         row["note"] = note
-    if standing.finding in {Finding.CUT, Finding.TRIMMED}:
+    if check.finding in {Finding.CUT, Finding.TRIMMED}:
         row["is_outside"] = True
     return row | {
         "log_start": found.log_start,
         "end": found.end,
-        "lag": max(0, found.end - standing.reached),
-        "headroom": standing.reached - found.log_start,
+        "lag": max(0, found.end - check.reached),
+        "headroom": check.reached - found.log_start,
     }
 
 
-def _note(committed: LogPosition, found: LogBounds, standing: Standing) -> str:
-    match standing.finding:
+def _note(committed: LogPosition, found: LogBounds, check: PositionCheck) -> str:
+    match check.finding:
         case Finding.ANEW:
             return (
                 f"offset {committed.offset} is of a topic that was deleted; all there"
@@ -291,13 +291,13 @@ def _note(committed: LogPosition, found: LogBounds, standing: Standing) -> str:
             )
         case Finding.TRIMMED:
             return (
-                f"{standing.lost} offsets that were not read are gone: the log starts"
+                f"{check.lost} offsets that were not read are gone: the log starts"
                 f" at {found.log_start} (retention, or records were deleted)"
             )
-        case Finding.CUT if standing.is_certain:
+        case Finding.CUT if check.is_certain:
             return (
                 f"the log that was read to {committed.offset} ends at"
-                f" {standing.reached}: records were lost (unclean leader election), and"
+                f" {check.reached}: records were lost (unclean leader election), and"
                 " all that follows there is lag"
             )
         case Finding.CUT:

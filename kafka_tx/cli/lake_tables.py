@@ -39,7 +39,9 @@ _FORMER = 100
 _METADATA = re.compile(r"v?(\d+)(?:-[^.]+)?(\.gz)?\.metadata\.json(\.gz)?")
 
 
-def look_at(write: TableWrite, numbering: str, committed: int) -> tuple[Verdict, str]:
+def inspect_table(
+    write: TableWrite, numbering: str, committed: int
+) -> tuple[Verdict, str]:
     """Whether a table still has the last batch number of a sink.
 
     ``write`` is the last one that the store knows of, ``numbering`` and ``committed``

@@ -195,7 +195,7 @@ def _check_log(
 ) -> None:
     partition = wanted.topic_partition
     at = LogPosition(wanted.end, before.topic_id or None)
-    row = row_of(partition, at, logs.look({id_: {partition: at}})[id_].get(partition))
+    row = row_of(partition, at, logs.poll({id_: {partition: at}})[id_].get(partition))
     if row.get("is_outside") or "error" in row:
         raise ConfigError(
             f"{partition}: [{wanted.start}, {wanted.end}) is not in the log: {row}."

@@ -21,7 +21,7 @@ from kafka_tx.cli.positions import KnownId, known_doors
 from kafka_tx.cli.stores import STORE, JsonOption, StoreOption, checked, opened
 from kafka_tx.errors import ConfigError, KafkaTxError, StateCorruptedError
 from kafka_tx.model import BatchMetadata, LogBounds
-from kafka_tx.offsets.standing import stand
+from kafka_tx.offsets.position_checks import check_position
 from kafka_tx.planning.offset_json import nested
 from kafka_tx.transactions.held import Held, TableWrite, last_writes
 from kafka_tx.transactions.memory import StoredId
@@ -83,11 +83,11 @@ def found_ids(url: str, wanted: str | None) -> list[Found]:
     for name, one in stored.items():
         if name in notes and not one.store.read().keys() - {STOP, OWNER}:
             continue  # shown with the id that it is about
-        found += _look(one, stored.get(notes_id(name)))
+        found += _poll(one, stored.get(notes_id(name)))
     return [one for one in found if wanted in (None, one.id)]
 
 
-def _look(stored: StoredId, notes: StoredId | None) -> list[Found]:
+def _poll(stored: StoredId, notes: StoredId | None) -> list[Found]:
     """The jobs of this id: topologies of both kinds may share it."""
     store = stored.store
     texts = {path: text for path, text in store.read().items() if path != STOP}
@@ -243,14 +243,14 @@ def top(
     if bootstrap_servers is not None:
         logs = Logs(kafka_options(bootstrap_servers, kafka, kafka_config))
 
-    def look() -> list[dict[str, Any]]:
+    def poll() -> list[dict[str, Any]]:
         return rows(found_ids(store, None), logs, time.time() * 1000)
 
     if as_json:
-        for found in _looks(look, every, count):
+        for found in _polls(poll, every, count):
             typer.echo(json.dumps(found))
     else:
-        watch_ids(lambda: _live_table(look()), every, count)
+        watch_ids(lambda: _live_table(poll()), every, count)
 
 
 def watch_ids(
@@ -265,7 +265,7 @@ def watch_ids(
         if console.is_terminal:
             _draw_over(console, draw, every_s, count)
             return
-        for drawn in _looks(draw, every_s, count):
+        for drawn in _polls(draw, every_s, count):
             if isinstance(drawn, str):
                 typer.echo(drawn)
             else:
@@ -279,7 +279,7 @@ def _draw_over(
     count: int | None,
 ) -> None:
     with Live(console=console, screen=True, auto_refresh=False) as live:
-        for drawn in _looks(lambda: _drawn(draw), every_s, count):
+        for drawn in _polls(lambda: _drawn(draw), every_s, count):
             shown = Text.from_ansi(drawn) if isinstance(drawn, str) else drawn
             live.update(shown, refresh=True)
 
@@ -291,12 +291,12 @@ def _drawn(draw: Callable[[], RenderableType]) -> RenderableType:
         return Text(f"kafka-tx: {error}", style="red")
 
 
-def _looks(look: Callable[[], _T], every_s: float, count: int | None) -> Iterator[_T]:
+def _polls(poll: Callable[[], _T], every_s: float, count: int | None) -> Iterator[_T]:
     done = 0
     while count is None or done < count:
         if done:
             time.sleep(every_s)
-        yield look()
+        yield poll()
         done += 1
 
 
@@ -339,10 +339,10 @@ def _lags(found: list[Found], logs: Logs) -> Mapping[str, int]:
         for one in found
         if one.known and one.known.state.committed
     }
-    bounds = logs.look(positions)
+    bounds = logs.poll(positions)
     return {
         name: sum(
-            max(0, log.end - stand(at, log).reached)
+            max(0, log.end - check_position(at, log).reached)
             for p, at in of_id.items()
             if isinstance(log := bounds[name].get(p), LogBounds)
         )

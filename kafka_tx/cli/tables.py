@@ -12,9 +12,9 @@ import typer
 from kafka_tx.cli.stores import JsonOption
 from kafka_tx.metrics import catalogue
 from kafka_tx.option_rows import Option
-from kafka_tx.options.sink_options import SINK
-from kafka_tx.options.source_options import SOURCE
-from kafka_tx.options.topology_options import AT_LEAST_ONCE, STORMS, TOPOLOGY
+from kafka_tx.options.sink import SINK
+from kafka_tx.options.source import SOURCE
+from kafka_tx.options.topology import AT_LEAST_ONCE, STORMS, TOPOLOGY
 from kafka_tx.topology.declare.spout_config import SpoutConfig
 
 

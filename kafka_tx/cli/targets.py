@@ -23,7 +23,7 @@ from kafka_tx.model import (
     located,
 )
 from kafka_tx.offsets.leader_epochs import unpacked
-from kafka_tx.offsets.standing import Finding, stand
+from kafka_tx.offsets.position_checks import Finding, check_position
 from kafka_tx.planning.log_bounds import Bounds
 from kafka_tx.planning.offset_json import MARK, parse_positions
 from kafka_tx.transactions.ledger import LedgerState
@@ -89,7 +89,7 @@ def confirmed(target: Target, before: LedgerState, kafka: Mapping[str, str]) -> 
             target = replace(target, offsets=_resolved(target, before, logs))
         ids, epochs = target.topic_ids, target.leader_epochs
         positions = located(dict(sorted(target.offsets.items())), ids, epochs)
-        found = logs.look({"": positions})[""]
+        found = logs.poll({"": positions})[""]
     _check(positions, found)
     reported, now = _logs_now(found, ids, epochs)
     return replace(target, topic_ids=reported, leader_epochs=now)
@@ -165,8 +165,8 @@ def _logs_now(
 
 
 def _why_not(position: LogPosition, bounds: LogBounds) -> str:
-    standing = stand(position, bounds)
-    match standing.finding:
+    check = check_position(position, bounds)
+    match check.finding:
         case Finding.WITHIN:
             return ""
         case Finding.ANEW:
@@ -179,9 +179,9 @@ def _why_not(position: LogPosition, bounds: LogBounds) -> str:
                 f"no broker confirms that its topic has the id {position.topic_id}, or"
                 f" where the log of leader epoch {position.leader_epoch} ends"
             )
-        case Finding.CUT if standing.is_certain:
+        case Finding.CUT if check.is_certain:
             return (
-                f"offset {position.offset} is above {standing.reached}, where the log"
+                f"offset {position.offset} is above {check.reached}, where the log"
                 f" of leader epoch {position.leader_epoch} ends and other records"
                 " follow (an unclean leader election)"
             )

@@ -43,7 +43,7 @@ class Written:
     now: bool
     digest: Digest
     held: tuple[OutRecord | OutBatch, ...] | None = None
-    looked: bool = False
+    polled: bool = False
 
 
 class PartTransaction:
@@ -115,16 +115,16 @@ class PartTransaction:
                     pass
                 check_rows(self._part, own, digest)
                 return Written(False, digest)
-            looks = needs_all_markers(self._part, own)
-            if looks and self._is_begun():
+            polls = needs_all_markers(self._part, own)
+            if polls and self._is_begun():
                 return Written(False, digest, tuple(digest.of(records)), True)
             with transaction.writing():
-                if looks and own is None:
+                if polls and own is None:
                     self._announce(transaction)
                 self._send(transaction, digest.of(records))
                 self._mark(transaction, digest)
             self._commit(transaction)
-            return Written(True, digest, looked=looks)
+            return Written(True, digest, polled=polls)
 
     def end_open(self) -> None:
         """Abort what a dead writer of the part has left open: readers wait for it."""

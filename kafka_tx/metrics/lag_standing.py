@@ -12,7 +12,7 @@ from kafka_tx.metrics.metric import Metric
 from kafka_tx.metrics.series import Key, Series
 from kafka_tx.model import LogBounds, LogPosition, TopicPartition, Unavailable
 from kafka_tx.offsets.discovery import is_another
-from kafka_tx.offsets.standing import Finding, stand
+from kafka_tx.offsets.position_checks import Finding, check_position
 
 
 class _Sight(NamedTuple):
@@ -122,11 +122,11 @@ class LagStanding:
             key = partition_key(tx_id, partition)
             self._committed.set(key, position.offset)
             self._positions[key] = position
-        self.looked(tx_id, bounds, now_ms)
+        self.polled(tx_id, bounds, now_ms)
         for partition in committed.keys() - bounds.keys():
             self._derive(partition_key(tx_id, partition), now_ms)
 
-    def looked(
+    def polled(
         self,
         tx_id: str,
         bounds: Mapping[TopicPartition, LogBounds | Unavailable],
@@ -201,12 +201,12 @@ class LagStanding:
         position, log = self._positions.get(key), self._logs.get(key)
         if position is None or log is None:
             return
-        standing = stand(position, log)
-        if standing.finding is Finding.UNANSWERED:  # of a new leader: not asked
-            standing = stand(replace(position, leader_epoch=None), log)
-        if standing.finding is Finding.UNANSWERED:
+        check = check_position(position, log)
+        if check.finding is Finding.UNANSWERED:  # of a new leader: not asked
+            check = check_position(replace(position, leader_epoch=None), log)
+        if check.finding is Finding.UNANSWERED:
             return
-        reached = standing.reached
+        reached = check.reached
         behind_ms = self._clock(key).behind_ms(reached, now_ms)
         self._lag_records.set(key, max(0, log.end - reached))
         self._lag_seconds.set(key, behind_ms / 1000)

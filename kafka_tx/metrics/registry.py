@@ -120,7 +120,7 @@ class MetricsRegistry:
         of a job that hangs or waits stays true.
         """
         with self._measuring("record_log"):
-            self._standing.looked(tx_id, bounds, self._monotonic_ms())
+            self._standing.polled(tx_id, bounds, self._monotonic_ms())
             self._keep_lag(tx_id)
 
     def record_start(

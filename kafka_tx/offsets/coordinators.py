@@ -20,7 +20,7 @@ class ManagerSource(Protocol):
     def prepare(self, partitions: Iterable[TopicPartition]) -> None:
         """Fetch everything needed to open these, in one step.
 
-        Called on the thread of ``look``, never while another call is under way; may
+        Called on the thread of ``poll``, never while another call is under way; may
         block on brokers and store. After a retryable error nothing is opened before the
         next look; any other error is raised.
         """
@@ -220,7 +220,7 @@ class RefreshingCoordinator:
 
     If only the leader moves, a partition keeps its manager, with all pending records.
     Managers of removed partitions are closed (= committed) before new ones are opened.
-    A failed poll changes nothing. Driver only, one thread; ``look`` may be called on
+    A failed poll changes nothing. Driver only, one thread; ``poll`` may be called on
     another thread, so that this one need not wait for brokers.
 
     Source: Storm, ZkCoordinator and StaticCoordinator (deviates: keyed by topic and
@@ -307,16 +307,16 @@ class RefreshingCoordinator:
         Raises:
             KafkaTxError: Any other error of the poll or the managers.
         """
-        self.look()()
+        self.poll()()
 
-    def look(self) -> Callable[[], None]:
+    def poll(self) -> Callable[[], None]:
         """The part of ``refresh`` that may block, and its errors; changes nothing here.
 
         May be called on another thread, one call at a time. Call the result, which
-        applies the answer, on the coordinator's thread, before the next ``look``.
+        applies the answer, on the coordinator's thread, before the next ``poll``.
         """
         try:
-            found = self._discovery.look()
+            found = self._discovery.poll()
             deleted = self._deleted(self._ownership.absent_from(found.topics))
         except KafkaTxError as error:
             if self._looked_ms is None or not error.retryable:

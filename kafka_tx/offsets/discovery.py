@@ -91,7 +91,7 @@ class Discovery:
             frozenset(wanted.partitions) if isinstance(wanted, Assigned) else None
         )
 
-    def look(self) -> Found:
+    def poll(self) -> Found:
         """Fetch the partitions now. Raises: as ``describe``."""
         return self.found_in(self._describe(self.wanted))
 

@@ -10,7 +10,7 @@ from enum import StrEnum
 from kafka_tx.errors import ConfigError, DataLossError
 from kafka_tx.logs import event_log
 from kafka_tx.model import Skip, TopicPartition
-from kafka_tx.offsets.standing import Finding, Standing
+from kafka_tx.offsets.position_checks import Finding, PositionCheck
 
 logger = event_log(__name__)
 
@@ -94,7 +94,7 @@ _REASONS = {
 
 def judge(
     partition: TopicPartition,
-    standing: Standing,
+    check: PositionCheck,
     policy: OutOfRange,
     advice: str = "",
 ) -> Verdict:
@@ -107,29 +107,31 @@ def judge(
 
     Args:
         partition: Named in the error.
-        standing: The finding, which counts already.
+        check: The finding, which counts already.
         policy: The door's policy.
         advice: The door's next step, for the error; empty: that of the source.
 
     Raises:
         DataLossError: The finding means a loss, and the policy is to fail.
     """
-    reason = _REASONS.get(standing.finding)
+    reason = _REASONS.get(check.finding)
     if reason is not None and policy is OutOfRange.FAIL:
-        raise _lost(partition, standing, advice)
-    return Verdict(standing.next_offset, reason, standing.lost + standing.cut)
+        raise _lost(partition, check, advice)
+    return Verdict(check.next_offset, reason, check.lost + check.cut)
 
 
-def _lost(partition: TopicPartition, standing: Standing, advice: str) -> DataLossError:
-    wanted, goes_on, log = standing.position, standing.next_offset, standing.bounds
+def _lost(
+    partition: TopicPartition, check: PositionCheck, advice: str
+) -> DataLossError:
+    wanted, goes_on, log = check.position, check.next_offset, check.bounds
     name = "PARTITION_OFFSET_CHANGED"
-    if standing.finding is Finding.TRIMMED:
+    if check.finding is Finding.TRIMMED:
         name = "START_OFFSET_RESET"
         happened = (
             f"Starting offset for {partition} was {wanted} but consumer reset to"
             f" {goes_on}: retention or a deletion removed records that were not read."
         )
-    elif standing.finding is Finding.CUT:
+    elif check.finding is Finding.CUT:
         happened = (
             f"Partition {partition} offset was changed from {wanted} to {goes_on}: its"
             " log ends below what was read or planned already, or other records follow"
@@ -140,7 +142,7 @@ def _lost(partition: TopicPartition, standing: Standing, advice: str) -> DataLos
         )
     else:
         happened = (
-            f"Partition {partition} offset was changed from {wanted} to {standing.end}:"
+            f"Partition {partition} offset was changed from {wanted} to {check.end}:"
             " the topic was deleted and created again, or this is another cluster, and"
             " some data may have been missed. If losses are allowed, the new topic is"
             " read from its beginning: what it has from the former one comes twice."
@@ -175,11 +177,11 @@ class Losses:
         self._skipped.clear()
         return taken
 
-    def judge(self, partition: TopicPartition, standing: Standing) -> int:
+    def judge(self, partition: TopicPartition, check: PositionCheck) -> int:
         """Count what ``judge`` skips; return the offset to go on at."""
-        verdict = judge(partition, standing, self.policy, self.advice)
+        verdict = judge(partition, check, self.policy, self.advice)
         if verdict.reason is not None:
-            logger.warning("%s", _lost(partition, standing, self._advice))
+            logger.warning("%s", _lost(partition, check, self._advice))
         if verdict.reason is not None and verdict.lost:
             self._skipped[partition, verdict.reason] += verdict.lost
         return verdict.next_offset

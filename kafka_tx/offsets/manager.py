@@ -19,8 +19,8 @@ from kafka_tx.model import (
 from kafka_tx.offsets.discovery import is_another
 from kafka_tx.offsets.loss import AT_LEAST_ONCE, LossReason, OutOfRange, judge
 from kafka_tx.offsets.manager_answers import Counts, GiveUp, PartitionPlan
+from kafka_tx.offsets.position_checks import Finding, PositionCheck, check_position
 from kafka_tx.offsets.runs import OffsetRuns
-from kafka_tx.offsets.standing import Finding, Standing, stand
 from kafka_tx.offsets.unfinished import PartitionRules, Unfinished
 
 _log = event_log(__name__)
@@ -112,17 +112,17 @@ class PartitionManager:
         """
         partition, policy = self.topic_partition, self._rules.out_of_range
         reached = replace(self.reached, leader_epoch=None)  # the end takes it in
-        standing = stand(reached, bounds)
-        if standing.finding in {Finding.ANEW, Finding.CUT}:
-            judge(partition, standing, policy, AT_LEAST_ONCE)
-        if standing.finding is Finding.ANEW:
+        check = check_position(reached, bounds)
+        if check.finding in {Finding.ANEW, Finding.CUT}:
+            judge(partition, check, policy, AT_LEAST_ONCE)
+        if check.finding is Finding.ANEW:
             self._begin_anew(bounds)
-        elif standing.finding is Finding.UNANSWERED or self.is_recreated:
+        elif check.finding is Finding.UNANSWERED or self.is_recreated:
             return PartitionPlan((), None, self.generation)
-        elif standing.finding is Finding.CUT:
-            self._cut(standing, now_ms)
+        elif check.finding is Finding.CUT:
+            self._cut(check, now_ms)
         if self._first_to_read < bounds.log_start:
-            trimmed = Standing(Finding.TRIMMED, self._first_to_read, bounds)
+            trimmed = PositionCheck(Finding.TRIMMED, self._first_to_read, bounds)
             judge(partition, trimmed, policy, AT_LEAST_ONCE)
         self.topic_id = bounds.topic_id or ""
         self.leader_epoch = bounds.leader_epoch
@@ -281,7 +281,7 @@ class PartitionManager:
         self._begin(CommittedOffset(bounds.log_start))
         self.is_recreated = False
 
-    def _cut(self, standing: Standing, now_ms: int) -> None:
+    def _cut(self, check: PositionCheck, now_ms: int) -> None:
         """The log ends below emitted offsets: these will mean other records.
 
         Completed records below the end are not read again; in-flight ones are.
@@ -291,13 +291,13 @@ class PartitionManager:
             " records: its end was lost; %d offsets that were read already name other"
             " records, which are read too",
             self.topic_partition,
-            standing.position,
-            standing.end,
-            standing.cut,
+            check.position,
+            check.end,
+            check.cut,
         )
-        self.counts.skipped[LossReason.CUT] += standing.cut
+        self.counts.skipped[LossReason.CUT] += check.cut
         self._next_generation()
-        self._unfinished.cut(standing.end, now_ms)
+        self._unfinished.cut(check.end, now_ms)
 
     def _next_generation(self) -> None:
         """Ignore acks and fails of all offsets emitted so far.

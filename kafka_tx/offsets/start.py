@@ -23,8 +23,8 @@ from kafka_tx.offsets.loss import (
     Verdict,
     judge,
 )
+from kafka_tx.offsets.position_checks import check_position
 from kafka_tx.offsets.runs import RunList
-from kafka_tx.offsets.standing import stand
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,7 +96,7 @@ def choose_start(
     position = bounds.end if resolved is None else resolved
     lost: dict[LossReason, int] = {}
     if stored is not None and is_another(stored.topic_id or None, bounds.topic_id):
-        anew = stand(stored.reached, bounds)
+        anew = check_position(stored.reached, bounds)
         policy = rules.out_of_range
         begin = judge(partition, anew, policy, AT_LEAST_ONCE).next_offset
         chosen = CommittedOffset(begin)
@@ -137,8 +137,8 @@ def _judged(
     lost: dict[LossReason, int],
 ) -> StartDecision:
     def verdict(offset: int) -> Verdict:
-        standing = stand(LogPosition(offset, None), bounds)
-        return judge(partition, standing, policy, AT_LEAST_ONCE)
+        check = check_position(LogPosition(offset, None), bounds)
+        return judge(partition, check, policy, AT_LEAST_ONCE)
 
     reached = chosen.reached.offset
     top = verdict(reached)

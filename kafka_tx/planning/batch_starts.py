@@ -8,7 +8,7 @@ from typing import TypeAlias
 from kafka_tx.errors import FetchError
 from kafka_tx.model import LogBounds, LogPosition, TopicPartition, Unavailable
 from kafka_tx.offsets.loss import Losses, OutOfRange, judge
-from kafka_tx.offsets.standing import Finding, Standing, stand
+from kafka_tx.offsets.position_checks import Finding, PositionCheck, check_position
 
 Answers: TypeAlias = Mapping[TopicPartition, int | Unavailable | None]
 """Start offsets of partitions; None: the end of the log."""
@@ -16,7 +16,7 @@ Answers: TypeAlias = Mapping[TopicPartition, int | Unavailable | None]
 Lasts: TypeAlias = Mapping[TopicPartition, LogPosition | None]
 """Ends of the batch before; None: it did not include the partition."""
 
-Believes: TypeAlias = Callable[[TopicPartition, Standing], bool]
+Believes: TypeAlias = Callable[[TopicPartition, PositionCheck], bool]
 """Whether an answer about a partition counts, or brokers are polled again first."""
 
 _BEYOND = "Give the spout startingOffsets that its logs hold."
@@ -71,11 +71,11 @@ def choose_starts(
         if _goes_on(position, bounds):
             starts[partition] = position.offset
             continue
-        standing = stand(position, bounds)
-        if standing.finding is not Finding.UNANSWERED and (
-            not standing.means_loss or believes(partition, standing)
+        check = check_position(position, bounds)
+        if check.finding is not Finding.UNANSWERED and (
+            not check.means_loss or believes(partition, check)
         ):
-            starts[partition] = losses.judge(partition, standing)
+            starts[partition] = losses.judge(partition, check)
     return starts
 
 
@@ -87,16 +87,16 @@ def _first_start(
     believes: Believes,
 ) -> int:
     first = LogPosition(bounds.end if offset is None else offset, None)
-    standing = stand(first, bounds)
-    if standing.finding is Finding.CUT and losses.policy is OutOfRange.FAIL:
-        judge(partition, standing, losses.policy, f"{_BEYOND} {losses.advice}")
-    if standing.means_loss and not believes(partition, standing):
+    check = check_position(first, bounds)
+    if check.finding is Finding.CUT and losses.policy is OutOfRange.FAIL:
+        judge(partition, check, losses.policy, f"{_BEYOND} {losses.advice}")
+    if check.means_loss and not believes(partition, check):
         raise _waits(partition, f"its log ends at {bounds.end}, below the start")
-    return losses.judge(partition, standing)
+    return losses.judge(partition, check)
 
 
 def _goes_on(position: LogPosition, bounds: LogBounds) -> bool:
-    """Whether the position is plainly valid (the usual case): faster than ``stand``."""
+    """Whether the position is plainly valid (the usual case), fast."""
     is_same = (
         position.topic_id == bounds.topic_id
         and position.leader_epoch == bounds.leader_epoch

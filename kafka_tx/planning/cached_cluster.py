@@ -60,7 +60,7 @@ class CachedCluster:
     def fresh_found(self) -> Found:
         """The existing partitions, from a new request."""
         began_ms = self._clock.monotonic_ms()
-        self._found = self._discovery.look()
+        self._found = self._discovery.poll()
         self._found_until_ms = self._until_ms(began_ms)
         return self._found
 
@@ -76,12 +76,12 @@ class CachedCluster:
 
     def bounds(self, partitions: Collection[TopicPartition]) -> Bounds:
         """The bounds of these logs."""
-        kept = self.kept_bounds()
+        kept = self.valid_bounds()
         if self._is_anew() or any(partition not in kept for partition in partitions):
             kept = self.fresh_bounds(partitions)
         return kept
 
-    def kept_bounds(self) -> Bounds:
+    def valid_bounds(self) -> Bounds:
         """The cached bounds while they are valid; else empty."""
         is_old = self._clock.monotonic_ms() >= self._bounds_until_ms
         return {} if is_old else self._bounds

@@ -14,12 +14,12 @@ from kafka_tx.model import (
     Unavailable,
 )
 from kafka_tx.offsets.discovery import Discovery, Found
-from kafka_tx.offsets.standing import (
+from kafka_tx.offsets.position_checks import (
     BELIEVED_AFTER_MS,
     Finding,
+    PositionCheck,
     Settling,
-    Standing,
-    stand,
+    check_position,
 )
 from kafka_tx.planning.log_bounds import EpochEnds
 from kafka_tx.protocols import Clock, ClusterView
@@ -52,40 +52,44 @@ class ClusterState:
         bounds = self.bounds
         return all(p in bounds and bounds[p].end >= end for p, end in target.items())
 
-    def stand(
+    def check_position(
         self,
         partition: TopicPartition,
         position: LogPosition,
-    ) -> Standing:
-        """The standing of one position; see ``standings``."""
-        return self.standings({partition: position})[partition]
+    ) -> PositionCheck:
+        """The check of one position; see ``position_checks``."""
+        return self.position_checks({partition: position})[partition]
 
-    def standings(
+    def position_checks(
         self, positions: Mapping[TopicPartition, LogPosition]
-    ) -> dict[TopicPartition, Standing]:
-        """The standing of each position; its topic id and leader epoch may be unknown.
+    ) -> dict[TopicPartition, PositionCheck]:
+        """The check of each position; its topic id and leader epoch may be unknown.
 
         Raises: as ``ClusterView.epoch_ends``.
         """
         bounds = self.ends.completed(self.bounds, positions)
-        return {p: self._stand(p, at, bounds.get(p)) for p, at in positions.items()}
+        return {
+            p: self._check_position(p, at, bounds.get(p)) for p, at in positions.items()
+        }
 
-    def _stand(
+    def _check_position(
         self,
         partition: TopicPartition,
         position: LogPosition,
         bounds: LogBounds | Unavailable | None,
-    ) -> Standing:
+    ) -> PositionCheck:
         topic = self.found.topics.get(partition.topic)
         if bounds is None and topic is not None:
             bounds = Unavailable("no answer", topic.topic_id)
         exists = bounds is not None and self.found.exists(partition)
-        return stand(position, bounds, exists=exists)
+        return check_position(position, bounds, exists=exists)
 
-    def standings_of(self, batch: BatchMetadata) -> dict[TopicPartition, Standing]:
-        """The standings of a stored batch's ends, for partitions with records."""
+    def position_checks_of(
+        self, batch: BatchMetadata
+    ) -> dict[TopicPartition, PositionCheck]:
+        """The checks of a stored batch's ends, for partitions with records."""
         ends, read = batch.positions(), (r for r in batch.ranges if len(r))
-        return self.standings(
+        return self.position_checks(
             {r.topic_partition: ends[r.topic_partition] for r in read}
         )
 
@@ -134,26 +138,29 @@ class ClusterPoller:
         self.last = ClusterState(found, bounds, self._clock.monotonic_ms(), self._ends)
         return self.last
 
-    def is_of_these_topics(self, look: ClusterState) -> bool:
+    def is_of_these_topics(self, poll: ClusterState) -> bool:
         """Whether topics are still as in an older answer; does not ask for logs."""
-        return self._discovery.look() == look.found
+        return self._discovery.poll() == poll.found
 
     def steady(
-        self, standings: Callable[[ClusterState], Mapping[TopicPartition, Standing]]
+        self,
+        position_checks: Callable[
+            [ClusterState], Mapping[TopicPartition, PositionCheck]
+        ],
     ) -> ClusterState:
-        """Poll until all findings of ``standings`` count: an answer may be outdated."""
+        """Poll until all of these checks count: an answer may be outdated."""
         settling = Settling(self._believed_after_ms)
-        look = self.now()
-        until_ms = look.at_ms + _GIVE_UP_MS + max(self._believed_after_ms.values())
-        while look.at_ms < until_ms:
+        poll = self.now()
+        until_ms = poll.at_ms + _GIVE_UP_MS + max(self._believed_after_ms.values())
+        while poll.at_ms < until_ms:
             doubtful = [
-                f"{partition} is {standing.finding} at {standing.position}"
-                for partition, standing in standings(look).items()
-                if not settling.believes(partition, standing, look.at_ms)
+                f"{partition} is {check.finding} at {check.position}"
+                for partition, check in position_checks(poll).items()
+                if not settling.believes(partition, check, poll.at_ms)
             ]
             if not doubtful:
                 break
             logger.warning("asking again: %s", ", ".join(doubtful))
             self._clock.sleep_ms(max(self._pause_ms, 100))
-            look = self.now()
-        return look
+            poll = self.now()
+        return poll

@@ -47,10 +47,10 @@ class DeletedTopics:
         now_ms = self._clock.monotonic_ms()
         self._since_ms = {t: at for t, at in self._since_ms.items() if t in missing}
         if missing and now_ms >= self._next_ms:
-            self._look(missing, found, now_ms)
+            self._poll(missing, found, now_ms)
         return {t for t, at in self._since_ms.items() if now_ms - at >= STANDS_MS}
 
-    def _look(
+    def _poll(
         self,
         missing: Mapping[str, str | None],
         found: Mapping[str, str | None],

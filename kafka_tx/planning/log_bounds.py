@@ -6,8 +6,8 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 
 from kafka_tx.model import LogBounds, LogPosition, TopicPartition, Unavailable
+from kafka_tx.offsets.position_checks import is_of_other_leader
 from kafka_tx.offsets.retry import BackOff
-from kafka_tx.offsets.standing import is_of_other_leader
 from kafka_tx.protocols import Clock, ClusterView
 
 Bounds = Mapping[TopicPartition, LogBounds | Unavailable]
@@ -109,7 +109,7 @@ _Leader = tuple[str | None, int | None]
 
 
 class EpochEnds:
-    """Adds the ends of epochs that ``stand`` needs if a partition has a new leader.
+    """Adds the ends of epochs that a position check needs if there is a new leader.
 
     Sends no request if the leader is the one that held the position, and no request
     twice to one leader.

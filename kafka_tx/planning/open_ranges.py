@@ -145,7 +145,7 @@ def bound(config: SourceConfig, view: ClusterView, task: OpenRange) -> OffsetRan
         OffsetsError, BrokerUnavailableError: As ``ranges_of``.
     """
     partition = task.topic_partition
-    found = Discovery(view.topics, Topics((partition.topic,))).look()
+    found = Discovery(view.topics, Topics((partition.topic,))).poll()
     if not isinstance(config.subscription, TopicPattern):  # it is named: must exist
         named = replace(config, subscription=Assigned((partition,)))
         assigned_partitions(named, found)
@@ -167,8 +167,8 @@ def came_since(
             none for these.
         BrokerUnavailableError: A partition does not answer.
     """
-    look = Discovery(view.topics, config.subscription).look()
-    found, ids = look.partitions, look.topic_ids()
+    poll = Discovery(view.topics, config.subscription).poll()
+    found, ids = poll.partitions, poll.topic_ids()
     fresh = [partition for partition in found if partition not in planned]
     if not fresh:
         return []

@@ -17,7 +17,7 @@ from kafka_tx.model import (
 )
 from kafka_tx.offsets.leader_epochs import packed
 from kafka_tx.offsets.loss import Losses, LossReason
-from kafka_tx.offsets.standing import Finding, Standing
+from kafka_tx.offsets.position_checks import Finding, PositionCheck
 from kafka_tx.planning.cluster_poller import ClusterState
 from kafka_tx.planning.new_checkpoints import (
     BEGIN_ANEW,
@@ -42,7 +42,7 @@ _WAS_OPAQUE = (
 def readable_batch(
     transactions: TransactionsConfig,
     batch: BatchMetadata,
-    look: ClusterState,
+    poll: ClusterState,
     losses: Losses,
     *,
     is_committed: bool,
@@ -62,28 +62,28 @@ def readable_batch(
             lacks a part of a range.
     """
     ranges, logged = [], dict(batch.logged)
-    standings = look.standings(batch.positions())
+    position_checks = poll.position_checks(batch.positions())
     for wanted in batch.ranges:
         partition = wanted.topic_partition
-        left = _left(wanted, standings[partition])
+        left = _left(wanted, position_checks[partition])
         if left != wanted and (is_committed or transactions.mode == "transactional"):
             advice = (
                 "It is committed, so the sink has its records: start with a new"
                 " checkpointLocation."
                 if is_committed
-                else _advice(transactions, batch, look, query, others)
+                else _advice(transactions, batch, poll, query, others)
             )
-            bounds = look.bounds.get(partition)
+            bounds = poll.bounds.get(partition)
             raise replay_impossible(
                 f"transaction {batch.txid} of '{transactions.id}' must read {wanted}"
-                f" again, but {partition} {_now(standings[partition])}.",
+                f" again, but {partition} {_now(position_checks[partition])}.",
                 wanted,
                 txid=batch.txid,
                 available=(bounds.log_start, bounds.end) if bounds else None,
                 advice=advice + lost_with_checkpoint(query),
             )
         losses.skipped(partition, wanted.start, left.start, LossReason.TRIMMED)
-        if look.found.exists(partition):
+        if poll.found.exists(partition):
             losses.skipped(partition, left.end, wanted.end, LossReason.CUT)
         if left.end < wanted.end:
             logged.setdefault(partition, wanted.end)
@@ -91,27 +91,27 @@ def readable_batch(
     return replace(batch, ranges=tuple(ranges), logged=logged)
 
 
-def _left(wanted: OffsetRange, standing: Standing) -> OffsetRange:
+def _left(wanted: OffsetRange, check: PositionCheck) -> OffsetRange:
     start, end = wanted.start, wanted.end
-    if not len(wanted) or standing.finding is Finding.UNANSWERED:
+    if not len(wanted) or check.finding is Finding.UNANSWERED:
         return wanted
-    if standing.finding is Finding.DELETED:  # or hidden: it may come back
+    if check.finding is Finding.DELETED:  # or hidden: it may come back
         return wanted.between(start, start)
-    if standing.finding is Finding.ANEW or standing.bounds is None:
+    if check.finding is Finding.ANEW or check.bounds is None:
         return wanted.between(end, end)
-    first = min(max(standing.bounds.log_start, start), end)
-    return wanted.between(first, max(first, min(end, standing.end)))
+    first = min(max(check.bounds.log_start, start), end)
+    return wanted.between(first, max(first, min(end, check.end)))
 
 
 def _advice(
     transactions: TransactionsConfig,
     batch: BatchMetadata,
-    look: ClusterState,
+    poll: ClusterState,
     query: QueryShape | None,
     others: Callable[[BatchMetadata], Parts],
 ) -> str:
-    begins = {transactions.id: _positions(batch.starts(), batch, look)}
-    ends = {transactions.id: _positions(batch.ends(), batch, look)}
+    begins = {transactions.id: _positions(batch.starts(), batch, poll)}
+    ends = {transactions.id: _positions(batch.ends(), batch, poll)}
     only = "Make sure that no other run of this query lives, and"
     then = "start with a new checkpointLocation; the txid is not used again."
     if batch.joint is None and query is not None and query.has_several_sources:
@@ -171,37 +171,37 @@ def as_given(
     return json.dumps(given)
 
 
-def _now(standing: Standing) -> str:
-    if standing.finding is Finding.ANEW:
+def _now(check: PositionCheck) -> str:
+    if check.finding is Finding.ANEW:
         return "belongs to another topic of that name now"
-    if standing.bounds is None:
+    if check.bounds is None:
         return "does not exist any more"
-    holds = f"now holds [{standing.bounds.log_start}, {standing.bounds.end})"
-    if standing.is_certain:
-        return f"{holds}, and from {standing.end} on other records than then"
+    holds = f"now holds [{check.bounds.log_start}, {check.bounds.end})"
+    if check.is_certain:
+        return f"{holds}, and from {check.end} on other records than then"
     return holds
 
 
 def _positions(
-    positions: Mapping[TopicPartition, int], batch: BatchMetadata, look: ClusterState
+    positions: Mapping[TopicPartition, int], batch: BatchMetadata, poll: ClusterState
 ) -> str:
     """The positions to go on at: at most a log's end; a new topic's start.
 
     Includes the topic ids and leader epochs; unknown ones stay unchanged.
     """
     at = located(positions, batch.topic_ids, batch.leader_epochs())
-    standings = look.standings(at)
-    anew = look.found.recreated(batch.topic_ids)
+    position_checks = poll.position_checks(at)
+    anew = poll.found.recreated(batch.topic_ids)
     there = {
-        p: standing.next_offset
-        for p, standing in standings.items()
-        if look.found.exists(p) or p.topic not in anew
+        p: check.next_offset
+        for p, check in position_checks.items()
+        if poll.found.exists(p) or p.topic not in anew
     }
     epochs = {p: e for p, e in batch.leader_epochs().items() if p.topic not in anew}
-    for partition, standing in standings.items():
-        if standing.bounds is not None and standing.bounds.leader_epoch is not None:
-            epochs[partition] = standing.bounds.leader_epoch
-    return as_given(there, {**batch.topic_ids, **look.found.topic_ids()}, epochs)
+    for partition, check in position_checks.items():
+        if check.bounds is not None and check.bounds.leader_epoch is not None:
+            epochs[partition] = check.bounds.leader_epoch
+    return as_given(there, {**batch.topic_ids, **poll.found.topic_ids()}, epochs)
 
 
 def replay_impossible(

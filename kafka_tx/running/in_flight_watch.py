@@ -59,7 +59,7 @@ class InFlightWatch:
         )
         self._thread.start()
 
-    def look(self) -> None:
+    def poll(self) -> None:
         """Poll every query once."""
         for query_id, ids in self._running().items():
             phase = self._phase_of(query_id)
@@ -121,4 +121,4 @@ class InFlightWatch:
 
     def _run(self) -> None:
         while not self._is_closed.wait(self._interval_s):
-            self.look()
+            self.poll()

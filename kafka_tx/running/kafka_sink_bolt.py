@@ -16,7 +16,7 @@ from kafka_tx.kafka.out_batch import OutBatch, as_bytes
 from kafka_tx.kafka.producer import OutRecord
 from kafka_tx.kafka.sender import Sender
 from kafka_tx.logs import event_log
-from kafka_tx.options.sink_options import parse_sink
+from kafka_tx.options.sink import parse_sink
 from kafka_tx.topology.declare.bolts import (
     SINK_MEMORY,
     BatchBolt,
@@ -241,7 +241,7 @@ class KafkaBolt(BatchBolt, RichBolt):
             attempt=attempt,
             parts=context.tasks,
             run=str(attempt.epoch),
-            looks=True,
+            polls=True,
             memory=context.settings.get(f"{SINK_MEMORY}{self._config.id}", ""),
         )
         part = sink_assembly.part_transaction(config, context.task)

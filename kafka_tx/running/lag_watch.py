@@ -56,7 +56,7 @@ class LagWatch:
         )
         self._thread.start()
 
-    def look(self) -> None:
+    def poll(self) -> None:
         """Poll the log bounds of every id once."""
         watched = self._positions()
         for id_ in self._views.keys() - watched:
@@ -101,7 +101,7 @@ class LagWatch:
             self._is_due.clear()
             if self._is_closed:
                 return
-            self.look()
+            self.poll()
 
 
 class SpoutLagWatch:
@@ -126,7 +126,7 @@ class SpoutLagWatch:
         self._next_ms = self._again_ms = 0
         self._seen: Bounds = {}
 
-    def look(self) -> None:
+    def poll(self) -> None:
         """Poll, if the next poll is due."""
         now_ms = self._clock.monotonic_ms()
         if self._ask is None or now_ms < self._next_ms:

@@ -50,7 +50,7 @@ class WorkerPython:
         )
 
 
-def look_at(chosen: str | None = None) -> WorkerPython:
+def inspect_python(chosen: str | None = None) -> WorkerPython:
     """Start the workers' Python on this machine, and check its packages.
 
     By default it is Spark's choice: ``PYSPARK_PYTHON``, or ``python3`` from the path.
@@ -88,7 +88,7 @@ def warn_without_package(context: Any) -> None:  # noqa: ANN401 - Spark's
         return
     if not str(context.master).startswith("local"):
         return
-    found = look_at(python)
+    found = inspect_python(python)
     if not found.has_package:
         logger.warning(
             "Spark's workers run %s, which has no kafka_tx: neither format('kafka_tx')"

@@ -25,8 +25,8 @@ from kafka_tx.planning.offset_json import SourceOffset
 from kafka_tx.planning.replays import Parts, as_given, set_to
 from kafka_tx.source import agreement
 from kafka_tx.source.agreement import IS_OLDER, Case
-from kafka_tx.source.kept_batches import KeptBatches
 from kafka_tx.source.questions import Question
+from kafka_tx.source.stored_batches import StoredBatches
 from kafka_tx.transactions.ledger import Ledger, LedgerState
 
 LedgerOf = Callable[[str], Ledger]
@@ -40,7 +40,7 @@ class JointBatches:
     refused. Without ``ledger_of`` there are no other sources.
     """
 
-    def __init__(self, kept: KeptBatches, ledger_of: LedgerOf | None) -> None:
+    def __init__(self, kept: StoredBatches, ledger_of: LedgerOf | None) -> None:
         self._tx = kept.tx
         self._kept = kept
         self._ledger_of = ledger_of

@@ -21,13 +21,13 @@ from kafka_tx.model import (
 )
 from kafka_tx.offsets.discovery import is_another
 from kafka_tx.offsets.loss import Losses, LossReason
-from kafka_tx.offsets.standing import Finding, Standing
+from kafka_tx.offsets.position_checks import Finding, PositionCheck
 from kafka_tx.planning.cluster_poller import ClusterState, LeaderEpochs, Positions
 from kafka_tx.planning.new_checkpoints import lost_with_checkpoint
 from kafka_tx.planning.offset_json import SourceOffset, nested
 from kafka_tx.source import agreement
-from kafka_tx.source.kept_batches import KeptBatches
 from kafka_tx.source.questions import Question
+from kafka_tx.source.stored_batches import StoredBatches
 
 Topics = Mapping[str, str]
 """Topic ids by name."""
@@ -64,7 +64,7 @@ def first_begins(
 def readable_ranges(
     begins: Mapping[TopicPartition, int],
     end: SourceOffset,
-    look: ClusterState,
+    poll: ClusterState,
     losses: Losses,
 ) -> list[OffsetRange]:
     """The readable rest of a logged batch; every loss goes to ``losses``.
@@ -75,35 +75,35 @@ def readable_ranges(
     losses.deleted(
         p
         for p, at in end.positions.items()
-        if not look.found.exists(p) and begins.get(p) != at
+        if not poll.found.exists(p) and begins.get(p) != at
     )
     return [
         _readable(
             begins.get(partition),
             OffsetRange(partition, 0, at, None, end.leader_epochs.get(partition)),
-            look,
+            poll,
             end.noted_ids,
             losses,
         )
         for partition, at in sorted(end.positions.items())
-        if look.found.exists(partition)
+        if poll.found.exists(partition)
     ]
 
 
 def _readable(
     begin: int | None,
     below: OffsetRange,
-    look: ClusterState,
+    poll: ClusterState,
     ids: Topics,
     losses: Losses,
 ) -> OffsetRange:
     """The readable rest of one partition's part, which ends at the end of ``below``."""
     partition, end = below.topic_partition, below.end
-    bounds = look.bounds.get(partition)
+    bounds = poll.bounds.get(partition)
     at = LogPosition(end, ids.get(partition.topic), below.leader_epoch)
-    standing = look.stand(partition, at)
-    if standing.finding is Finding.ANEW:
-        losses.judge(partition, standing)
+    check = poll.check_position(partition, at)
+    if check.finding is Finding.ANEW:
+        losses.judge(partition, check)
         return below.between(end, end)
     if begin == end or (bounds is None and begin is not None):
         return below.between(min(begin, end), end)
@@ -112,17 +112,17 @@ def _readable(
     if begin is None and first > 0:
         losses.added_late(partition, first)
     elif begin is not None and begin > end:  # logged by an older version: created anew
-        losses.judge(partition, Standing(Finding.ANEW, begin, bounds))
+        losses.judge(partition, PositionCheck(Finding.ANEW, begin, bounds))
     elif begin is not None and first > begin:
         log = replace(bounds, log_start=first)
-        losses.judge(partition, Standing(Finding.TRIMMED, begin, log))
+        losses.judge(partition, PositionCheck(Finding.TRIMMED, begin, log))
     elif begin is not None:
         first = begin
-    log_end = standing.end if standing.is_certain else bounds.end
+    log_end = check.end if check.is_certain else bounds.end
     last = max(min(end, log_end), first)
     if log_end < end:
         log = replace(bounds, log_start=first, end=last)
-        losses.judge(partition, Standing(Finding.CUT, end, log))
+        losses.judge(partition, PositionCheck(Finding.CUT, end, log))
     return below.between(first, last)
 
 
@@ -169,7 +169,7 @@ class Disagreements:
 
     def __init__(
         self,
-        kept: KeptBatches,
+        kept: StoredBatches,
         begin: Callable[[], Positions],
         ranges_from_log: Callable[[Positions, SourceOffset], list[OffsetRange]],
     ) -> None:
@@ -293,7 +293,7 @@ _INSTEAD = "instead"
 """Name of an empty plan for a txid that was planned with records before."""
 
 
-def stored_empty(kept: KeptBatches, question: Question) -> BatchMetadata | None:
+def stored_empty(kept: StoredBatches, question: Question) -> BatchMetadata | None:
     """The transaction of the batch, if an earlier try has stored it."""
     if agreement.numbering_of(question.end) not in ("", kept.state.numbering):
         return None  # equal names of another numbering
@@ -308,7 +308,7 @@ def stored_empty(kept: KeptBatches, question: Question) -> BatchMetadata | None:
     return stored
 
 
-def new_empty(kept: KeptBatches, question: Question) -> BatchMetadata:
+def new_empty(kept: StoredBatches, question: Question) -> BatchMetadata:
     """The transaction of the batch, stored now, once checkpoint and store agree.
 
     Raises:
@@ -334,7 +334,7 @@ def new_empty(kept: KeptBatches, question: Question) -> BatchMetadata:
     return kept.store(batch)
 
 
-def is_spent(kept: KeptBatches, batch: BatchMetadata, start: SourceOffset) -> bool:
+def is_spent(kept: StoredBatches, batch: BatchMetadata, start: SourceOffset) -> bool:
     """Whether the txid of the next batch, a batch without records, is used up.
 
     No checkpoint logs the end of such a batch. If Spark asks for the batch after it,

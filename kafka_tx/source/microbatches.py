@@ -21,7 +21,7 @@ from kafka_tx.model import (
 )
 from kafka_tx.offsets.discovery import DELETED, Discovery
 from kafka_tx.offsets.loss import Losses, OutOfRange
-from kafka_tx.offsets.standing import Finding, Standing
+from kafka_tx.offsets.position_checks import Finding, PositionCheck
 from kafka_tx.planning.cluster_poller import (
     ClusterPoller,
     ClusterState,
@@ -92,7 +92,7 @@ class MicroBatches:
         self.skipped: Skipped = {}
         """Offsets that the last planned batch skips."""
         retries = config.num_retries, config.retry_interval_ms
-        self._looks = ClusterPoller(view, self._discovery, clock, retries)
+        self._polls = ClusterPoller(view, self._discovery, clock, retries)
         self._initial: Positions | None = None
         self._target: dict[TopicPartition, int] | None = None
         self._last_batch_ms: int | None = None
@@ -160,12 +160,12 @@ class MicroBatches:
 
     def prepare_available_now(self) -> None:
         """Freeze the end: later records are not part of this run."""
-        self._target = {p: b.end for p, b in self._looks.now().bounds.items()}
+        self._target = {p: b.end for p, b in self._polls.now().bounds.items()}
 
     def report(self) -> ClusterState | None:
         """The last poll, for the progress report; None: no log has answered yet."""
-        look = self._looks.last
-        return look if look is not None and look.bounds else None
+        poll = self._polls.last
+        return poll if poll is not None and poll.bounds else None
 
     def close(self) -> None:
         """Release connections."""
@@ -188,7 +188,7 @@ class MicroBatches:
     def _deleted(
         self,
         ends: Positions,  # noqa: ARG002 - a store has more positions
-        look: ClusterState,  # noqa: ARG002
+        poll: ClusterState,  # noqa: ARG002
         ids: Mapping[str, str],  # noqa: ARG002
     ) -> set[str]:
         """Hidden topics whose positions can be dropped."""
@@ -199,9 +199,9 @@ class MicroBatches:
         known, cut_to = self._cut_to.get(partition, (logged, logged))
         return cut_to if known == logged else logged
 
-    def _known(self, start: Positions, look: ClusterState) -> dict[TopicPartition, int]:
+    def _known(self, start: Positions, poll: ClusterState) -> dict[TopicPartition, int]:
         """Positions of all partitions that were read before."""
-        found = (p for p in look.found.partitions if p not in start)
+        found = (p for p in poll.found.partitions if p not in start)
         back = {p: at for p in found if (at := self._remembered(p)) is not None}
         return {**back, **start}
 
@@ -209,7 +209,7 @@ class MicroBatches:
 
     def start_positions(self) -> dict[TopicPartition, int]:
         """Apply ``startingOffsets`` to the partitions that exist now."""
-        found = self._discovery.look()
+        found = self._discovery.poll()
         self._topic_ids.update(found.topic_ids())
         partitions = assigned_partitions(self._config, found)
         return first_offsets(self._config, self._view, partitions, self._committed)
@@ -218,21 +218,21 @@ class MicroBatches:
         """A new batch from ``start``, or None to wait for more records."""
         ids = dict(self._ids())
 
-        last: tuple[ClusterState, dict[TopicPartition, Standing]] | None = None
+        last: tuple[ClusterState, dict[TopicPartition, PositionCheck]] | None = None
 
-        def judged(look: ClusterState) -> dict[TopicPartition, Standing]:
+        def judged(poll: ClusterState) -> dict[TopicPartition, PositionCheck]:
             nonlocal last
-            if last is None or last[0] is not look:
-                known = self._known(start, look)
-                last = look, look.standings(located(known, ids, self._held_by()))
+            if last is None or last[0] is not poll:
+                known = self._known(start, poll)
+                last = poll, poll.position_checks(located(known, ids, self._held_by()))
             return last[1]
 
-        look = self._recent_poll(start) or self._looks.steady(judged)
+        poll = self._recent_poll(start) or self._polls.steady(judged)
         limits = self._config.limits
         self.losses.take()
-        standings = judged(look)
-        starts = self._starts(standings, look)
-        logs = {**look.bounds, **{p: s.bounds for p, s in standings.items()}}
+        position_checks = judged(poll)
+        starts = self._starts(position_checks, poll)
+        logs = {**poll.bounds, **{p: s.bounds for p, s in position_checks.items()}}
         ends = self._ends(starts, logs)
         if not everything:
             if self._waits(starts, ends):
@@ -240,15 +240,15 @@ class MicroBatches:
                 return None
             if limits.max_records is not None:
                 ends = rate_limit(limits.max_records, starts, ends)
-        self._learn(start, starts, look)
-        epochs = self._epochs_after(standings, logs)
+        self._learn(start, starts, poll)
+        epochs = self._epochs_after(position_checks, logs)
         ranges = tuple(
             OffsetRange(p, starts[p], ends[p], None, epochs.get(p))
             for p in sorted(ends)
         )
-        reported = {**_ids_of(ends, ids), **look.found.topic_ids()}
+        reported = {**_ids_of(ends, ids), **poll.found.topic_ids()}
         self.skipped = self.losses.take()
-        reported |= dict.fromkeys(self._deleted(ends, look, ids), DELETED)
+        reported |= dict.fromkeys(self._deleted(ends, poll, ids), DELETED)
         return MicroBatchPlan(ranges, ends, reported)
 
     def ranges_from_log(self, start: Positions, end: SourceOffset) -> list[OffsetRange]:
@@ -263,21 +263,23 @@ class MicroBatches:
         if start == self._initial and end.mark is None and not end.begins:
             begins |= first_begins(self._config.start, end.positions)
         ids = end.noted_ids
-        look = self._looks.steady(
-            lambda look: look.standings(located(end.positions, ids, end.noted_epochs))
+        poll = self._polls.steady(
+            lambda poll: poll.position_checks(
+                located(end.positions, ids, end.noted_epochs)
+            )
         )
         begins |= end.begins
         unknown = [
             str(p)
             for p in end.positions
-            if p not in begins and look.found.exists(p) and p not in look.bounds
+            if p not in begins and poll.found.exists(p) and p not in poll.bounds
         ]
         if unknown:
             raise BrokerUnavailableError(
                 f"the first offset of {', '.join(unknown)} cannot be had now. Are its"
                 " leaders up?"
             )
-        ranges = readable_ranges(begins, end, look, self.losses)
+        ranges = readable_ranges(begins, end, poll, self.losses)
         for r in ranges:
             if r.end < end.positions[r.topic_partition]:
                 logged = end.positions[r.topic_partition]
@@ -309,55 +311,57 @@ class MicroBatches:
         Not for durable transactions: records that retention has removed since would be
         stored in a batch, which then could not be replayed.
         """
-        look, target = self._looks.last, self._target
-        if target is None or look is None or self._config.transactions is not None:
+        poll, target = self._polls.last, self._target
+        if target is None or poll is None or self._config.transactions is not None:
             return None
         at = located(start, self._ids(), self._held_by())
-        standings = look.standings(at).values()
-        is_enough = look.reaches(target) and not any(
-            s.finding not in {Finding.WITHIN, Finding.TRIMMED} for s in standings
+        position_checks = poll.position_checks(at).values()
+        is_enough = poll.reaches(target) and not any(
+            s.finding not in {Finding.WITHIN, Finding.TRIMMED} for s in position_checks
         )
-        age_ms = self._clock.monotonic_ms() - look.at_ms
+        age_ms = self._clock.monotonic_ms() - poll.at_ms
         if not is_enough or age_ms >= _POLL_AGAIN_MS:
             return None
-        return look if self._looks.is_of_these_topics(look) else None
+        return poll if self._polls.is_of_these_topics(poll) else None
 
     def _starts(
-        self, standings: Mapping[TopicPartition, Standing], look: ClusterState
+        self,
+        position_checks: Mapping[TopicPartition, PositionCheck],
+        poll: ClusterState,
     ) -> dict[TopicPartition, int]:
         """The starts of reading; reports every loss."""
-        gone = {p for p, s in standings.items() if s.finding is Finding.DELETED}
+        gone = {p for p, s in position_checks.items() if s.finding is Finding.DELETED}
         self.losses.deleted(gone)
         starts = {}
-        for partition, standing in standings.items():
+        for partition, check in position_checks.items():
             if partition not in gone:
-                starts[partition] = self.losses.judge(partition, standing)
-                self._freeze_anew(partition, standing.finding, look)
-        for partition, bounds in look.bounds.items():
-            if partition not in standings:
+                starts[partition] = self.losses.judge(partition, check)
+                self._freeze_anew(partition, check.finding, poll)
+        for partition, bounds in poll.bounds.items():
+            if partition not in position_checks:
                 if bounds.log_start > 0:
                     self.losses.added_late(partition, bounds.log_start)
                 starts[partition] = bounds.log_start
         return starts
 
     def _freeze_anew(
-        self, partition: TopicPartition, finding: Finding, look: ClusterState
+        self, partition: TopicPartition, finding: Finding, poll: ClusterState
     ) -> None:
         """Drop the frozen end of a log that is gone: the new log differs."""
-        bounds = look.bounds.get(partition)
+        bounds = poll.bounds.get(partition)
         is_another = finding in {Finding.ANEW, Finding.CUT}
         if self._target is not None and is_another and bounds is not None:
             self._target[partition] = bounds.end
 
     def _epochs_after(
-        self, standings: Mapping[TopicPartition, Standing], logs: Logs
+        self, position_checks: Mapping[TopicPartition, PositionCheck], logs: Logs
     ) -> dict[TopicPartition, int | None]:
         """Leader epochs of the ends; a position without a check keeps its own."""
         held = self._held_by()
         silent = {
             p: held.get(p)
-            for p, standing in standings.items()
-            if standing.finding is Finding.UNANSWERED
+            for p, check in position_checks.items()
+            if check.finding is Finding.UNANSWERED
         }
         return silent | {p: log.leader_epoch for p, log in logs.items() if log}
 
@@ -372,10 +376,10 @@ class MicroBatches:
             ends[partition] = max(end, start)
         return ends
 
-    def _learn(self, start: Positions, starts: Positions, look: ClusterState) -> None:
+    def _learn(self, start: Positions, starts: Positions, poll: ClusterState) -> None:
         """Save the positions to compare the next answer with."""
-        anew = look.found.recreated(self._topic_ids)
-        self._topic_ids.update(look.found.topic_ids())
+        anew = poll.found.recreated(self._topic_ids)
+        self._topic_ids.update(poll.found.topic_ids())
         gone = {p: at for p, at in start.items() if p not in starts}
         kept = {**self._out_of_sight, **gone}
         self._out_of_sight = {

@@ -25,7 +25,6 @@ from kafka_tx.planning.start_positions import assigned_partitions
 from kafka_tx.protocols import Clock, ClusterView
 from kafka_tx.source import agreement
 from kafka_tx.source.joint_batches import JointBatches, LedgerOf
-from kafka_tx.source.kept_batches import KeptBatches, Mirror
 from kafka_tx.source.logged_batches import (
     Disagreements,
     all_of,
@@ -35,6 +34,7 @@ from kafka_tx.source.logged_batches import (
 )
 from kafka_tx.source.microbatches import GroupOffsets, MicroBatches
 from kafka_tx.source.questions import Answer, Question, moves
+from kafka_tx.source.stored_batches import Mirror, StoredBatches
 from kafka_tx.transactions.ledger import Ledger
 from kafka_tx.transactions.refusals import at_work
 from kafka_tx.transactions.rehearsals import TRIES
@@ -94,7 +94,7 @@ class TransactionalMicroBatches(MicroBatches):
         """Drop all cached state of the store."""
         tx = self._tx
         spares = tx.if_owned == "refuse" or (not tx.if_owned and self._is_bounded)
-        kept = KeptBatches(
+        kept = StoredBatches(
             *(tx, self._ledger, self._clock, self._topics_now, self._mirror),
             spares_owners=spares,
         )
@@ -118,11 +118,11 @@ class TransactionalMicroBatches(MicroBatches):
             self._owning(self._adopt_start)
         begin = self._begin_of(self._opened())
         if not begin.positions:
-            assigned_partitions(self._config, self._discovery.look())
+            assigned_partitions(self._config, self._discovery.poll())
         self._begins.append(begin)
         return begin
 
-    def _begin_of(self, kept: KeptBatches) -> SourceOffset:
+    def _begin_of(self, kept: StoredBatches) -> SourceOffset:
         state = kept.state.position
         positions = self._settling.subscribed(state.offsets)
         log = state.topic_ids, state.epochs_of(positions)
@@ -221,11 +221,11 @@ class TransactionalMicroBatches(MicroBatches):
         super().prepare_available_now()
 
     def beat(self) -> None:
-        """Write a sign of life, if this query owns the id; as ``KeptBatches.beat``."""
+        """Write a sign of life, if this query owns the id, as ``StoredBatches``."""
         self._kept.beat()
 
     def let_go(self) -> None:
-        """The run has ended: the next run need not wait; as ``KeptBatches.let_go``."""
+        """The run has ended: the next one need not wait; as ``StoredBatches``."""
         self._kept.let_go()
 
     def close(self) -> None:
@@ -242,7 +242,7 @@ class TransactionalMicroBatches(MicroBatches):
         return self._kept.state.position.leader_epochs
 
     def _deleted(
-        self, ends: Positions, look: ClusterState, ids: Mapping[str, str]
+        self, ends: Positions, poll: ClusterState, ids: Mapping[str, str]
     ) -> set[str]:
         """Topics of the store's positions that were deleted.
 
@@ -250,7 +250,7 @@ class TransactionalMicroBatches(MicroBatches):
         reported their loss.
         """
         stored = self._kept.state.position.offsets
-        unseen = {p: at for p, at in stored.items() if p.topic not in look.found.topics}
+        unseen = {p: at for p, at in stored.items() if p.topic not in poll.found.topics}
         if self._config.fails_on_data_loss:
             unseen = self._settling.subscribed(unseen)
         missing = {p.topic for p in unseen if p not in ends}
@@ -264,7 +264,7 @@ class TransactionalMicroBatches(MicroBatches):
         return self._kept.state.position.offsets.get(partition)
 
     def _topics_now(self) -> Mapping[str, str]:
-        return self._discovery.look().topic_ids()
+        return self._discovery.poll().topic_ids()
 
     def _begin_anew(self) -> Positions:
         self._initial = self.start_positions()
@@ -296,7 +296,7 @@ class TransactionalMicroBatches(MicroBatches):
 
     # --- which transaction ---
 
-    def _opened(self) -> KeptBatches:
+    def _opened(self) -> StoredBatches:
         """The store's state, with this planner's changes."""
         self._kept.open()
         self._joint.settle()
@@ -335,12 +335,12 @@ class TransactionalMicroBatches(MicroBatches):
         batch = stored or self._disagreements.batch(start, end)
         if batch is None or batch.txid in kept.own:
             return batch
-        look = self._looks.steady(lambda look: look.standings_of(batch))
+        poll = self._polls.steady(lambda poll: poll.position_checks_of(batch))
         try:
             left = readable_batch(
                 self._tx,
                 batch,
-                look,
+                poll,
                 self.losses,
                 is_committed=batch.txid <= kept.state.txid,
                 query=kept.state.query,
@@ -376,7 +376,7 @@ class CheckpointSettling:
     """Compares a checkpoint with the store, as ``TransactionalMicroBatches`` says."""
 
     def __init__(
-        self, kept: KeptBatches, joint: JointBatches, wanted: Subscription
+        self, kept: StoredBatches, joint: JointBatches, wanted: Subscription
     ) -> None:
         self._kept = kept
         self._joint = joint

@@ -9,7 +9,7 @@ import sqlalchemy as sa
 
 from kafka_tx.config import check_id
 from kafka_tx.model import Broker, CommittedOffset, TopicPartition
-from kafka_tx.offsets.offset_extras import extras_of, with_extras
+from kafka_tx.offsets.extras import extras_of, with_extras
 from kafka_tx.offsets.owners import Claim, Owners, new_word
 from kafka_tx.sql.database import Database
 from kafka_tx.sql.dialects import LONG_TEXT, exact_text, upsert

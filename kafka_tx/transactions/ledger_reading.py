@@ -44,7 +44,7 @@ class LedgerState:
             offsets are the ends of its last batch; for a spout without ranges only the
             txid is known.
         planned: Stored metadata by ascending txid. The committed txid's own stays until
-            the next commit, to recognise a replay of this batch; see ``first_kept``.
+            the next commit, to recognise a replay of this batch; see ``first_stored``.
         numbering: Empty before the first write.
         query: Shape of the query that got the last batch; None: no query got one.
         texts: Every record of the id, by path.

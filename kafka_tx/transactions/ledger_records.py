@@ -95,7 +95,7 @@ class Committed:
         return self.txid - self.empty
 
 
-def first_kept(planned: Mapping[int, BatchMetadata], txid: int) -> int:
+def first_stored(planned: Mapping[int, BatchMetadata], txid: int) -> int:
     """The lowest txid whose metadata stays when ``txid`` is committed.
 
     It identifies a replay of this batch. If two batches in a row hold no new records,

@@ -70,27 +70,27 @@ class Examination:
 
 def examine(store: Store) -> Examination:
     """Check every record of an id, a source's or a topology's. Writes nothing."""
-    look = _Look(store)
-    is_source = look.door is not Door.TRANSACTIONAL
-    position, source = look.position() if is_source else look.of_topology()
-    gone = look.unused(position.txid, all_before=is_source) if position else ()
+    poll = _Look(store)
+    is_source = poll.door is not Door.TRANSACTIONAL
+    position, source = poll.position() if is_source else poll.of_topology()
+    gone = poll.unused(position.txid, all_before=is_source) if position else ()
     for path in gone:
-        look.problems.setdefault(
+        poll.problems.setdefault(
             path, "it is not next to one that is there and readable"
         )
-    if position is None and CURRENT in look.texts and not look.problems:
-        look.problems[COMMITTED] = f"it is missing, and '{CURRENT}' exists"
-    if look.numbering is None and not is_source:
-        look.problems.setdefault(NUMBERING, "it is missing")
-    if position is None or look.problems.keys() <= look.others.keys():
-        return Examination(look.problems, None)
+    if position is None and CURRENT in poll.texts and not poll.problems:
+        poll.problems[COMMITTED] = f"it is missing, and '{CURRENT}' exists"
+    if poll.numbering is None and not is_source:
+        poll.problems.setdefault(NUMBERING, "it is missing")
+    if position is None or poll.problems.keys() <= poll.others.keys():
+        return Examination(poll.problems, None)
     given_up = tuple(sorted(n for n in map(txid_of, gone) if n > position.txid))
     put = position_records(position)
     if not is_source:
         del put[COMMITTED]
-    if look.numbering is None:  # sinks refuse a new numbering until adopted
-        put |= Numbering(new_name(), look.door or Door.SOURCE).record
-    return Examination(look.problems, Repair(position, source, put, gone, given_up))
+    if poll.numbering is None:  # sinks refuse a new numbering until adopted
+        put |= Numbering(new_name(), poll.door or Door.SOURCE).record
+    return Examination(poll.problems, Repair(position, source, put, gone, given_up))
 
 
 class _Look:

@@ -154,7 +154,7 @@ class Part:
         compares: Whether a replay must hold the rows that were written; False if one
             part is the whole batch, so that any rows of the same records are fine.
         run: Of this program; another one after each restart.
-        looks: Whether all markers of the sink are read before the first write of a run;
+        polls: Whether all markers of the sink are read before the first write of a run;
             False if the number of parts was fixed before any was written.
     """
 
@@ -165,7 +165,7 @@ class Part:
     life: str = ""
     compares: bool = True
     run: str = ""
-    looks: bool = False
+    polls: bool = False
 
     def __str__(self) -> str:
         return f"part {self.index} of txid {self.txid} of sink '{self.id}'"

@@ -148,7 +148,7 @@ class SinkTable(Protocol):
     def commit(self) -> Commit:
         """The commit that ``stored`` found last."""
 
-    def check_kept(self, stored: TransactionAttempt) -> None:
+    def check_stored(self, stored: TransactionAttempt) -> None:
         """Raise StateLostError if a rollback of the table removed a batch's rows."""
 
     def write(self, attempt: TransactionAttempt) -> bool:
@@ -190,7 +190,7 @@ def write_batch(table: SinkTable, given: TransactionAttempt) -> bool | None:
     overtaken: OvertakenError | None = None
     for _ in range(TRIES):
         if is_written(given, stored, what=table.what, is_opaque=False):
-            table.check_kept(stored)
+            table.check_stored(stored)
             return False
         _check_left(table, given, stored)
         try:

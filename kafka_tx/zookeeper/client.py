@@ -190,7 +190,7 @@ class ZooKeeperClient:
         for operation in operations:
             _add(transaction, operation)
         try:
-            results = transaction.commit_async().get(timeout=self._patience_s)
+            results = transaction.commit_async().get(timeout=self._retry_s)
         except (*_LOST, KazooTimeoutError) as error:
             raise OutcomeUnknownError(repr(error)) from error
         except kazoo.KazooException as error:
@@ -221,7 +221,7 @@ class ZooKeeperClient:
         )
 
     @property
-    def _patience_s(self) -> float:
+    def _retry_s(self) -> float:
         return self._settings.connection_timeout_ms / 1000
 
     def _read(
@@ -243,7 +243,7 @@ class ZooKeeperClient:
         found = {}
         for path, answer in waiting:
             try:
-                found[path] = answer.get(timeout=self._patience_s)
+                found[path] = answer.get(timeout=self._retry_s)
             except kazoo.NoNodeError:
                 continue
         return found
@@ -307,7 +307,7 @@ class ZooKeeperClient:
             ),
             **(settings.tls.of_kazoo() if settings.tls else {}),
         )
-        client.start_async().wait(self._patience_s)
+        client.start_async().wait(self._retry_s)
         if client.connected:
             return client
         # Ends only when a silent server's time is up, which can be a whole session.
@@ -320,9 +320,7 @@ class ZooKeeperClient:
         settings = self._settings
         if settings.tls is None:
             return
-        refusal = settings.tls.refusal(
-            settings.hosts, self._patience_s, listen_s=listen_s
-        )
+        refusal = settings.tls.refusal(settings.hosts, self._retry_s, listen_s=listen_s)
         if refusal:
             raise StateError(
                 f"ZooKeeper {settings.hosts} refuses the TLS connection ({refusal})."

@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 
 from kafka_tx.errors import StateCorruptedError
 from kafka_tx.model import Broker, CommittedOffset, TopicPartition
-from kafka_tx.offsets.offset_extras import extras_of, with_extras
+from kafka_tx.offsets.extras import extras_of, with_extras
 from kafka_tx.offsets.owners import Claim, Owners, new_word
 from kafka_tx.transactions import records
 from kafka_tx.transactions.state_of_id import OffsetsOfId

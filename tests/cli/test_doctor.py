@@ -47,7 +47,7 @@ def test_a_worker_python_without_the_package_gets_advice(run, monkeypatch, tmp_p
 
 def test_an_installation_that_spark_cannot_see_is_told_apart(monkeypatch, run):
     found = WorkerPython("/a/python", has_package=True, finds_format=False)
-    monkeypatch.setattr(doctor, "look_at", lambda: found)
+    monkeypatch.setattr(doctor, "inspect_python", lambda: found)
 
     source = findings(run("doctor", "--json"))["source"]
 

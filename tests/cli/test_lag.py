@@ -89,7 +89,7 @@ def reported(monkeypatch):
     def tell(*bounds):
         found = {TopicPartition("orders", 0): LogBounds(*bounds)}
         monkeypatch.setattr(
-            lag.Logs, "look", lambda _, positions: dict.fromkeys(positions, found)
+            lag.Logs, "poll", lambda _, positions: dict.fromkeys(positions, found)
         )
 
     return tell
@@ -214,17 +214,17 @@ def test_a_group_needs_its_name(run, servers):
 def test_the_exporter_shows_what_store_and_logs_say(behind, servers, url):
     logs, registry = lag.Logs(kafka_options(servers, None)), MetricsRegistry()
     exporter = _Exporter(url, None, logs, registry)
-    exporter.look()
+    exporter.poll()
     first = registry.samples()
     state = SqlStore(url, "behind")
     ledger = Ledger(state)
     offsets = {TopicPartition("orders", 0): DONE - 1}
     ledger.adopt(ledger.acquire(), Committed(txid=2, offsets=offsets))
-    exporter.look()
+    exporter.poll()
     moved = registry.samples()
     state.write(state.acquire(), {}, state.read())
     state.close()
-    exporter.look()
+    exporter.poll()
     logs.close()
 
     lags = [s["kafka_tx_lag_records"] for s in (first, moved, registry.samples())]

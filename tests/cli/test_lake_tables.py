@@ -7,7 +7,7 @@ import json
 
 import pytest
 
-from kafka_tx.cli.lake_tables import look_at
+from kafka_tx.cli.lake_tables import inspect_table
 from kafka_tx.model import TransactionAttempt
 from kafka_tx.transactions.held import Held, Reported, TableWrite, held_record
 from kafka_tx.transactions.table_writes import record_of
@@ -80,7 +80,7 @@ def test_a_delta_table_with_the_txid_is_good(tmp_path):
     delta_txid(tmp_path, 2, 2)
     delta_txid(tmp_path, 3, 9, sink="another")
 
-    found = look_at(written(f"file:{tmp_path}"), NUMBERING, 2)
+    found = inspect_table(written(f"file:{tmp_path}"), NUMBERING, 2)
 
     assert found == ("good", "t (sink 's') has txid 2 in version 2")
 
@@ -90,7 +90,7 @@ def test_a_delta_table_that_lacks_the_txid_is_another_table(tmp_path, numbering)
     delta_commit(tmp_path, 0)
     delta_txid(tmp_path, 1, 1, numbering=numbering)
 
-    verdict, text = look_at(written(tmp_path), NUMBERING, 2)
+    verdict, text = inspect_table(written(tmp_path), NUMBERING, 2)
 
     assert verdict == "bad"
     has = "has only txid 1" if numbering == NUMBERING else "has no txid of this sink"
@@ -107,16 +107,16 @@ def test_a_delta_table_that_was_restored_and_put_back_is_good(tmp_path):
     delta_txid(tmp_path, 2, 2)
 
     restored(3, to=1)
-    assert look_at(written(tmp_path), NUMBERING, 1)[0] == "bad"
-    assert look_at(written(tmp_path), NUMBERING, 2)[0] == "advice"
+    assert inspect_table(written(tmp_path), NUMBERING, 1)[0] == "bad"
+    assert inspect_table(written(tmp_path), NUMBERING, 2)[0] == "advice"
     restored(4, to=2)
-    assert look_at(written(tmp_path), NUMBERING, 1)[0] == "good"
+    assert inspect_table(written(tmp_path), NUMBERING, 1)[0] == "good"
 
 
 def test_a_clone_in_place_of_a_delta_table_is_told(tmp_path):
     delta_commit(tmp_path, 0, operation="CLONE")
 
-    verdict, text = look_at(written(tmp_path), NUMBERING, 2)
+    verdict, text = inspect_table(written(tmp_path), NUMBERING, 2)
 
     assert verdict == "bad"
     assert "made it as a clone, which has no txids" in text
@@ -126,7 +126,7 @@ def test_of_iceberg_the_newest_metadata_counts(tmp_path):
     iceberg(tmp_path, 1, floor=1, name="v9.metadata.json")
     iceberg(tmp_path, 1, 2, floor=1, name="00010-ab-cd.gz.metadata.json")
 
-    verdict, text = look_at(written(tmp_path), NUMBERING, 2)
+    verdict, text = inspect_table(written(tmp_path), NUMBERING, 2)
 
     assert (verdict, text) == (
         "good",
@@ -147,7 +147,7 @@ def test_an_iceberg_table_that_was_rolled_back_and_then_expired_is_told(tmp_path
     }
     (tmp_path / "metadata" / "v2.metadata.json").write_text(json.dumps(newest))
 
-    verdict, text = look_at(written(tmp_path), NUMBERING, 1)
+    verdict, text = inspect_table(written(tmp_path), NUMBERING, 1)
 
     assert verdict == "advice"
     assert "rolled back" in text
@@ -156,7 +156,7 @@ def test_an_iceberg_table_that_was_rolled_back_and_then_expired_is_told(tmp_path
 def test_an_iceberg_table_of_another_numbering_is_told(tmp_path):
     iceberg(tmp_path, 1, 2)
 
-    verdict, text = look_at(written(tmp_path), "other", 2)
+    verdict, text = inspect_table(written(tmp_path), "other", 2)
 
     assert verdict == "bad"
     assert "numbering one" in text
@@ -165,7 +165,7 @@ def test_an_iceberg_table_of_another_numbering_is_told(tmp_path):
 def test_an_iceberg_table_without_the_sink_is_another_table(tmp_path):
     iceberg(tmp_path)
 
-    verdict, text = look_at(written(tmp_path), NUMBERING, 2)
+    verdict, text = inspect_table(written(tmp_path), NUMBERING, 2)
 
     assert verdict == "bad"
     assert "a copy, or was made anew" in text
@@ -178,7 +178,7 @@ def test_what_cannot_be_read_is_said(tmp_path, place):
         (tmp_path / "_delta_log").mkdir()
         (tmp_path / "_delta_log" / f"{0:020}.json").write_text("?")
 
-    verdict, text = look_at(written(place), NUMBERING, 2)
+    verdict, text = inspect_table(written(place), NUMBERING, 2)
 
     assert verdict == "unknown"
     assert "does not say where" in text or "cannot be read from here" in text

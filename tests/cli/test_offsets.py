@@ -211,10 +211,10 @@ def test_the_command_an_error_prints_repairs_what_it_names(run, store, path):
     assert printed is not None
     command = shlex.split(printed[1])
 
-    looked = run(*command)
-    assert looked.exit_code == 1
-    assert path in looked.stdout
-    assert "Nothing was written" in looked.stdout
+    polled = run(*command)
+    assert polled.exit_code == 1
+    assert path in polled.stdout
+    assert "Nothing was written" in polled.stdout
     repaired = run(*command, "--yes")
 
     state = Ledger(store).load()
@@ -433,7 +433,7 @@ def set_told(run, store, url, monkeypatch):
 
     def given(wanted_id, told_id):
         bounds = {ORDERS: LogBounds(0, 9, told_id)}
-        monkeypatch.setattr(Logs, "look", lambda *_: {"": bounds})
+        monkeypatch.setattr(Logs, "poll", lambda *_: {"": bounds})
         wanted: dict[str, object] = {"orders": {"0": 7}}
         if wanted_id:
             wanted["_kafka_tx"] = {"topic_ids": {"orders": wanted_id}}
@@ -476,7 +476,7 @@ def test_offsets_of_a_topic_that_may_be_gone_are_refused(
 def test_offsets_of_a_log_that_lost_its_end_are_refused(run, store, url, monkeypatch):
     """Others get the epoch of the leader that has them now."""
     bounds = {ORDERS: LogBounds(0, 9, "id", 2, {1: 5})}
-    monkeypatch.setattr(Logs, "look", lambda *_: {"": bounds})
+    monkeypatch.setattr(Logs, "poll", lambda *_: {"": bounds})
     before = store.read()
 
     def set_to(offset):

@@ -84,11 +84,11 @@ def test_a_look_that_fails_on_a_terminal_is_followed_by_the_next(monkeypatch):
     console = Console(force_terminal=True, width=80, record=True)
     monkeypatch.setattr(status, "Console", lambda: console)
     monkeypatch.setattr("time.sleep", lambda _: None)
-    looks = iter(["", "it is back"])
+    polls = iter(["", "it is back"])
     drawn = []
 
     def draw():
-        found = next(looks)
+        found = next(polls)
         if not found:
             raise StateUnavailableError("the store is away")
         return found

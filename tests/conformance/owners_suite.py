@@ -123,7 +123,7 @@ class OwnersSuite:
         paths = ["a", "b/c", "d"]
         torn, done = [], threading.Event()
 
-        def look():
+        def poll():
             store = open_store()
             while not done.is_set():
                 values = set(store.read().values())
@@ -140,7 +140,7 @@ class OwnersSuite:
             return epoch
 
         with ThreadPoolExecutor(4) as pool:
-            looking = pool.submit(look)
+            looking = pool.submit(poll)
             epochs = list(pool.map(own, range(6), timeout=60))
             done.set()
             looking.result()

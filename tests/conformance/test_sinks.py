@@ -166,7 +166,7 @@ class MemoryBatch:
     def commit(self):
         return Commit(len(self.table.commits))
 
-    def check_kept(self, _):
+    def check_stored(self, _):
         pass
 
     def write(self, attempt):

@@ -152,43 +152,43 @@ def scripted(
     *answers: Mapping[str, int],
 ) -> list[int]:
     """Let the view's looks give these topics (name to number of partitions)."""
-    looks: list[int] = []
+    polls: list[int] = []
     leader = Broker("one", 9092, 1)
 
-    def look(*_: object) -> dict[str, TopicDescription]:
-        answer = answers[min(len(looks), len(answers) - 1)]
-        looks.append(1)
+    def poll(*_: object) -> dict[str, TopicDescription]:
+        answer = answers[min(len(polls), len(answers) - 1)]
+        polls.append(1)
         return {
             name: TopicDescription(name, dict.fromkeys(range(count), leader))
             for name, count in answer.items()
         }
 
-    monkeypatch.setattr(view, "_look", look)
-    return looks
+    monkeypatch.setattr(view, "_poll", poll)
+    return polls
 
 
 def test_an_answer_with_fewer_partitions_is_asked_for_again(
     view: KafkaClusterView, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    looks = scripted(view, monkeypatch, {"t": 3}, {"t": 1}, {}, {"t": 3})
+    polls = scripted(view, monkeypatch, {"t": 3}, {"t": 1}, {}, {"t": 3})
     view.topics(Topics(("t",)))
 
     found = view.topics(Topics(("t",)))
 
     assert len(found["t"].leaders) == 3
-    assert len(looks) == 4
+    assert len(polls) == 4
 
 
 def test_a_topic_that_stays_away_is_believed_to_be_gone_and_asked_for_once_more_only(
     view: KafkaClusterView, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    looks = scripted(view, monkeypatch, {"t": 3}, {})
+    polls = scripted(view, monkeypatch, {"t": 3}, {})
     view.topics(Topics(("t",)))
 
     assert view.topics(Topics(("t",))) == {}
-    assert len(looks) == 1 + 1 + 3
+    assert len(polls) == 1 + 1 + 3
     assert view.topics(Topics(("t",))) == {}
-    assert len(looks) == 1 + 1 + 3 + 1
+    assert len(polls) == 1 + 1 + 3 + 1
 
 
 def test_a_partition_without_leader_is_not_asked_for_offsets(
@@ -197,7 +197,7 @@ def test_a_partition_without_leader_is_not_asked_for_offsets(
     name = topic(b"a", partitions=2)
     led, leaderless = TopicPartition(name, 0), TopicPartition(name, 1)
     without = TopicDescription(name, {0: Broker("one", 9092, 1), 1: None})
-    monkeypatch.setattr(view, "_look", lambda *_: {name: without})
+    monkeypatch.setattr(view, "_poll", lambda *_: {name: without})
     view.topics(Topics((name,)))
 
     found = view.bounds([led, leaderless])
@@ -329,7 +329,7 @@ class ToldInTurn(KafkaClusterView):
         super().__init__({})
         self._answers = list(answers)
 
-    def _look(self, wanted: object, deadline: object) -> dict[str, TopicDescription]:
+    def _poll(self, wanted: object, deadline: object) -> dict[str, TopicDescription]:
         reported = self._answers.pop(0)
         assert not isinstance(reported, int), "topics are asked where a log should be"
         if reported == "gone":

@@ -77,7 +77,7 @@ def read_in_python(kafka):
         read(kafka)
 
 
-def look(kafka):
+def poll(kafka):
     view = assembly.log_view(source(kafka))
     try:
         view.bounds([TopicPartition("in", 0)])
@@ -108,7 +108,7 @@ def write_once(kafka):
 
 
 DOORS = [
-    *(plan, read, read_in_python, look, start_from_the_group, mirror),
+    *(plan, read, read_in_python, poll, start_from_the_group, mirror),
     *(write, write_once),
 ]
 

@@ -85,12 +85,12 @@ def test_memory_stays_small_however_long_a_partition_is_behind() -> None:
     assert clock.behind_ms(0, at_ms=100_000_000) == 100_000_000
 
 
-looks = st.lists(
+polls = st.lists(
     st.tuples(st.integers(0, 5), st.integers(0, 1_000)), min_size=1, max_size=60
 )
 
 
-@given(looks, st.integers(0, 300), st.integers(2, 8))
+@given(polls, st.integers(0, 300), st.integers(2, 8))
 def test_it_never_says_more_than_all_looks_together_prove(
     steps: list[tuple[int, int]], committed: int, max_sights: int
 ) -> None:

@@ -317,13 +317,13 @@ def test_a_fork_leaves_an_open_range_to_its_parent(cluster, topic):
 def test_a_task_looks_at_its_log_with_the_client_that_reads_it(made, settings, topic):
     name = topic(b"a", b"b")
     partition = TopicPartition(name, 0)
-    look = NativeClusterView(
+    poll = NativeClusterView(
         native(settings), lambda: pytest.fail("another view was asked")
     )
 
-    (described,) = look.topics(Topics((name,))).values()
-    ends = look.offsets({partition: Latest()}), look.offsets({partition: Earliest()})
-    look.close()
+    (described,) = poll.topics(Topics((name,))).values()
+    ends = poll.offsets({partition: Latest()}), poll.offsets({partition: Earliest()})
+    poll.close()
     read = values_of(native(settings), range_of(name, 0, 2))
 
     assert described.partitions == [partition]
@@ -335,13 +335,13 @@ def test_a_task_looks_at_its_log_with_the_client_that_reads_it(made, settings, t
 def test_a_task_asks_another_view_what_its_client_cannot_tell(settings, topic):
     name = topic(b"a")
     log = MemoryLog({name: 1})
-    look = NativeClusterView(native(settings), lambda: log)
+    poll = NativeClusterView(native(settings), lambda: log)
     partition = TopicPartition(name, 0)
 
-    assert look.offsets({partition: AtTime(5)}) == {partition: None}
-    assert look.topics(TopicPattern(name)).keys() == {name}
-    assert look.topics(Topics(("absent",))) == {}
-    look.close()
+    assert poll.offsets({partition: AtTime(5)}) == {partition: None}
+    assert poll.topics(TopicPattern(name)).keys() == {name}
+    assert poll.topics(Topics(("absent",))) == {}
+    poll.close()
 
 
 def test_a_client_that_has_read_100_ranges_is_closed():

@@ -71,7 +71,7 @@ class Cluster:
         self.managers = Managers()
         self.failure: Exception | None = None
         self.is_hidden = False
-        self.looks = 0
+        self.polls = 0
         self._task = task, total
         self.coordinate(Discovery(self.describe, Topics(("clicks", "orders"))))
 
@@ -91,7 +91,7 @@ class Cluster:
         )
 
     def describe(self, wanted):
-        self.looks += 1
+        self.polls += 1
         if self.failure:
             raise self.failure
         return self.log.topics(wanted)
@@ -121,10 +121,10 @@ def test_it_looks_when_it_never_did_and_when_the_answer_is_old():
     cluster.partitions()
     cluster.clock.advance(INTERVAL_MS - 1)
     cluster.partitions()
-    assert cluster.looks == 1
+    assert cluster.polls == 1
     cluster.clock.advance(1)
     cluster.partitions()
-    assert cluster.looks == 2
+    assert cluster.polls == 2
 
 
 def test_it_has_a_manager_for_each_of_its_partitions_only():
@@ -182,7 +182,7 @@ def test_a_look_that_fails_changes_nothing_and_waits_for_the_next(cluster, caplo
 
     assert cluster.partitions() == cluster.partitions() == orders(0, 1)
 
-    assert cluster.looks == 2
+    assert cluster.polls == 2
     assert "partitions stay as they were" in caplog.text
 
 
@@ -294,7 +294,7 @@ def test_what_was_lost_and_gained_is_logged(caplog):
 def test_a_look_changes_nothing_before_its_answer_is_taken_in(cluster):
     cluster.log.add_partitions("orders", 3)
 
-    take = cluster.coordinator.look()
+    take = cluster.coordinator.poll()
 
     assert list(cluster.coordinator.partitions) == orders(0, 1)
     assert cluster.managers.events == []
@@ -330,7 +330,7 @@ def test_what_must_not_be_prepared_is_an_error():
     cluster.managers.preparing = FencedError("a newer owner")
 
     with pytest.raises(FencedError):
-        cluster.coordinator.look()
+        cluster.coordinator.poll()
 
 
 def test_it_is_due_when_the_answer_is_old():

@@ -39,7 +39,7 @@ def cluster():
 
 @pytest.mark.parametrize("wanted", [Topics(("a", "b")), TopicPattern("a|b")])
 def test_topics_mean_all_of_their_partitions_in_order(cluster, wanted):
-    found = Discovery(cluster.topics, wanted).look()
+    found = Discovery(cluster.topics, wanted).poll()
 
     assert found.partitions == (A0, A1, B0, B1)
     assert cluster.asked == [wanted]
@@ -48,13 +48,13 @@ def test_topics_mean_all_of_their_partitions_in_order(cluster, wanted):
 def test_assigned_partitions_mean_those_of_them_that_exist(cluster):
     wanted = Assigned((B1, A1, TopicPartition("a", 7)))
 
-    found = Discovery(cluster.topics, wanted).look()
+    found = Discovery(cluster.topics, wanted).poll()
 
     assert found.partitions == (A1, B1)
 
 
 def test_a_partition_without_a_leader_exists(cluster):
-    found = Discovery(cluster.topics, Topics(("a", "b"))).look()
+    found = Discovery(cluster.topics, Topics(("a", "b"))).poll()
 
     assert found.exists(A1)
     assert not found.exists(TopicPartition("a", 2))
@@ -63,15 +63,15 @@ def test_a_partition_without_a_leader_exists(cluster):
 
 def test_each_look_asks_anew_and_remembers_nothing(cluster):
     discovery = Discovery(cluster.topics, Topics(("a", "b")))
-    discovery.look()
+    discovery.poll()
     cluster.answer = {}
 
-    assert discovery.look().partitions == ()
+    assert discovery.poll().partitions == ()
     assert len(cluster.asked) == 2
 
 
 def test_a_topic_with_another_id_is_another_topic(cluster):
-    found = Discovery(cluster.topics, Topics(("a", "b"))).look()
+    found = Discovery(cluster.topics, Topics(("a", "b"))).poll()
 
     assert found.topic_ids() == {"a": "i"}
     assert found.recreated({"a": "h", "b": "h"}) == {"a"}
@@ -89,4 +89,4 @@ def test_what_the_cluster_raises_goes_up():
         raise BrokerUnavailableError("down")
 
     with pytest.raises(BrokerUnavailableError):
-        Discovery(fails, Topics(("a",))).look()
+        Discovery(fails, Topics(("a",))).poll()

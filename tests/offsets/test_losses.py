@@ -5,7 +5,7 @@ import pytest
 from kafka_tx.errors import DataLossError
 from kafka_tx.model import LogBounds, TopicPartition
 from kafka_tx.offsets.loss import OF_SPOUTS, Losses, LossReason, OutOfRange
-from kafka_tx.offsets.standing import Finding, Standing
+from kafka_tx.offsets.position_checks import Finding, PositionCheck
 
 P0 = TopicPartition("t", 0)
 
@@ -23,7 +23,7 @@ def test_skipped_offsets_are_counted_until_they_are_taken():
 
 def lose(losses):
     """Each kind of loss, in turn."""
-    trimmed = Standing(Finding.TRIMMED, 2, LogBounds(5, 9))
+    trimmed = PositionCheck(Finding.TRIMMED, 2, LogBounds(5, 9))
     yield lambda: losses.judge(P0, trimmed)
     yield lambda: losses.deleted([P0])
     yield lambda: losses.added_late(P0, 5)

@@ -3,7 +3,7 @@
 import pytest
 
 from kafka_tx.errors import ConfigError
-from kafka_tx.options.topology_options import (
+from kafka_tx.options.topology import (
     RunnerLimits,
     parse_at_least_once_settings,
 )

@@ -8,7 +8,7 @@ import pytest
 
 from kafka_tx.errors import ConfigError
 from kafka_tx.model import TopicPattern
-from kafka_tx.options.source_options import PatternError, from_java
+from kafka_tx.options.source import PatternError, from_java
 
 
 def found(pattern, *names):

@@ -6,10 +6,10 @@ import pytest
 
 from kafka_tx import KafkaBolt, OpaqueTransactionalKafkaSpout, TransactionalKafkaSpout
 from kafka_tx.errors import ConfigError
-from kafka_tx.options import option_names
-from kafka_tx.options.sink_options import GIVEN_BY_US, parse_sink
-from kafka_tx.options.source_options import parse_source
-from kafka_tx.options.topology_options import (
+from kafka_tx.options import names
+from kafka_tx.options.sink import GIVEN_BY_US, parse_sink
+from kafka_tx.options.source import parse_source
+from kafka_tx.options.topology import (
     parse_at_least_once_settings,
     parse_settings,
 )
@@ -120,7 +120,7 @@ def test_a_spout_says_where_a_topology_has_its_id_and_its_store(door):
 def test_what_may_be_meant_for_spark_is_ignored_with_a_warning(
     door, name, caplog, monkeypatch
 ):
-    monkeypatch.setattr(option_names, "_named", set())  # warns once in a process
+    monkeypatch.setattr(names, "_named", set())  # warns once in a process
 
     with caplog.at_level(logging.WARNING):
         door(name)

@@ -17,7 +17,7 @@ from kafka_tx.model import (
     TopicPattern,
     Topics,
 )
-from kafka_tx.options.source_options import SOURCE, parse_source
+from kafka_tx.options.source import SOURCE, parse_source
 
 BROKERS = {"kafka.bootstrap.servers": "a:9092"}
 

@@ -3,7 +3,7 @@ import logging
 import pytest
 
 from kafka_tx.errors import ConfigError
-from kafka_tx.options.topology_options import STORMS, TOPOLOGY, parse_settings
+from kafka_tx.options.topology import STORMS, TOPOLOGY, parse_settings
 from kafka_tx.store_place import default_store
 from kafka_tx.transactions.pacing import Pacing
 from kafka_tx.zookeeper.session_settings import ZooKeeperSettings

@@ -16,7 +16,7 @@ A, B = TopicPartition("t", 0), TopicPartition("t", 1)
 LOGS = {A: LogBounds(10, 100), B: LogBounds(0, 50)}
 
 
-def at_once(partition, standing):
+def at_once(partition, check):
     return True
 
 

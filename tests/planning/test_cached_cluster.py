@@ -32,49 +32,49 @@ def looks_at(cluster):
 
 
 def test_an_answer_counts_ten_times_as_long_as_it_took(slow):
-    looks = looks_at(slow)
-    looks.bounds([A])
+    polls = looks_at(slow)
+    polls.bounds([A])
     slow.more("t-0", 5)
 
     slow.clock.advance(899)
-    assert looks.bounds([A]) == {A: LogBounds(0, 10, "id-1", 0)}
+    assert polls.bounds([A]) == {A: LogBounds(0, 10, "id-1", 0)}
     slow.clock.advance(1)
-    assert looks.bounds([A]) == {A: LogBounds(0, 15, "id-1", 0)}
+    assert polls.bounds([A]) == {A: LogBounds(0, 15, "id-1", 0)}
 
 
 def test_no_answer_counts_longer_than_a_second(slow):
-    looks = looks_at(slow)
+    polls = looks_at(slow)
     slow._ask = lambda _: slow.clock.advance(5_000)
-    assert len(looks.found().partitions) == 2
+    assert len(polls.found().partitions) == 2
     slow.add_partitions("t", 3)
 
-    assert len(looks.found().partitions) == 3
+    assert len(polls.found().partitions) == 3
 
 
 def test_a_quick_answer_is_never_used_again(cluster):
     cluster.fill("t", 10)
-    looks = looks_at(cluster)
+    polls = looks_at(cluster)
 
-    assert looks.bounds([A]) == {A: LogBounds(0, 10, "id-1", 0)}
+    assert polls.bounds([A]) == {A: LogBounds(0, 10, "id-1", 0)}
     cluster.more("t-0", 1)
-    assert looks.bounds([A]) == {A: LogBounds(0, 11, "id-1", 0)}
+    assert polls.bounds([A]) == {A: LogBounds(0, 11, "id-1", 0)}
 
 
 def test_an_answer_without_a_wanted_partition_is_not_enough(slow):
-    looks = looks_at(slow)
-    looks.bounds([A])
+    polls = looks_at(slow)
+    polls.bounds([A])
 
-    assert set(looks.bounds([A, B])) == {A, B}
+    assert set(polls.bounds([A, B])) == {A, B}
 
 
 def test_what_is_forgotten_is_asked_again(slow):
-    looks = looks_at(slow)
-    looks.bounds([A])
-    looks.found()
+    polls = looks_at(slow)
+    polls.bounds([A])
+    polls.found()
 
-    looks.forget()
-    looks.survey()
-    looks.bounds([A])
+    polls.forget()
+    polls.survey()
+    polls.bounds([A])
 
     assert slow.requests == {"bounds": 2, "topics": 2}, "bounds come with their topics"
 
@@ -124,12 +124,12 @@ def spout_on(cluster, kind=KafkaBatchSpout, **limits):
 
 
 def test_of_what_is_planned_to_its_end_only_the_end_is_asked(slow):
-    looks = looks_at(slow)
-    looks.found()
-    looks.bounds([A, B])
+    polls = looks_at(slow)
+    polls.found()
+    polls.bounds([A, B])
     slow.requests.clear()
 
-    assert looks.bounds_beyond(TEN | {B: LogPosition(7, "id-1", 0)}) == dict.fromkeys(
+    assert polls.bounds_beyond(TEN | {B: LogPosition(7, "id-1", 0)}) == dict.fromkeys(
         [A, B], LogBounds(0, 10, "id-1", 0)
     )
 
@@ -138,31 +138,31 @@ def test_of_what_is_planned_to_its_end_only_the_end_is_asked(slow):
 
 def test_a_topic_made_anew_as_long_as_before_does_not_keep_the_former_start(slow):
     slow.trim(A, 5)
-    looks = looks_at(slow)
-    looks.found()
-    assert looks.bounds([A])[A] == LogBounds(5, 10, "id-1", 0)
+    polls = looks_at(slow)
+    polls.found()
+    assert polls.bounds([A])[A] == LogBounds(5, 10, "id-1", 0)
     slow.fill("t", 10, 10)
-    assert looks.bounds_beyond(TEN)[A] == LogBounds(5, 10, "id-1", 0), "not known yet"
+    assert polls.bounds_beyond(TEN)[A] == LogBounds(5, 10, "id-1", 0), "not known yet"
 
-    looks.fresh_found()
+    polls.fresh_found()
 
-    assert looks.bounds([A])[A] == LogBounds(0, 10, "id-2", 0)
-    assert looks.bounds_beyond(TEN)[A] == LogBounds(0, 10, "id-2", 0)
+    assert polls.bounds([A])[A] == LogBounds(0, 10, "id-2", 0)
+    assert polls.bounds_beyond(TEN)[A] == LogBounds(0, 10, "id-2", 0)
 
 
 def test_a_look_that_fails_leaves_the_bounds_to_the_former_topic(slow):
     slow.trim(A, 5)
-    looks = looks_at(slow)
-    looks.found()
-    looks.bounds([A])
+    polls = looks_at(slow)
+    polls.found()
+    polls.bounds([A])
     slow.fill("t", 10, 10)
-    looks.fresh_found()
+    polls.fresh_found()
     slow.is_down = True
     with pytest.raises(BrokerUnavailableError):
-        looks.bounds([A])
+        polls.bounds([A])
     slow.is_down = False
 
-    assert looks.bounds_beyond(TEN)[A] == LogBounds(0, 10, "id-2", 0)
+    assert polls.bounds_beyond(TEN)[A] == LogBounds(0, 10, "id-2", 0)
 
 
 @pytest.mark.parametrize("more", [3, 10, 60])
@@ -190,11 +190,11 @@ def test_no_range_mixes_a_topic_with_one_made_anew_while_its_answers_count(slow,
 
 def test_the_start_of_a_quiet_log_is_asked_for_now_and_then(cluster):
     cluster.fill("t", 10)
-    looks = looks_at(cluster)
-    looks.bounds_beyond(TEN)
+    polls = looks_at(cluster)
+    polls.bounds_beyond(TEN)
     cluster.trim(A, 10)
 
     cluster.clock.advance(log_bounds.WHOLE_POLL_MS - 1)
-    assert looks.bounds_beyond(TEN) == {A: LogBounds(0, 10, "id-1", 0)}
+    assert polls.bounds_beyond(TEN) == {A: LogBounds(0, 10, "id-1", 0)}
     cluster.clock.advance(1)
-    assert looks.bounds_beyond(TEN) == {A: LogBounds(10, 10, "id-1", 0)}
+    assert polls.bounds_beyond(TEN) == {A: LogBounds(10, 10, "id-1", 0)}

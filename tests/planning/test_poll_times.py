@@ -3,7 +3,7 @@ import pytest
 from kafka_tx.planning.log_bounds import BUSY_POLL_MS, POLL_MS, SOON_MS, PollTimes
 
 
-def looked(times, began_ms, took_ms=1, *, is_news=False):
+def polled(times, began_ms, took_ms=1, *, is_news=False):
     times.began(began_ms)
     times.ended(began_ms + took_ms, is_news=is_news)
     return times.due_ms(5_000) - began_ms - took_ms
@@ -16,12 +16,12 @@ def test_the_first_look_is_due_at_once():
 def test_looks_at_quiet_logs_become_rare_until_there_is_news():
     times = PollTimes()
 
-    pauses = [looked(times, 10_000 * n) for n in range(1, 16)]
+    pauses = [polled(times, 10_000 * n) for n in range(1, 16)]
 
     assert pauses[:4] == [SOON_MS, 2 * SOON_MS, 4 * SOON_MS, 8 * SOON_MS]
     assert pauses[-1] == pauses[-2] > 10_000
-    assert looked(times, 200_000, is_news=True) == SOON_MS
-    assert looked(times, 300_000, 40, is_news=True) == POLL_MS
+    assert polled(times, 200_000, is_news=True) == SOON_MS
+    assert polled(times, 300_000, 40, is_news=True) == POLL_MS
 
 
 @pytest.mark.parametrize("partitions", [1, 25, 100, 5_000])
@@ -38,9 +38,9 @@ def test_while_there_is_much_to_read_looks_are_rare_and_those_that_are_dear_rare
     times = PollTimes()
     times.had_nothing = False
 
-    assert looked(times, 1_000, is_news=True) == BUSY_POLL_MS
-    assert looked(times, 9_000, 40, is_news=True) == 2_000
-    assert looked(times, 20_000, 900, is_news=True) == 5_000
+    assert polled(times, 1_000, is_news=True) == BUSY_POLL_MS
+    assert polled(times, 9_000, 40, is_news=True) == 2_000
+    assert polled(times, 20_000, 900, is_news=True) == 5_000
 
 
 @pytest.mark.parametrize(("had_nothing", "pause_ms"), [(True, POLL_MS), (False, 1_000)])
@@ -49,11 +49,11 @@ def test_looks_that_fail_at_once_do_not_follow_each_other_at_once(
 ):
     times = PollTimes()
     times.had_nothing = had_nothing
-    looked(times, 1_000)
+    polled(times, 1_000)
 
     for began_ms in (5_000, 6_000):
         times.began(began_ms)
         times.failed(began_ms + 1)
         assert times.due_ms(1) == began_ms + 1 + pause_ms
 
-    assert looked(times, 9_000, is_news=True) == (SOON_MS if had_nothing else 1_000)
+    assert polled(times, 9_000, is_news=True) == (SOON_MS if had_nothing else 1_000)

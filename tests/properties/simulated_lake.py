@@ -99,7 +99,7 @@ class Lake:
         """Whether nothing shows any more that rows of this txid were removed."""
         return False
 
-    def check_kept(self, stored: TransactionAttempt) -> None:
+    def check_stored(self, stored: TransactionAttempt) -> None:
         """Nothing, where a rollback takes the evidence, too."""
 
     def roll_back(self, version: Version) -> None:
@@ -203,7 +203,7 @@ class Delta(Lake):
         self.evidence = given or self.evidence
         return made
 
-    def check_kept(self, stored):
+    def check_stored(self, stored):
         if stored.txid not in self.rows():
             raise StateLostError("restored", store="t", id="s")
 
@@ -230,8 +230,8 @@ class Sink:
     def commit(self):
         return Commit()
 
-    def check_kept(self, stored):
-        self._lake.check_kept(stored)
+    def check_stored(self, stored):
+        self._lake.check_stored(stored)
 
     def write(self, given):
         self._world.may_happen(self._driver, "write")

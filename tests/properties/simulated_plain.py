@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from kafka_tx.options.source_options import parse_source
+from kafka_tx.options.source import parse_source
 from tests.properties.simulated_query import Query
 from tests.properties.simulated_source import World
 

@@ -26,7 +26,7 @@ from kafka_tx.errors import (
 )
 from kafka_tx.model import QueryShape, TopicPartition, TransactionAttempt
 from kafka_tx.offsets.leader_epochs import unpacked
-from kafka_tx.options.source_options import parse_source
+from kafka_tx.options.source import parse_source
 from kafka_tx.planning.offset_json import MARK, SourceOffset
 from kafka_tx.source.microbatches import MicroBatches
 from kafka_tx.source.questions import Answer, Question, moves

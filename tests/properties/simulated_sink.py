@@ -392,7 +392,7 @@ class Writer:
         if self.door == "transaction":
             self._put(attempt, lambda n: split(rows, n))
             return
-        given = config(attempt, self.parts, self.epoch, looks=True)
+        given = config(attempt, self.parts, self.epoch, polls=True)
         if self.memory is None:
             self.memory = sink_assembly.remembered(given)
         self._tasks(replace(given, memory=self.memory), split(rows, self.parts))
@@ -418,14 +418,14 @@ class Writer:
         self._tasks(given, parts_of(usable))
 
     def _bolt(self, txid: int) -> None:
-        given = config(self._attempt(txid), self.parts, self.epoch, looks=True)
+        given = config(self._attempt(txid), self.parts, self.epoch, polls=True)
         if self.memory is None:
             self.memory = sink_assembly.remembered(given)
         self._tasks(replace(given, memory=self.memory), cut(txid, self.parts))
 
     def _stream(self, txid: int) -> None:
         given = config(
-            TransactionAttempt(txid, 0), 0, self.epoch, looks=True, life="life"
+            TransactionAttempt(txid, 0), 0, self.epoch, polls=True, life="life"
         )
         if self.memory is None:
             self.memory = sink_assembly.remembered(given)
@@ -433,7 +433,7 @@ class Writer:
         reported = self._tasks(given, cut(txid, self.parts))
         if any(message.written.held is not None for message in reported):
             writer._write_the_rest(reported)
-        if any(message.written.looked for message in reported):
+        if any(message.written.polled for message in reported):
             writer._end_open_parts(reported)
 
     def _tasks(

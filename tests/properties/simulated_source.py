@@ -29,7 +29,7 @@ from kafka_tx.errors import (
 from kafka_tx.model import TopicPartition, TransactionAttempt
 from kafka_tx.offsets.discovery import is_another
 from kafka_tx.offsets.leader_epochs import unpacked
-from kafka_tx.options.source_options import parse_source
+from kafka_tx.options.source import parse_source
 from kafka_tx.planning.deleted_topics import STANDS_MS
 from kafka_tx.planning.offset_json import MARK, SourceOffset
 from kafka_tx.testing import ManualClock

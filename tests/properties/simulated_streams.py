@@ -15,7 +15,7 @@ from typing import Any
 from kafka_tx.config import SourceConfig
 from kafka_tx.errors import KafkaTxError
 from kafka_tx.model import OffsetRange, QueryShape, TransactionAttempt
-from kafka_tx.options.source_options import parse_source
+from kafka_tx.options.source import parse_source
 from kafka_tx.planning.offset_json import SourceOffset, TransactionMark
 from kafka_tx.protocols import Clock
 from kafka_tx.source.microbatches import MicroBatches
@@ -233,7 +233,7 @@ class Run:
         newest = max(log, default=-1)
         if newest >= 0 and newest not in commits:
             yield from self._run(newest)
-        looked = False
+        polled = False
         while True:
             newest = max(log, default=-1)
             before = log.get(newest) or [None] * len(self._streams)
@@ -241,11 +241,11 @@ class Run:
             ends = [self._planners.latest(n, at) for n, at in enumerate(before)]
             yield
             if ends == before:  # a look may move one source, and the next another
-                self.is_idle, looked = looked, True
+                self.is_idle, polled = polled, True
                 self.is_under_way = False
                 yield
                 continue
-            self.is_idle = looked = False
+            self.is_idle = polled = False
             log[newest + 1] = [*ends]
             yield
             yield from self._run(newest + 1)

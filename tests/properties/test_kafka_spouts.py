@@ -17,8 +17,8 @@ from hypothesis.stateful import RuleBasedStateMachine, rule, run_state_machine_a
 
 from kafka_tx.errors import BrokerUnavailableError, DataLossError
 from kafka_tx.model import LogBounds, LogPosition, OffsetRange, Topics, Unavailable
-from kafka_tx.offsets import standing
-from kafka_tx.offsets.standing import Standing, stand
+from kafka_tx.offsets import position_checks
+from kafka_tx.offsets.position_checks import PositionCheck, check_position
 from kafka_tx.planning.deleted_topics import DeletedTopics
 from kafka_tx.topology.kafka import progress
 from kafka_tx.topology.kafka.progress import PlanProgress
@@ -341,8 +341,8 @@ def test_the_simulation_notices_a_spout_that_keeps_void_plans(monkeypatch):
 
 def test_the_simulation_notices_a_spout_that_reads_a_shortened_log_again(monkeypatch):
     start_over = property(lambda self: self.bounds.log_start if self.bounds else 0)
-    monkeypatch.setattr(Standing, "next_offset", start_over)
-    monkeypatch.setattr(Standing, "cut", 0)
+    monkeypatch.setattr(PositionCheck, "next_offset", start_over)
+    monkeypatch.setattr(PositionCheck, "cut", 0)
 
     with pytest.raises(AssertionError, match="committed twice"):
         walk([Phase.generate])
@@ -350,9 +350,9 @@ def test_the_simulation_notices_a_spout_that_reads_a_shortened_log_again(monkeyp
 
 def test_the_simulation_notices_a_spout_that_waits_by_length_alone(monkeypatch):
     def by_length(position, bounds):
-        return stand(LogPosition(position.offset, None), bounds)
+        return check_position(LogPosition(position.offset, None), bounds)
 
-    monkeypatch.setattr(progress, "stand", by_length)
+    monkeypatch.setattr(progress, "check_position", by_length)
 
     with pytest.raises(AssertionError):
         walk([Phase.generate])
@@ -370,7 +370,9 @@ def test_the_simulation_notices_a_spout_that_takes_hidden_topics_for_deleted(
 
 
 def test_the_simulation_notices_a_spout_that_believes_a_new_leader(monkeypatch):
-    monkeypatch.setattr(standing, "is_of_other_leader", lambda position, bounds: False)
+    monkeypatch.setattr(
+        position_checks, "is_of_other_leader", lambda position, bounds: False
+    )
 
     with pytest.raises(AssertionError, match="left over"):
         walk([Phase.generate])

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, rule
 
 from kafka_tx.model import CommittedOffset, LogPosition, TopicPartition
-from kafka_tx.offsets import standing
+from kafka_tx.offsets import position_checks
 from kafka_tx.offsets.manager import PartitionManager
 from kafka_tx.running import serial_worker
 from kafka_tx.running.at_least_once import offset_keeper
@@ -224,14 +224,14 @@ def test_what_is_said_to_be_processed_is():
 
 def by_length(patch):
     def unknown(position, bounds):
-        return standing.stand(replace(position, topic_id=None), bounds)
+        return position_checks.check_position(replace(position, topic_id=None), bounds)
 
-    patch.setattr("kafka_tx.offsets.manager.stand", unknown)
+    patch.setattr("kafka_tx.offsets.manager.check_position", unknown)
     patch.setattr("kafka_tx.offsets.manager.is_another", lambda *_: False)
 
 
 def by_offset(patch):
-    patch.setattr(standing, "is_of_other_leader", lambda *_: False)
+    patch.setattr(position_checks, "is_of_other_leader", lambda *_: False)
 
 
 def by_first_unfinished(patch):

@@ -11,7 +11,7 @@ import pytest
 from kafka_tx.config import Mode
 from kafka_tx.errors import KafkaTxError
 from kafka_tx.model import JointBatch
-from kafka_tx.offsets import standing
+from kafka_tx.offsets import position_checks
 from kafka_tx.source.joint_batches import JointBatches
 from tests.properties.rounds import SIMULATED_STEPS, is_enough
 from tests.properties.simulated_several import World, run
@@ -46,7 +46,7 @@ def test_records_of_both_sources_count_once_or_an_error_says_what_to_do():
         (JointBatch, "is_same", lambda self, other: True),
         (JointBatches, "settle", lambda self: None),
         (JointBatches, "check_start", lambda self, start: None),
-        (standing, "is_of_other_leader", lambda position, bounds: False),
+        (position_checks, "is_of_other_leader", lambda position, bounds: False),
     ],
 )
 def test_the_simulation_notices(monkeypatch, where, name, broken):

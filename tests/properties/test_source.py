@@ -16,7 +16,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 from kafka_tx.config import Mode
 from kafka_tx.errors import KafkaTxError, ReplayDiffersError
 from kafka_tx.model import TopicPartition
-from kafka_tx.offsets.standing import Finding, Standing
+from kafka_tx.offsets.position_checks import Finding, PositionCheck
 from kafka_tx.planning.deleted_topics import DeletedTopics
 from kafka_tx.source import agreement
 from kafka_tx.source import questions as asking
@@ -367,10 +367,10 @@ def any_plan_of_these_ends(numbering, batch, end):
     return not batch.spark_batch and batch.logged_ends() == dict(end.positions)
 
 
-def begins_again(standing: Standing) -> int:
-    bounds = standing.bounds
-    is_outside = standing.finding is not Finding.WITHIN and bounds is not None
-    return bounds.log_start if is_outside and bounds else standing.position
+def begins_again(check: PositionCheck) -> int:
+    bounds = check.bounds
+    is_outside = check.finding is not Finding.WITHIN and bounds is not None
+    return bounds.log_start if is_outside and bounds else check.position
 
 
 def known_by_the_query(question: asking.Question) -> str:
@@ -414,7 +414,7 @@ def test_a_classic_session_goes_on_with_what_connect_began():
         ),
         (asking, "moves", positions_decide, some_walks),
         (agreement, "fits", any_plan_of_these_ends, some_walks),
-        (Standing, "next_offset", property(begins_again), some_walks),
+        (PositionCheck, "next_offset", property(begins_again), some_walks),
         (
             TransactionalMicroBatches,
             "_remembered",

@@ -69,7 +69,7 @@ class Coordinator:
         self.managers = {p: manager(p) for p in self.partitions}
         self.due = False
         self.problem: Exception | None = None
-        self.looks = self.taken = 0
+        self.polls = self.taken = 0
 
     def manager(self, partition):
         return self.managers.get(partition)
@@ -81,8 +81,8 @@ class Coordinator:
     def is_due(self):
         return self.due
 
-    def look(self):
-        self.looks += 1
+    def poll(self):
+        self.polls += 1
         if self.problem:
             raise self.problem
         return self._take
@@ -141,7 +141,7 @@ class Case:
         """Do what came back from the poller's threads."""
         self.events.get(timeout=WITHIN_S)()
 
-    def look(self):
+    def poll(self):
         self.poller.poll_if_due()
         self.take()
 
@@ -150,14 +150,14 @@ class Case:
 
 
 def acked(case, partition=P0):
-    case.look()
+    case.poll()
     case.emit()
     case.coordinator.managers[partition].ack(0)
 
 
 def complete_all(case):
     """Both logs are emitted, completed and stored."""
-    case.look()
+    case.poll()
     case.emit()
     for each in case.poller.partitions.managers:
         each.ack(OffsetRange(each.topic_partition, 0, 10))

@@ -201,11 +201,11 @@ def test_what_was_dropped_is_a_replay_once_the_batch_is_committed(clock):
 
 class Logs:
     def __init__(self):
-        self.looks = 0
+        self.polls = 0
         self.error = None
 
     def __call__(self):
-        self.looks += 1
+        self.polls += 1
         if self.error:
             raise self.error
         return {A: LogBounds(0, 10)}
@@ -215,14 +215,14 @@ def test_lag_is_looked_at_now_and_then_and_a_failed_look_changes_nothing(clock):
     logs, registry = Logs(), MetricsRegistry()
     watch = SpoutLagWatch(logs, registry, "count", clock)
 
-    watch.look()
-    watch.look()
-    assert logs.looks == 1
+    watch.poll()
+    watch.poll()
+    assert logs.polls == 1
 
     clock.sleep_ms(POLL_EVERY_MS)
     logs.error = AuthenticationError("refused")
-    watch.look()
-    assert logs.looks == 2
+    watch.poll()
+    assert logs.polls == 2
 
 
 def test_logs_that_did_not_change_are_told_now_and_then(clock, monkeypatch):
@@ -231,14 +231,14 @@ def test_logs_that_did_not_change_are_told_now_and_then(clock, monkeypatch):
     watch = SpoutLagWatch(Logs(), registry, "count", clock)
 
     for _ in range(12):
-        watch.look()
+        watch.poll()
         clock.sleep_ms(POLL_EVERY_MS)
 
     assert len(reported) == 2  # in a minute
 
 
 def test_a_spout_without_logs_has_no_lag(clock):
-    SpoutLagWatch(None, MetricsRegistry(), "count", clock).look()
+    SpoutLagWatch(None, MetricsRegistry(), "count", clock).poll()
 
 
 def test_a_partition_that_is_deleted_before_it_was_read_does_not_hide_the_lag(clock):
@@ -254,12 +254,12 @@ def test_a_partition_that_is_deleted_before_it_was_read_does_not_hide_the_lag(cl
     new = TopicPartition("new", 0)
 
     found[new] = Unavailable("no batch has read it yet")
-    watch.look()
+    watch.poll()
     assert registry.lag_of("count") is None
 
     del found[new]
     clock.sleep_ms(POLL_EVERY_MS)
-    watch.look()
+    watch.poll()
     assert registry.lag_of("count") == 6
 
 

@@ -35,9 +35,9 @@ class Query:
             NEVER_S,
         )
 
-    def look(self, phase):
+    def poll(self, phase):
         self.phase = phase
-        self.watch.look()
+        self.watch.poll()
         samples = self.registry.samples()["kafka_tx_in_flight_batches"]
         return {key[1] for key, (count,) in samples.items() if count}
 
@@ -55,20 +55,20 @@ def query(clock):
 
 
 def test_a_batch_is_in_flight_from_its_planning_until_it_ended(query, clock):
-    assert query.look("") == set()
+    assert query.poll("") == set()
     assert query.since_s == 0
-    assert query.look("planning") == {"planning"}
+    assert query.poll("planning") == {"planning"}
     planned_s = query.since_s
-    assert query.look("processing") == {"processing"}
-    assert query.look("processing") == {"processing"}
+    assert query.poll("processing") == {"processing"}
+    assert query.poll("processing") == {"processing"}
     assert query.since_s == planned_s > 0
 
     query.watch.batch_ended("query")
     clock.sleep_ms(1_000)
 
-    assert query.look("processing") == {"processing"}
+    assert query.poll("processing") == {"processing"}
     assert query.since_s == planned_s + 1
-    assert query.look("") == set()
+    assert query.poll("") == set()
     assert query.since_s == 0
 
 
@@ -78,14 +78,14 @@ def test_a_query_that_looks_for_records_and_finds_none_has_no_batch(query):
     )
     query.registry.record_log("job", {A: LogBounds(0, 5)})
 
-    assert query.look("planning") == set()
+    assert query.poll("planning") == set()
 
     query.registry.record_log("job", {A: LogBounds(0, 6)})
-    assert query.look("planning") == {"planning"}
+    assert query.poll("planning") == {"planning"}
 
 
 def test_nothing_is_left_of_a_query_that_ended(query):
-    query.look("processing")
+    query.poll("processing")
 
     query.watch.ended("query", {"job"})
 
@@ -93,25 +93,25 @@ def test_nothing_is_left_of_a_query_that_ended(query):
 
 
 def test_the_store_is_asked_once_where_the_very_first_batch_begins(query):
-    query.look("planning")
+    query.poll("planning")
     assert not query.asked.is_set()
-    query.look("processing")
+    query.poll("processing")
     assert query.asked.wait(5)
     query.asked.clear()
 
-    query.look("processing")
+    query.poll("processing")
 
     assert not query.asked.wait(0.1)
 
 
 def test_it_looks_by_itself(query, clock):
-    looked = threading.Event()
+    polled = threading.Event()
 
     def running():
-        looked.set()
+        polled.set()
         return {}
 
     watch = InFlightWatch(query.registry, running, str, lambda _: None, clock, 0.01)
 
-    assert looked.wait(5)
+    assert polled.wait(5)
     watch.close()

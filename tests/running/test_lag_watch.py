@@ -33,7 +33,7 @@ def test_the_logs_are_looked_at_without_a_commit(cluster):
     registry = Registry()
     watching = watch(registry, lambda _: cluster)
 
-    watching.look()
+    watching.poll()
     watching.close()
 
     assert registry.logs == [("job", cluster.bounds([P0]))]
@@ -49,8 +49,8 @@ def test_a_new_leader_is_asked_where_the_log_that_was_read_ends(cluster):
     )
     watching = watch(registry, lambda _: cluster)
 
-    watching.look()
-    watching.look()
+    watching.poll()
+    watching.poll()
     watching.close()
 
     assert registry.lag_of("job") == 30
@@ -64,7 +64,7 @@ def test_a_cluster_that_does_not_answer_changes_nothing():
     registry = Registry()
     watching = watch(registry, away)
 
-    watching.look()
+    watching.poll()
     watching.close()
 
     assert registry.logs == []
@@ -83,10 +83,10 @@ def test_a_cluster_is_left_whose_id_is_no_longer_watched():
             closed.append(self.id)
 
     watching = LagWatch(Registry(), lambda: watched, View, interval_s=3600)
-    watching.look()
+    watching.poll()
     del watched["ended"]
 
-    watching.look()
+    watching.poll()
 
     assert closed == ["ended"]
     watching.close()
@@ -121,11 +121,11 @@ def test_an_id_that_was_forgotten_is_looked_up_in_its_new_cluster(cluster):
     other.set(0, 0, 5_000)
     registry = Registry()
     watching = watch(registry, lambda _: clusters[-1])
-    watching.look()
+    watching.poll()
 
     clusters.append(other)
     watching.forget("job")
-    watching.look()
+    watching.poll()
     watching.close()
 
     assert [found[P0].end for _, found in registry.logs] == [10, 5_000]

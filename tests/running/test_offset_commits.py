@@ -76,7 +76,7 @@ def test_a_store_that_refuses_is_raised_on_the_topologys_thread(case):
 def test_a_store_that_forgets_is_told_everything_again_in_time(case):
     case.store.renew_ms = lambda: 60_000
     case.poller.parts.keeper.acquire(0, 1)
-    case.look()
+    case.poll()
     case.emit()
     for manager in case.poller.partitions.managers:
         manager.ack(OffsetRange(manager.topic_partition, 0, 10))
@@ -114,7 +114,7 @@ def test_a_renewal_that_failed_is_tried_again(case):
 
 
 def test_a_store_is_asked_now_and_then_while_there_is_nothing_to_store(case):
-    case.look()
+    case.poll()
     asked: list[object] = []
     case.store.store = asked.append
 

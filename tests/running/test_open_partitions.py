@@ -28,7 +28,7 @@ def test_nothing_is_asked_of_partitions_that_have_nothing_to_do(case):
 
     case.cluster.logs[P1] = LogBounds(0, 12)
     case.clock.advance(60_000)
-    case.look()
+    case.poll()
 
     assert [m.topic_partition for m in case.poller.partitions.awake] == [P1]
     assert not case.poller.is_idle
@@ -40,7 +40,7 @@ def find_empty(case):
     for at in (P0, P1):
         case.cluster.logs[at] = LogBounds(0, 0)
         case.coordinator.managers[at].committed(CommittedOffset(0))
-    case.look()
+    case.poll()
     case.poller.commit_if_due(at_once=True)
     assert not case.poller.partitions.awake
 
@@ -50,7 +50,7 @@ def test_a_log_that_was_trimmed_or_cut_wakes_its_partition(case):
 
     case.cluster.logs[P0] = LogBounds(5, 5)
     case.clock.advance(60_000)
-    case.look()
+    case.poll()
 
     assert [m.topic_partition for m in case.poller.partitions.awake] == [P0]
 
@@ -64,7 +64,7 @@ def test_other_records_where_all_was_read_wake_their_partition_and_are_read(case
 
     for _ in range(2):  # the second one is held against what was read
         case.clock.advance(60_000)
-        case.look()
+        case.poll()
 
     assert [m.topic_partition for m in case.poller.partitions.awake] == [P0]
     assert [case.emit(), case.emit()] == [[], ["t-0 [6, 15)"]]
@@ -76,7 +76,7 @@ def test_of_a_partition_that_sleeps_only_the_end_is_asked(case):
     case.clock.advance(log_bounds.WHOLE_POLL_MS - 1)
     asked = len(case.cluster.asked)
 
-    case.look()
+    case.poll()
 
     assert (len(case.cluster.asked), case.cluster.ends_asked) == (asked, 1)
     assert case.poller.is_idle
@@ -87,7 +87,7 @@ def test_the_start_of_a_quiet_log_is_shown_when_retention_moved_it(case):
     case.cluster.logs[P0] = LogBounds(10, 10)
 
     case.clock.advance(log_bounds.WHOLE_POLL_MS)
-    case.look()
+    case.poll()
 
     starts = case.registry.samples()["kafka_tx_log_start_offset"]
     assert starts == {("job", "t", "0"): (10,), ("job", "t", "1"): (0,)}
@@ -115,17 +115,17 @@ def test_a_look_is_made_at_once_when_somebody_waits(case, monkeypatch):
     find_empty(case)
     for _ in range(9):
         case.clock.advance(60_000)
-        case.look()
+        case.poll()
     case.clock.advance(1_000)
-    looks = case.poller.next_polls().logs
+    polls = case.poller.next_polls().logs
     case.poller.poll_if_due()
-    assert case.poller.next_polls().logs == looks
+    assert case.poller.next_polls().logs == polls
 
     case.poller.want_polls()
 
     assert case.poller.wakes_at_ms() <= case.clock.monotonic_ms() + 10
-    case.look()
-    assert case.poller.next_polls().logs == looks + 1
+    case.poll()
+    assert case.poller.next_polls().logs == polls + 1
 
 
 def test_a_new_partition_is_looked_at_at_once(case):
@@ -135,11 +135,11 @@ def test_a_new_partition_is_looked_at_at_once(case):
     case.coordinator.managers[new] = manager(new)
     case.coordinator.partitions += (new,)
     case.poller.want_polls()
-    case.look()
+    case.poll()
     case.poller.refresh_if_due()
     case.take()
 
-    case.look()
+    case.poll()
 
     assert case.emit() == ["t-2 [0, 3)"]
 
@@ -157,6 +157,6 @@ def test_a_topic_made_anew_with_as_many_records_is_read_from_its_beginning(case)
     assert [m.topic_partition for m in case.poller.partitions.awake] == [P0]
     assert case.emit() == [], "what is known of its log is of the one that is gone"
     case.cluster.logs[P0] = LogBounds(0, 10, "latter")
-    case.look()
+    case.poll()
     case.poller.commit_if_due(at_once=True)
     assert case.emit() == ["t-0 [0, 10)"], "it does not fall asleep before"

@@ -29,7 +29,7 @@ from tests.running.polling import (
 def test_nothing_is_emitted_before_the_logs_were_looked_at(case):
     assert case.emit() == []
 
-    case.look()
+    case.poll()
 
     assert sorted(case.emit()) == ["t-0 [0, 10)", "t-1 [0, 10)"]
     assert case.cluster.asked == [[P0, P1]]
@@ -46,12 +46,12 @@ def test_no_look_is_begun_while_one_is_under_way(case):
 
 
 def test_it_looks_often_while_there_is_nothing_and_seldom_while_there_is(case):
-    case.look()
+    case.poll()
     case.clock.advance(SOON_MS - 1)
     case.poller.poll_if_due()
     assert case.poller.next_polls().logs - 1 == 1
     case.clock.advance(1)
-    case.look()
+    case.poll()
     assert case.poller.next_polls().logs - 1 == 2
 
     assert case.emit()
@@ -59,14 +59,14 @@ def test_it_looks_often_while_there_is_nothing_and_seldom_while_there_is(case):
     case.poller.poll_if_due()
     assert case.poller.next_polls().logs - 1 == 2
     case.clock.advance(BUSY_POLL_MS - POLL_MS)
-    case.look()
+    case.poll()
     assert case.poller.next_polls().logs - 1 == 3
 
 
 def test_a_partition_that_does_not_answer_is_refreshed_and_the_others_go_on(case):
     case.cluster.logs[P0] = Unavailable("no leader")
 
-    case.look()
+    case.poll()
     case.take()
 
     assert case.coordinator.taken == 1
@@ -74,11 +74,11 @@ def test_a_partition_that_does_not_answer_is_refreshed_and_the_others_go_on(case
 
 
 def test_brokers_that_are_away_change_nothing(case):
-    case.look()
+    case.poll()
     case.cluster.problem = BrokerUnavailableError("down")
     case.clock.advance(POLL_MS)
 
-    case.look()
+    case.poll()
     case.take()
 
     assert case.coordinator.taken == 1
@@ -96,31 +96,31 @@ def test_a_refused_look_is_raised_on_the_topologys_thread(case):
 
 def test_partitions_are_looked_for_when_the_coordinator_says_so(case):
     case.poller.refresh_if_due()
-    assert case.coordinator.looks == 0
+    assert case.coordinator.polls == 0
     case.coordinator.due = True
 
     case.poller.refresh_if_due()
     case.poller.refresh_if_due()
     case.take()
-    assert (case.coordinator.looks, case.coordinator.taken) == (1, 1)
+    assert (case.coordinator.polls, case.coordinator.taken) == (1, 1)
 
     case.clock.advance(REFRESH_MS - 1)
     case.poller.refresh_if_due()
-    assert case.coordinator.looks == 1
+    assert case.coordinator.polls == 1
     case.clock.advance(1)
     case.poller.refresh_if_due()
     case.take()
-    assert case.coordinator.looks == 2
+    assert case.coordinator.polls == 2
 
 
 def test_a_look_for_partitions_runs_on_another_thread_and_ends_on_this_one(case):
     threads = []
 
-    def look():
+    def poll():
         threads.append(threading.current_thread())
         return lambda: threads.append(threading.current_thread())
 
-    case.coordinator.look = look
+    case.coordinator.poll = poll
     case.coordinator.due = True
     case.poller.refresh_if_due()
     case.take()
@@ -139,7 +139,7 @@ def test_a_refused_look_for_partitions_is_raised_on_the_topologys_thread(case):
 
 
 def test_a_partition_whose_fetch_failed_rests(case):
-    case.look()
+    case.poll()
 
     case.poller.fetch_failed(P0)
     case.take()
@@ -150,7 +150,7 @@ def test_a_partition_whose_fetch_failed_rests(case):
 
 
 def test_it_is_idle_when_all_is_read_completed_and_stored(case):
-    case.look()
+    case.poll()
     assert not case.poller.is_idle
     for emission in case.poller.chunk(100):
         emission.manager.ack(emission.range)
@@ -165,18 +165,18 @@ def test_it_is_idle_when_all_is_read_completed_and_stored(case):
 
 
 def test_a_log_that_seems_shorter_is_not_believed_at_once(case):
-    case.look()
+    case.poll()
     for emission in case.poller.chunk(100):
         emission.manager.ack(emission.range)
     case.cluster.logs[P0] = LogBounds(0, 4)
 
     for _ in range(2):
         case.clock.advance(5_000)
-        case.look()
+        case.poll()
         case.poller.chunk(100)
         assert case.coordinator.manager(P0).counts.skipped[LossReason.CUT] == 0
     case.clock.advance(5_000)
-    case.look()
+    case.poll()
     case.poller.chunk(100)
 
     assert case.coordinator.manager(P0).counts.skipped[LossReason.CUT] == 6
@@ -186,7 +186,7 @@ def test_a_log_that_seems_shorter_is_not_believed_at_once(case):
 def test_it_is_not_idle_while_a_partition_is_not_open(case):
     for at in (P0, P1):
         case.cluster.logs[at] = LogBounds(0, 0)
-    case.look()
+    case.poll()
     assert case.poller.is_idle
 
     del case.coordinator.managers[P1]
@@ -198,7 +198,7 @@ def test_it_is_not_idle_while_a_partition_is_not_open(case):
 
 
 def test_it_wakes_for_the_next_look_retry_or_commit(case):
-    case.look()
+    case.poll()
     began = case.clock.monotonic_ms()
     assert case.poller.wakes_at_ms() == began + 2 * SOON_MS, "the least wait"
 

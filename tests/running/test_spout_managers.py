@@ -50,10 +50,10 @@ class Offsets(MemoryOffsetStore):
 class Log(MemoryLog):
     """Counts looks."""
 
-    looks = 0
+    polls = 0
 
     def bounds(self, partitions):
-        self.looks += 1
+        self.polls += 1
         return {p: self.reported(b) for p, b in super().bounds(partitions).items()}
 
     def reported(self, bounds):
@@ -102,7 +102,7 @@ def test_all_partitions_are_looked_up_at_once(managers, log, store):
         made.open(partition, MEMORY_BROKER, is_new=False)
 
     assert store.asked == [[P0, P1]]
-    assert log.looks == 1
+    assert log.polls == 1
 
 
 def test_a_stored_offset_comes_before_the_start_position(managers, store):

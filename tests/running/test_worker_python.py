@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from kafka_tx.running.worker_python import look_at, warn_without_package
+from kafka_tx.running.worker_python import inspect_python, warn_without_package
 
 
 @pytest.fixture
@@ -24,15 +24,15 @@ def context(python, master="local[2]", includes=()):
 
 
 def test_this_python_has_the_package():
-    assert look_at(sys.executable).has_package
+    assert inspect_python(sys.executable).has_package
 
 
 def test_one_that_lacks_it_and_one_that_is_missing(bare, monkeypatch):
     monkeypatch.setenv("PYSPARK_PYTHON", bare)
 
-    assert not look_at().has_package
-    assert look_at().exists
-    assert not look_at("no-such-python").exists
+    assert not inspect_python().has_package
+    assert inspect_python().exists
+    assert not inspect_python("no-such-python").exists
 
 
 def test_a_warning_tells_when_local_workers_lack_it(bare, caplog):

@@ -7,7 +7,7 @@ import pytest
 
 from kafka_tx.errors import FencedError, OutOfOrderError
 from kafka_tx.model import TransactionAttempt
-from kafka_tx.options.source_options import parse_source
+from kafka_tx.options.source import parse_source
 from kafka_tx.source.questions import Question
 from kafka_tx.source.transactional import TransactionalMicroBatches
 from kafka_tx.sql.maps import OpaqueMap, TransactionalMap

@@ -11,7 +11,7 @@ from kafka_tx.errors import (
     UnknownTopicError,
 )
 from kafka_tx.model import OffsetRange, TopicPartition
-from kafka_tx.options.source_options import parse_source
+from kafka_tx.options.source import parse_source
 from kafka_tx.planning.offset_json import SourceOffset
 from kafka_tx.source.microbatches import MicroBatches
 

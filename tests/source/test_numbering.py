@@ -6,7 +6,7 @@ import pytest
 
 from kafka_tx.errors import CheckpointDisagreesError, ConfigError, FencedError
 from kafka_tx.model import OffsetRange
-from kafka_tx.options.source_options import parse_source
+from kafka_tx.options.source import parse_source
 from kafka_tx.planning.offset_json import SourceOffset
 from kafka_tx.source.microbatches import MicroBatches
 from kafka_tx.source.questions import Answer, Question, moves

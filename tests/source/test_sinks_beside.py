@@ -6,7 +6,7 @@ import sqlalchemy as sa
 
 from kafka_tx.errors import CheckpointDisagreesError, StateLostError
 from kafka_tx.model import TransactionAttempt
-from kafka_tx.options.source_options import parse_source
+from kafka_tx.options.source import parse_source
 from kafka_tx.planning.offset_json import SourceOffset
 from kafka_tx.source.questions import Question
 from kafka_tx.source.transactional import TransactionalMicroBatches

@@ -10,7 +10,7 @@ from kafka_tx.errors import (
     ReplayImpossibleError,
     UnknownTopicError,
 )
-from kafka_tx.source.kept_batches import SILENT_MS
+from kafka_tx.source.stored_batches import SILENT_MS
 from kafka_tx.source.transactional import TransactionalMicroBatches
 from kafka_tx.transactions.by_hand import moved
 from kafka_tx.transactions.memory import MemoryStore

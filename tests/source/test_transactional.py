@@ -12,7 +12,7 @@ from kafka_tx.errors import (
     StateUnavailableError,
 )
 from kafka_tx.model import BatchMetadata, OffsetRange, TopicPartition
-from kafka_tx.options.source_options import parse_source
+from kafka_tx.options.source import parse_source
 from kafka_tx.planning.deleted_topics import STANDS_MS
 from kafka_tx.planning.offset_json import SourceOffset, TransactionMark
 from kafka_tx.source.questions import Question

@@ -20,7 +20,7 @@ from kafka_tx.offsets.coordinators import RefreshingCoordinator
 from kafka_tx.offsets.discovery import Discovery
 from kafka_tx.offsets.start import StartRules
 from kafka_tx.offsets.unfinished import PartitionRules
-from kafka_tx.options.topology_options import RunnerLimits
+from kafka_tx.options.topology import RunnerLimits
 from kafka_tx.planning.deleted_topics import DeletedTopics
 from kafka_tx.running.at_least_once.dead_letters import Buried
 from kafka_tx.running.at_least_once.offset_keeper import OffsetKeeper

@@ -123,10 +123,10 @@ def test_the_lag_of_a_query_that_moved_is_looked_up_in_its_new_cluster(monkeypat
     spark: Any = Jvm("/")
     listener = CommitListener(spark, MetricsRegistry(), {"job": options}, None)
 
-    listener._lag.look()
+    listener._lag.poll()
     listener._use("job", options | {"kafka.bootstrap.servers": "new:9092"})
-    listener._lag.look()
-    listener._lag.look()
+    listener._lag.poll()
+    listener._lag.poll()
     listener.close()
 
     assert asked == ["old:9092", "new:9092"]

@@ -8,7 +8,7 @@ from queue import SimpleQueue
 import pytest
 
 from kafka_tx.model import TransactionAttempt
-from kafka_tx.options.topology_options import RunnerLimits
+from kafka_tx.options.topology import RunnerLimits
 from kafka_tx.running.at_least_once.chunk_answers import InFlightChunk
 from kafka_tx.spark.at_least_once.runner import ChunkJob
 from kafka_tx.spark.versions.job_failures import JobLostError

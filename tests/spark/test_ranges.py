@@ -13,7 +13,7 @@ from kafka_tx.errors import (
     ReplayImpossibleError,
 )
 from kafka_tx.model import OffsetRange, TopicPartition
-from kafka_tx.options.source_options import parse_source
+from kafka_tx.options.source import parse_source
 from kafka_tx.spark.source import ranges
 
 P0 = TopicPartition("t", 0)

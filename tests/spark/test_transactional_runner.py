@@ -30,7 +30,7 @@ from kafka_tx.errors import (
 from kafka_tx.metrics.endpoint import Guest
 from kafka_tx.metrics.registry import MetricsRegistry
 from kafka_tx.model import BatchMetadata, OffsetRange, TopicPartition
-from kafka_tx.options.topology_options import parse_settings
+from kafka_tx.options.topology import parse_settings
 from kafka_tx.spark.transactional import topology as topologies
 from kafka_tx.spark.transactional.topology import (
     TopologyHandle,

@@ -29,7 +29,7 @@ class OfLedger:
         self.txid += 1
         self.ledger.adopt(self.epoch, Committed(self.txid, {P0: self.txid}))
 
-    def look(self):
+    def poll(self):
         self.ledger.load()
 
 
@@ -44,7 +44,7 @@ class OfMap:
         attempt = TransactionAttempt.of(self.txid, epoch=1, number=self.txid)
         self.map.update(attempt, ROWS)
 
-    def look(self):
+    def poll(self):
         self.map.get(["all"])
 
 
@@ -61,7 +61,7 @@ class OfOffsets:
         self.offset += 1
         self.store.store({P0: CommittedOffset(self.offset)})
 
-    def look(self):
+    def poll(self):
         self.store.load([P0])
 
 
@@ -86,7 +86,7 @@ def test_a_removed_file_is_noticed_by_the_next_write_and_look(use, file):
     for each in files_of(file):
         each.unlink()
 
-    for call in (job.step, job.look, job.step):
+    for call in (job.step, job.poll, job.step):
         with pytest.raises(StateLostError, match="was removed while it was in use"):
             call()
     assert not files_of(file), "nothing begins anew in its place"

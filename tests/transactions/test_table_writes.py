@@ -46,7 +46,7 @@ class Table:
     def commit(self):
         return Commit(version=len(self.commits), files=1, rows=2)
 
-    def check_kept(self, stored):
+    def check_stored(self, stored):
         self.checked = stored
 
     def write(self, given):

@@ -61,7 +61,7 @@ class Registry:
             state = {"leader": leader, "isr": [1], "leader_epoch": 3}
             self.put(f"{node}/partitions/{number}/state", state)
 
-    def look(self, connect="nowhere:2181"):
+    def poll(self, connect="nowhere:2181"):
         client = FakeZooKeeper(self.server)
         return ZooKeeperTopics(connect, client=client)  # type: ignore[arg-type]
 
@@ -74,7 +74,7 @@ def registry():
 def test_a_topic_has_its_partitions_leaders_and_id(registry):
     registry.topic("orders", {0: 1, 1: 2, 10: 0}, topic_id="aBcDeFgHiJkLmNoPqRsTuV")
 
-    assert registry.look().topics(Topics(("orders",))) == {
+    assert registry.poll().topics(Topics(("orders",))) == {
         "orders": TopicDescription(
             "orders", {0: ONE, 1: TWO, 10: ZERO}, "aBcDeFgHiJkLmNoPqRsTuV"
         )
@@ -84,27 +84,27 @@ def test_a_topic_has_its_partitions_leaders_and_id(registry):
 def test_absent_topics_are_left_out(registry):
     registry.topic("orders", {0: 1})
 
-    assert list(registry.look().topics(Topics(("orders", "quotes")))) == ["orders"]
-    assert registry.look().topics(Topics(("quotes",))) == {}
+    assert list(registry.poll().topics(Topics(("orders", "quotes")))) == ["orders"]
+    assert registry.poll().topics(Topics(("quotes",))) == {}
 
 
 def test_a_pattern_must_match_the_whole_name(registry):
     for name in ("orders", "orders.eu", "my.orders"):
         registry.topic(name, {0: 1})
 
-    assert list(registry.look().topics(TopicPattern(r"orders(\..*)?"))) == [
+    assert list(registry.poll().topics(TopicPattern(r"orders(\..*)?"))) == [
         "orders",
         "orders.eu",
     ]
 
 
 def test_a_new_topic_that_matches_appears_with_the_next_look(registry):
-    look = registry.look()
-    assert look.topics(TopicPattern("o.*")) == {}
+    poll = registry.poll()
+    assert poll.topics(TopicPattern("o.*")) == {}
 
     registry.topic("orders", {0: 1})
 
-    assert list(look.topics(TopicPattern("o.*"))) == ["orders"]
+    assert list(poll.topics(TopicPattern("o.*"))) == ["orders"]
 
 
 def test_assigned_partitions_bring_their_topics(registry):
@@ -113,14 +113,14 @@ def test_assigned_partitions_bring_their_topics(registry):
 
     wanted = Assigned((TopicPartition("orders", 1), TopicPartition("orders", 0)))
 
-    assert list(registry.look().topics(wanted)) == ["orders"]
+    assert list(registry.poll().topics(wanted)) == ["orders"]
 
 
 @pytest.mark.parametrize("leader", [-1, 3, None])
 def test_a_partition_without_a_usable_leader_is_there_without_one(registry, leader):
     registry.topic("orders", {0: 1, 1: leader})
 
-    assert registry.look().topics(Topics(("orders",)))["orders"].leaders == {
+    assert registry.poll().topics(Topics(("orders",)))["orders"].leaders == {
         0: ONE,
         1: None,
     }
@@ -129,7 +129,7 @@ def test_a_partition_without_a_usable_leader_is_there_without_one(registry, lead
 def test_a_topic_that_is_still_being_made_is_left_out(registry):
     registry.put("/brokers/topics/orders", None)
 
-    assert registry.look().topics(Topics(("orders",))) == {}
+    assert registry.poll().topics(Topics(("orders",))) == {}
 
 
 def test_a_state_that_cannot_be_read_is_no_leader(registry, caplog):
@@ -139,7 +139,7 @@ def test_a_state_that_cannot_be_read_is_no_leader(registry, caplog):
         [Create("/brokers/topics/orders/partitions/1/state", b"{broken")]
     )
 
-    assert registry.look().topics(Topics(("orders",)))["orders"].leaders == {
+    assert registry.poll().topics(Topics(("orders",)))["orders"].leaders == {
         0: ONE,
         1: None,
     }
@@ -150,7 +150,7 @@ def test_a_broker_without_a_plaintext_listener_has_its_address_in_endpoints(regi
     registry.broker(7, host=None, port=-1, endpoints=["SASL_SSL://kafka7.example:9094"])
     registry.topic("orders", {0: 7})
 
-    topics = registry.look().topics(Topics(("orders",)))
+    topics = registry.poll().topics(Topics(("orders",)))
 
     assert topics["orders"].leaders == {0: Broker("kafka7.example", 9094, 7)}
 
@@ -159,27 +159,27 @@ def test_a_cluster_may_be_below_a_chroot():
     registry = Registry(chroot="/kafka/eu")
     registry.topic("orders", {0: 1})
 
-    look = registry.look("nowhere:2181,other:2181/kafka/eu")
+    poll = registry.poll("nowhere:2181,other:2181/kafka/eu")
 
-    assert list(look.topics(Topics(("orders",)))) == ["orders"]
+    assert list(poll.topics(Topics(("orders",)))) == ["orders"]
 
 
 @pytest.mark.parametrize("wanted", [Topics(("orders",)), TopicPattern(".*")])
 def test_a_wrong_chroot_is_named(registry, wanted):
-    look = registry.look("nowhere:2181/elsewhere")
+    poll = registry.poll("nowhere:2181/elsewhere")
 
     with pytest.raises(ConfigError, match="there is no /elsewhere/brokers/topics"):
-        look.topics(wanted)
+        poll.topics(wanted)
 
 
 def test_a_look_takes_few_requests_whatever_the_number_of_partitions(registry):
     registry.topic("orders", dict.fromkeys(range(300), 1))
     registry.topic("quotes", dict.fromkeys(range(300), 2))
-    look = registry.look()
+    poll = registry.poll()
 
-    look.topics(TopicPattern(".*"))
+    poll.topics(TopicPattern(".*"))
 
-    assert look._client.reads <= 5
+    assert poll._client.reads <= 5
 
 
 @pytest.mark.parametrize(
@@ -190,12 +190,12 @@ def test_a_look_takes_few_requests_whatever_the_number_of_partitions(registry):
     ],
 )
 def test_errors_are_those_of_a_cluster_view(registry, inner, outer):
-    look = registry.look()
+    poll = registry.poll()
 
     def fail(_paths):
         raise inner
 
-    look._client.nodes = fail
+    poll._client.nodes = fail
 
     with pytest.raises(outer, match=inner.message):
-        look.topics(Topics(("orders",)))
+        poll.topics(Topics(("orders",)))

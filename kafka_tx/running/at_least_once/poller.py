@@ -13,7 +13,7 @@ from kafka_tx.model import CommittedOffset, LogBounds, LogPosition, TopicPartiti
 from kafka_tx.offsets.coordinators import RefreshingCoordinator
 from kafka_tx.offsets.emitting import Candidate, CommitTimer, Emission, RoundRobin
 from kafka_tx.offsets.manager import PartitionManager
-from kafka_tx.offsets.standing import Finding, Settling, stand
+from kafka_tx.offsets.position_checks import Finding, Settling, check_position
 from kafka_tx.planning.log_bounds import Bounds, LogPoller, PollTimes
 from kafka_tx.protocols import Clock, ClusterView, RangeReader
 from kafka_tx.running.at_least_once.counts import SpoutMetrics
@@ -88,13 +88,13 @@ _LEAST_MS = 10
 """Least pause before a call is tried again."""
 
 
-class Looks(NamedTuple):
+class Polls(NamedTuple):
     """The numbers of polls of log bounds, and of polls for partitions."""
 
     logs: int
     partitions: int
 
-    def include(self, other: Looks) -> bool:
+    def include(self, other: Polls) -> bool:
         """Whether these polls are at least as new as the others."""
         return self.logs >= other.logs and self.partitions >= other.partitions
 
@@ -194,10 +194,10 @@ class SpoutPoller:
         self.metrics = SpoutMetrics(parts.keeper.id, parts.registry)
         self._post = post
         name = f"kafka-tx {parts.name}"
-        self._looks = Asker(f"{name} looks", self._look, self._looked, post)
+        self._polls = Asker(f"{name} looks", self._poll, self._polled, post)
         self._refreshes = Asker(
             f"{name} partitions",
-            lambda: parts.coordinator.look(),
+            lambda: parts.coordinator.poll(),
             self._refreshed,
             post,
         )
@@ -216,7 +216,7 @@ class SpoutPoller:
         self._times = PollTimes()
         self._refreshed_ms: int | None = None
         self._is_refresh_wanted = self._has_seen_all = False
-        self._seen = Looks(0, 0)
+        self._seen = Polls(0, 0)
         """The newest polls that were answered."""
         self._take_managers()
 
@@ -271,15 +271,15 @@ class SpoutPoller:
         """Poll the log bounds, if the next poll is due and no poll runs."""
         now_ms = self.parts.clock.monotonic_ms()
         due_ms = self._times.due_ms(len(self.partitions.managers))
-        if self._looks.is_busy or now_ms < due_ms:
+        if self._polls.is_busy or now_ms < due_ms:
             return
         self._times.began(now_ms)
         self._wanted = list(self.partitions.names)
         self._asleep = {} if self._logs.is_whole_due else self.partitions.asleep()
         self._positions = {m.topic_partition: m.position for m in self.partitions.awake}
-        self._looks.ask()
+        self._polls.ask()
 
-    def _look(self) -> Bounds:
+    def _poll(self) -> Bounds:
         """Poll the log bounds, on a thread of its own."""
         if not self._wanted:
             return {}
@@ -291,7 +291,7 @@ class SpoutPoller:
         }
         return self._logs.completed(bounds, self._positions | woken)
 
-    def _looked(self, number: int, bounds: Bounds | BaseException) -> None:
+    def _polled(self, number: int, bounds: Bounds | BaseException) -> None:
         clock = self.parts.clock
         if isinstance(bounds, BaseException):
             self._times.failed(clock.monotonic_ms())
@@ -333,14 +333,14 @@ class SpoutPoller:
             bounds = self.partitions.bounds.get(partition)
             if bounds is None or self._held_until.get(partition, 0) > now_ms:
                 continue
-            standing = stand(manager.reached, bounds)
-            if standing.log is None:
+            check = check_position(manager.reached, bounds)
+            if check.log is None:
                 continue
-            is_reported = standing.finding is Finding.ANEW and manager.is_recreated
-            if self._settling.believes(partition, standing, now_ms) or is_reported:
+            is_reported = check.finding is Finding.ANEW and manager.is_recreated
+            if self._settling.believes(partition, check, now_ms) or is_reported:
                 self._settling.forget(partition)
                 is_fresh = manager not in self._crowded
-                found.append(Candidate(manager, standing.log, is_fresh))
+                found.append(Candidate(manager, check.log, is_fresh))
             else:
                 self._refresh()  # it may be another topic of the same name
         return found
@@ -415,11 +415,11 @@ class SpoutPoller:
             return False
         return all(map(self.partitions.is_done, self.partitions.awake))
 
-    def next_polls(self) -> Looks:
+    def next_polls(self) -> Polls:
         """The first polls that begin after this call (any thread)."""
-        return Looks(self._looks.asked + 1, self._refreshes.asked + 1)
+        return Polls(self._polls.asked + 1, self._refreshes.asked + 1)
 
-    def ended_polls(self) -> Looks:
+    def ended_polls(self) -> Polls:
         """The newest polls that were answered."""
         return self._seen
 
@@ -432,7 +432,7 @@ class SpoutPoller:
         """When the next work of the poller is due (monotonic)."""
         now_ms = self.parts.clock.monotonic_ms()
         times = [now_ms + self._commits.wait_ms(self.parts.clock.now_ms())]
-        if not self._looks.is_busy:
+        if not self._polls.is_busy:
             times.append(self._times.due_ms(len(self.partitions.managers)))
         times += [t for m in self.partitions.awake if (t := m.next_due_ms) is not None]
         times += [t for t in self._held_until.values() if t > now_ms]
@@ -442,6 +442,6 @@ class SpoutPoller:
 
     def close(self, rest_s: Callable[[], float]) -> bool:
         """As ``PollerParts.release``, and ends the threads."""
-        workers = (self._looks, self._refreshes)
+        workers = (self._polls, self._refreshes)
         are_free = [worker.close(rest_s()) for worker in workers]
         return self.parts.release(rest_s) and all(are_free)

@@ -28,7 +28,7 @@ from kafka_tx.model import (
 from kafka_tx.offsets.coordinators import RefreshingCoordinator
 from kafka_tx.offsets.discovery import Discovery, FixedPartitions
 from kafka_tx.offsets.manager import PartitionManager
-from kafka_tx.offsets.standing import Settling, stand
+from kafka_tx.offsets.position_checks import Settling, check_position
 from kafka_tx.offsets.start import StartRules, choose_start, vanished
 from kafka_tx.offsets.unfinished import PartitionRules
 from kafka_tx.planning.deleted_topics import DeletedTopics
@@ -173,15 +173,15 @@ class KafkaSpout:
         """The coordinator for the kind of hosts, and a function that closes it."""
         config, hosts = self.config, self.config.hosts
         share = (config.task_index, config.total_tasks)
-        look: Callable[[Subscription], Mapping[str, TopicDescription]] = view.topics
+        poll: Callable[[Subscription], Mapping[str, TopicDescription]] = view.topics
         close = view.close
         if isinstance(hosts, StaticHosts):
-            look = FixedPartitions(hosts.leaders(config.topic), look).describe
+            poll = FixedPartitions(hosts.leaders(config.topic), poll).describe
         if isinstance(hosts, ZkHosts):
             registered = assembly.zookeeper_topics(hosts)
-            look, close = registered.topics, registered.close
+            poll, close = registered.topics, registered.close
         coordinator = RefreshingCoordinator(
-            Discovery(look, config.subscription),
+            Discovery(poll, config.subscription),
             *share,
             refresh_interval_ms=config.refresh_interval_ms,
             clock=clock,
@@ -197,7 +197,7 @@ class KafkaSpout:
             return hosts.bootstrap_servers
         assert isinstance(hosts, ZkHosts)
         with closing(assembly.zookeeper_topics(hosts)) as topics:
-            found = Discovery(topics.topics, self.config.subscription).look()
+            found = Discovery(topics.topics, self.config.subscription).poll()
         leaders = {leader for p in found.partitions if (leader := found.leader(p))}
         if not leaders:
             shown = hosts.connect.partition("?")[0]
@@ -315,18 +315,18 @@ class SpoutManagers:
         """The log's bounds, if the log is the one of the stored offset."""
         if stored is None:
             return bounds
-        standing = stand(stored.reached, bounds)
-        if standing.log is None:
+        check = check_position(stored.reached, bounds)
+        if check.log is None:
             raise BrokerUnavailableError(
                 f"{partition}: no broker tells whether its topic is still the one with"
                 f" the id {stored.topic_id}, of which offset {stored.offset} is stored,"
                 f" and its log that of leader epoch {stored.leader_epoch}"
             )
-        if self._settling.believes(partition, standing, self._keeper.now_ms()):
+        if self._settling.believes(partition, check, self._keeper.now_ms()):
             self._settling.forget(partition)
-            return standing.log
+            return check.log
         raise BrokerUnavailableError(
-            f"{partition} is said to be {standing.finding.value} at the stored offset"
+            f"{partition} is said to be {check.finding.value} at the stored offset"
             f" {stored.offset}: the next poll decides"
         )
 

@@ -18,8 +18,8 @@ from kafka_tx.config import (
 from kafka_tx.errors import ConfigError
 from kafka_tx.model import TopicPartition
 from kafka_tx.offsets.loss import OutOfRange
-from kafka_tx.options.option_names import folded
-from kafka_tx.options.source_options import parse_source
+from kafka_tx.options.names import folded
+from kafka_tx.options.source import parse_source
 from kafka_tx.running.task_reader import TaskReader
 from kafka_tx.topology.declare.spout_hosts import SCHEMES, is_scheme
 from kafka_tx.topology.kafka.spout import KafkaBatchSpout

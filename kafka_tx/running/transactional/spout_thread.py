@@ -61,7 +61,7 @@ class SpoutThread:
             KafkaTxError: The spout failed beyond repair.
         """
         if self._readiness is None:
-            self._readiness = self._worker.submit(self._look)
+            self._readiness = self._worker.submit(self._poll)
         ready = self._answer(self._readiness, txid)
         if ready is not None:
             self._readiness = None
@@ -94,7 +94,7 @@ class SpoutThread:
             self._check(error, TransactionAttempt(txid, 0))
             return False
 
-    def _look(self) -> bool:
+    def _poll(self) -> bool:
         ready = self._spout.is_ready()
         self._after_poll()
         return ready

@@ -14,11 +14,11 @@ from kafka_tx.metrics.registry import MetricsRegistry
 from kafka_tx.model import TransactionAttempt
 from kafka_tx.offsets.emitting import Emission
 from kafka_tx.offsets.retry import BackOff
-from kafka_tx.options.topology_options import RunnerLimits
+from kafka_tx.options.topology import RunnerLimits
 from kafka_tx.protocols import Clock, Store
 from kafka_tx.running.at_least_once.chunk_answers import ChunkAnswers, InFlightChunk
 from kafka_tx.running.at_least_once.hangs import HangListener, Hangs, Moves
-from kafka_tx.running.at_least_once.poller import Looks, PollerParts, SpoutPoller
+from kafka_tx.running.at_least_once.poller import PollerParts, Polls, SpoutPoller
 from kafka_tx.running.at_least_once.reading import KafkaRecords
 from kafka_tx.spark.topologies.running import (
     CANCEL_AGAIN_S,
@@ -129,7 +129,7 @@ class AtLeastOnceRunner(TopologyLoop[None]):
         self._hanging: list[ChunkJob] = []
         self._rotated_ms = clock.monotonic_ms()
         self._is_paused = False
-        self._idle_since: dict[str, Looks] = {}
+        self._idle_since: dict[str, Polls] = {}
         self._measured_ms = clock.monotonic_ms()
         self.view: Mapping[str, int] = {"chunks": 0, "pending": 0, "waiting": 0}
         """The in-flight counts; replaced as a whole."""
@@ -170,8 +170,8 @@ class AtLeastOnceRunner(TopologyLoop[None]):
         wanted = {name: p.next_polls() for name, p in self.pollers.items()}
         self._post(self._want_polls)
         return lambda: all(
-            name in self._idle_since and self._idle_since[name].include(looks)
-            for name, looks in wanted.items()
+            name in self._idle_since and self._idle_since[name].include(polls)
+            for name, polls in wanted.items()
         )
 
     def _want_polls(self) -> None:

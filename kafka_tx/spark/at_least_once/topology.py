@@ -15,7 +15,7 @@ from kafka_tx.errors import ConfigError
 from kafka_tx.metrics.endpoint import Endpoint, Guest
 from kafka_tx.metrics.registry import MetricsRegistry
 from kafka_tx.options.shown import shown
-from kafka_tx.options.topology_options import parse_at_least_once_settings
+from kafka_tx.options.topology import parse_at_least_once_settings
 from kafka_tx.protocols import Store
 from kafka_tx.running.at_least_once.hangs import HangListener
 from kafka_tx.running.at_least_once.poller import PollerParts

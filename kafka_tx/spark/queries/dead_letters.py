@@ -14,7 +14,7 @@ from kafka_tx.config import LEGAL_OPTIONS, SinkConfig, check_kind, check_topic
 from kafka_tx.errors import ConfigError, UnknownTopicError
 from kafka_tx.kafka import dead_letter_form
 from kafka_tx.model import TopicPartition, TransactionAttempt
-from kafka_tx.options.sink_options import parse_sink
+from kafka_tx.options.sink import parse_sink
 from kafka_tx.spark.queries.foreach import for_each_transaction
 from kafka_tx.spark.sinks.transaction import write_transaction
 from kafka_tx.spark.versions import jvm

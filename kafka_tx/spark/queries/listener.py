@@ -30,7 +30,7 @@ from kafka_tx.metrics.endpoint import LOOPBACK, Endpoint, serve
 from kafka_tx.metrics.registry import MetricsRegistry
 from kafka_tx.model import TopicPartition
 from kafka_tx.options.shown import shown
-from kafka_tx.options.source_options import parse_source
+from kafka_tx.options.source import parse_source
 from kafka_tx.planning.offset_json import MARK, SourceOffset
 from kafka_tx.protocols import ClusterView, Store
 from kafka_tx.running.ends import note_stop, show_committed, show_last_stop

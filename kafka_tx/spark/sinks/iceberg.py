@@ -78,7 +78,7 @@ class IcebergSink(ABC):
         Raises:
             ConfigError: It is no Iceberg table, or its writes go to a branch.
         """
-        properties = self._look()
+        properties = self._poll()
         if properties is None:
             return last_written((), None)
         self._check_main(properties)
@@ -92,7 +92,7 @@ class IcebergSink(ABC):
     def commit(self) -> Commit:
         """As of ``SinkTable``; nothing of a snapshot that has expired."""
 
-    def check_kept(self, stored: TransactionAttempt) -> None:  # noqa: B027 - nothing to do
+    def check_stored(self, stored: TransactionAttempt) -> None:  # noqa: B027 - nothing to do
         """As of ``SinkTable``: ``stored`` leaves out what was rolled back."""
 
     @abstractmethod
@@ -100,7 +100,7 @@ class IcebergSink(ABC):
         """As of ``SinkTable``."""
 
     @abstractmethod
-    def _look(self) -> Any:  # noqa: ANN401 - a map, of Java's or Python's
+    def _poll(self) -> Any:  # noqa: ANN401 - a map, of Java's or Python's
         """Read the table: set ``_base``, return the properties; None: there is none."""
 
     @abstractmethod
@@ -109,7 +109,7 @@ class IcebergSink(ABC):
 
     @abstractmethod
     def _snapshots(self) -> Iterator[Snapshot]:
-        """The one that ``_look`` has seen last, and those before it."""
+        """The one that ``_poll`` has seen last, and those before it."""
 
     def _active(self) -> AbstractContextManager[None]:
         """Let catalogs find the settings of the session of the batch."""
@@ -178,7 +178,7 @@ class _InJvm(IcebergSink):
 
     # --- reading the table ----------------------------------------------------------
 
-    def _look(self) -> Any:  # noqa: ANN401 - of Java
+    def _poll(self) -> Any:  # noqa: ANN401 - of Java
         if self._has_committed:
             self._has_committed = False
             table = self._seen

@@ -11,7 +11,7 @@ from kafka_tx.config import LEGAL_OPTIONS, SinkConfig, check_attempt, check_kind
 from kafka_tx.errors import ConfigError
 from kafka_tx.logs import event_log
 from kafka_tx.model import TransactionAttempt
-from kafka_tx.options.sink_options import parse_sink
+from kafka_tx.options.sink import parse_sink
 from kafka_tx.spark.speculation import refuse_speculation
 from kafka_tx.transactions.admission import check_mode, only_write
 from kafka_tx.transactions.sink_parts import SinkPlan, Wish

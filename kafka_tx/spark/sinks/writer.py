@@ -177,7 +177,7 @@ class KafkaTxStreamWriter(StreamWriter):
         reported = [message for message in messages if isinstance(message, PartMessage)]
         if any(message.written.held is not None for message in reported):
             _write_the_rest(reported)
-        if any(message.written.looked for message in reported):  # a run's first batch
+        if any(message.written.polled for message in reported):  # a run's first batch
             _end_open_parts(reported)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
@@ -202,7 +202,7 @@ def _write_the_rest(reported: list[PartMessage]) -> None:
         check_cut(part, begun_elsewhere(part, memory.markers), confirmed)
     for message in held:
         writing = sink_assembly.part_transaction(
-            replace(config, looks=False), message.index
+            replace(config, polls=False), message.index
         )
         writing.write(message.written.held or ())
 
@@ -337,5 +337,5 @@ def _of_this_batch(config: SinkConfig) -> SinkConfig:
         parts=0,
         life=query,
         run=run,
-        looks=True,
+        polls=True,
     )

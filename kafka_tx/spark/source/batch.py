@@ -22,7 +22,7 @@ from kafka_tx.model import (
 )
 from kafka_tx.offsets.discovery import Discovery, Found, is_another
 from kafka_tx.offsets.loss import Losses, OutOfRange
-from kafka_tx.offsets.standing import Finding, Standing
+from kafka_tx.offsets.position_checks import Finding, PositionCheck
 from kafka_tx.planning.open_ranges import (
     OpenRange,
     Positions,
@@ -104,7 +104,7 @@ def plan(config: SourceConfig, view: ClusterView) -> list[OpenPartition]:
     """
     if not isinstance(config.start, FromCommitted):
         check_given(config.start, config.end)
-    found = Discovery(view.topics, config.subscription).look()
+    found = Discovery(view.topics, config.subscription).poll()
     partitions = assigned_partitions(config, found)
     starts = _starts(config, view, found, partitions)
     ends = positions_of(partitions, config.end, starting=False)
@@ -141,7 +141,7 @@ def _committed(
     for partition, stored in assembly.stored_offsets(config).items():
         is_anew = is_another(stored.topic_id, ids.get(partition.topic))
         if is_anew and partition in partitions:
-            losses.judge(partition, Standing(Finding.ANEW, stored.offset))
+            losses.judge(partition, PositionCheck(Finding.ANEW, stored.offset))
         known[partition] = 0 if is_anew else stored.offset
     from_group = assembly.group_offsets(config)
     return known if from_group is None else from_group(partitions) | known
@@ -182,7 +182,7 @@ def _readable(
         log_start = earliest.get(wanted.topic_partition)
         if isinstance(log_start, int) and wanted.start < log_start and len(wanted):
             log = LogBounds(min(log_start, wanted.end), wanted.end)
-            trimmed = Standing(Finding.TRIMMED, wanted.start, log)
+            trimmed = PositionCheck(Finding.TRIMMED, wanted.start, log)
             first = losses.judge(wanted.topic_partition, trimmed)
             wanted = wanted.between(first, wanted.end)
         readable.append(wanted)

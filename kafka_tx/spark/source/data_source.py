@@ -27,8 +27,8 @@ from pyspark.sql.types import (
 
 from kafka_tx.errors import ConfigError
 from kafka_tx.errors_first import tells_first
-from kafka_tx.options.sink_options import parse_sink
-from kafka_tx.options.source_options import check_source, parse_source
+from kafka_tx.options.sink import parse_sink
+from kafka_tx.options.source import check_source, parse_source
 from kafka_tx.running.worker_python import task_done
 from kafka_tx.spark.versions.workers import show_to_streams
 

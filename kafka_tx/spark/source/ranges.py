@@ -19,7 +19,7 @@ from kafka_tx.errors import (
 )
 from kafka_tx.logs import event_log
 from kafka_tx.model import OffsetRange, TopicPartition
-from kafka_tx.offsets.standing import BELIEVED_AFTER_MS, Finding
+from kafka_tx.offsets.position_checks import BELIEVED_AFTER_MS, Finding
 from kafka_tx.planning.replays import replay_impossible
 from kafka_tx.running.worker_python import task_done
 from kafka_tx.source.read_reports import ReadReport

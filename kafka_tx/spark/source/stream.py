@@ -23,12 +23,12 @@ from kafka_tx.config import SourceConfig
 from kafka_tx.errors import KafkaTxError
 from kafka_tx.errors_first import tells_first
 from kafka_tx.logs import about, event_log
-from kafka_tx.options.source_options import parse_source
+from kafka_tx.options.source import parse_source
 from kafka_tx.planning.offset_json import MARK, SourceOffset, nested
 from kafka_tx.planning.split import task_ranges
-from kafka_tx.source.kept_batches import SILENT_MS
 from kafka_tx.source.microbatches import MicroBatches
 from kafka_tx.source.questions import Question
+from kafka_tx.source.stored_batches import SILENT_MS
 from kafka_tx.source.transactional import TransactionalMicroBatches
 from kafka_tx.spark.source.ranges import RangePartition, read_range
 from kafka_tx.spark.versions.streams import (
@@ -131,15 +131,15 @@ class KafkaTxStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
         """Every partition's end for the progress report, and what metrics need."""
-        look = self._planner().report()
-        if look is None:
+        poll = self._planner().report()
+        if poll is None:
             return None
-        logs = look.bounds.items()
+        logs = poll.bounds.items()
         report = SourceOffset({p: log.end for p, log in logs}).to_json()
         if self._config.transactions is not None:
             report[MARK] = {
                 "logStart": nested({p: log.log_start for p, log in logs}),
-                "topicIds": look.found.topic_ids(),
+                "topicIds": poll.found.topic_ids(),
                 "mirrorFailures": self._mirror_failures,
             }
         return report

@@ -18,7 +18,7 @@ from kafka_tx.errors import ConfigError
 from kafka_tx.logs import event_log
 from kafka_tx.metrics.endpoint import Endpoint, Guest, serve
 from kafka_tx.metrics.registry import MetricsRegistry
-from kafka_tx.options.topology_options import TopologySettings
+from kafka_tx.options.topology import TopologySettings
 from kafka_tx.running.worker_python import warn_without_package
 from kafka_tx.spark.default_store import refuse_default_store
 from kafka_tx.spark.speculation import refuse_speculation

@@ -103,7 +103,7 @@ class TransactionalRunner(TopologyLoop[list[Action[Json]]]):
         bounds = getattr(spout, "bounds", None)
         watch = SpoutLagWatch(bounds, self.registry, self.id, self._clock)
         name = plan.graph.components[0].name
-        self._spout = SpoutThread(self.id, spout, name, watch.look)
+        self._spout = SpoutThread(self.id, spout, name, watch.poll)
         self._attempts = Attempts(
             engine, plan, coordinator, journal, self._spout, self._post
         )

@@ -15,7 +15,7 @@ from kafka_tx.errors import ConfigError
 from kafka_tx.metrics.endpoint import Endpoint, Guest
 from kafka_tx.metrics.registry import MetricsRegistry
 from kafka_tx.options.shown import shown
-from kafka_tx.options.topology_options import TopologySettings, parse_settings
+from kafka_tx.options.topology import TopologySettings, parse_settings
 from kafka_tx.protocols import Store
 from kafka_tx.running.ends import show_committed, show_last_stop
 from kafka_tx.running.kafka_sink_bolt import KafkaBolt

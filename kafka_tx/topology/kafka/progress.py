@@ -16,7 +16,12 @@ from kafka_tx.model import (
     Unavailable,
 )
 from kafka_tx.offsets.discovery import Found, is_another, is_subscribed
-from kafka_tx.offsets.standing import Finding, Settling, Standing, stand
+from kafka_tx.offsets.position_checks import (
+    Finding,
+    PositionCheck,
+    Settling,
+    check_position,
+)
 from kafka_tx.planning import log_bounds
 from kafka_tx.planning.batch_starts import Lasts
 from kafka_tx.planning.cached_cluster import CachedCluster
@@ -39,7 +44,7 @@ class PlanProgress:
 
     Args:
         config: What is read, and the limits of a batch.
-        looks: Polls topics and logs.
+        polls: Polls topics and logs.
         deleted: Distinguishes deleted topics from topics that do not answer.
         clock: The driver's clock.
         poll_ms: Pause between polls of the brokers while there is nothing to read;
@@ -50,7 +55,7 @@ class PlanProgress:
     def __init__(
         self,
         config: SourceConfig,
-        looks: CachedCluster,
+        polls: CachedCluster,
         deleted: DeletedTopics,
         clock: Clock,
         poll_ms: int,
@@ -60,7 +65,7 @@ class PlanProgress:
         self._limits = config.limits
         self._poll_ms = poll_ms
         self._refresh_ms = refresh_ms
-        self._looks = looks
+        self._polls = polls
         self._deleted = deleted
         self._clock = clock
         self._settling = Settling()
@@ -79,10 +84,10 @@ class PlanProgress:
 
     # --- plans ---
 
-    def believes(self, partition: TopicPartition, standing: Standing) -> bool:
+    def believes(self, partition: TopicPartition, check: PositionCheck) -> bool:
         """Whether a poll that contradicts the last plan counts: it is no old answer."""
         now_ms = self._clock.monotonic_ms()
-        return self._settling.believes(partition, standing, now_ms)
+        return self._settling.believes(partition, check, now_ms)
 
     def gone(self, lasts: Lasts, *, and_unread: bool) -> list[TopicPartition]:
         """Partitions of topics that were deleted for good; batches leave them out.
@@ -93,7 +98,7 @@ class PlanProgress:
 
         Raises: as ``ClusterView.topic_ids``.
         """
-        found = self._looks.last_found()
+        found = self._polls.last_found()
         ids = found.topic_ids()
         missing: dict[TopicPartition, LogPosition] = {}
         for partition in lasts.keys() - set(found.partitions):
@@ -169,7 +174,7 @@ class PlanProgress:
     def is_ready(self) -> bool:
         """See ``TransactionalKafkaSpout``."""
         now_ms = self._clock.monotonic_ms()
-        if self._has_a_full_batch(self._looks.kept_bounds()):
+        if self._has_a_full_batch(self._polls.valid_bounds()):
             return True
         if now_ms < self._poll_at_ms or self._waits_for_others(now_ms):
             return False
@@ -182,7 +187,7 @@ class PlanProgress:
     def is_drained(self) -> bool:
         """See ``TransactionalKafkaSpout``."""
         try:
-            found = self._looks.fresh_found()
+            found = self._polls.fresh_found()
             now_ms = self._clock.monotonic_ms()
             is_more = bool(self.to) and self._has_enough(now_ms)
             is_all = is_more or self._is_planned_to_ends(found)
@@ -198,7 +203,7 @@ class PlanProgress:
     def _polls_ready(self, now_ms: int) -> bool:
         try:
             if not self.to:
-                return bool(self._looks.survey().partitions)
+                return bool(self._polls.survey().partitions)
             return self._has_more(now_ms) or self._has_new_partitions(now_ms)
         except KafkaTxError as error:
             if not error.retryable:
@@ -216,7 +221,7 @@ class PlanProgress:
         )
 
     def _has_more(self, now_ms: int) -> bool:
-        return self._has_enough(now_ms) and self._is_worth_it(self._looks.last_bounds())
+        return self._has_enough(now_ms) and self._is_worth_it(self._polls.last_bounds())
 
     def _is_worth_it(self, seen: Bounds) -> bool:
         """Whether the next batch may begin now.
@@ -260,21 +265,22 @@ class PlanProgress:
         )
 
     def _has_enough(self, now_ms: int) -> bool:
-        found = self._looks.bounds_beyond(self.to)
+        found = self._polls.bounds_beyond(self.to)
         self._logs |= {p: b for p, b in found.items() if isinstance(b, LogBounds)}
         moved = {
-            partition: standing
+            partition: check
             for partition, planned in self.to.items()
             if not planned.is_end_of(found.get(partition))
-            and (standing := stand(planned, found.get(partition))).bounds is not None
+            and (check := check_position(planned, found.get(partition))).bounds
+            is not None
         }
         if self._is_settled_loss(moved, found):
             return True
         self._follow_leaders(moved)
         ends = {
-            p: standing.bounds.end
-            for p, standing in moved.items()
-            if standing.bounds is not None and standing.finding is not Finding.ANEW
+            p: check.bounds.end
+            for p, check in moved.items()
+            if check.bounds is not None and check.finding is not Finding.ANEW
         }
         positions = {p: planned.offset for p, planned in self.to.items()}
         if not any(end > positions[p] for p, end in ends.items()):
@@ -294,7 +300,7 @@ class PlanProgress:
 
         A partition that is not subscribed to any more keeps its position, and waits.
         """
-        logs = self._looks.last_bounds()
+        logs = self._polls.last_bounds()
         silent: dict[str, str | None] = {}
         for partition, planned in self.to.items():
             if not is_subscribed(self._subscription, partition):
@@ -306,11 +312,11 @@ class PlanProgress:
                 return False
         return self._deleted.now(silent) == silent.keys()
 
-    def _follow_leaders(self, moved: Mapping[TopicPartition, Standing]) -> None:
+    def _follow_leaders(self, moved: Mapping[TopicPartition, PositionCheck]) -> None:
         """Compare the next poll of a fully read partition with its new leader."""
-        for partition, standing in moved.items():
-            if standing.finding is Finding.WITHIN and standing.bounds is not None:
-                epoch = standing.bounds.leader_epoch
+        for partition, check in moved.items():
+            if check.finding is Finding.WITHIN and check.bounds is not None:
+                epoch = check.bounds.leader_epoch
                 self.to[partition] = replace(self.to[partition], leader_epoch=epoch)
 
     def _has_new_partitions(self, now_ms: int) -> bool:
@@ -318,7 +324,7 @@ class PlanProgress:
             return False
         rare_ms = _REFRESH * log_bounds.longest_pause_ms(len(self.to))
         self._refresh_at_ms = now_ms + max(self._refresh_ms, rare_ms)
-        return self._is_news(self._looks.found())
+        return self._is_news(self._polls.found())
 
     def _is_news(self, found: Found) -> bool:
         """Whether the poll names a partition to be planned for the first time."""
@@ -333,7 +339,7 @@ class PlanProgress:
         return any(is_another(known, ids.get(topic)) for topic, known in topics)
 
     def _is_settled_loss(
-        self, moved: Mapping[TopicPartition, Standing], found: Bounds
+        self, moved: Mapping[TopicPartition, PositionCheck], found: Bounds
     ) -> bool:
         """Whether a log ends below its plan or was re-created, and is no old answer."""
         for partition in self._settling.doubted():
@@ -341,7 +347,7 @@ class PlanProgress:
             if planned and planned.is_end_of(found.get(partition)):
                 self._settling.forget(partition)
         doubts = {Finding.CUT, Finding.ANEW}
-        believed = [p for p, standing in moved.items() if self.believes(p, standing)]
+        believed = [p for p, check in moved.items() if self.believes(p, check)]
         return any(moved[partition].finding in doubts for partition in believed)
 
 

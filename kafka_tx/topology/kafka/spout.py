@@ -252,7 +252,7 @@ class KafkaBatchSpout(Spout):
         self._scheme = scheme or StringScheme()
         self.fields = self._scheme.fields
         self._cluster = cluster
-        self._looks = CachedCluster(cluster, config.subscription, clock)
+        self._polls = CachedCluster(cluster, config.subscription, clock)
         self._reader = reader
         self._clock = clock
         self._pauses_ms = poll_ms, refresh_ms
@@ -268,12 +268,12 @@ class KafkaBatchSpout(Spout):
     def open(self) -> None:
         """Drop plans and results of reads; keep learned sizes and counts."""
         self._seen: dict[int, Mapping[str, Json]] = {}
-        self._looks.forget()
+        self._polls.forget()
         self._planned_txid = self._handed_out_txid = 0
         self._awaited: frozenset[TopicPartition] = frozenset()
         deleted = DeletedTopics(self._cluster, self._clock)
         self._progress = PlanProgress(
-            *(self.config, self._looks, deleted, self._clock), *self._pauses_ms
+            *(self.config, self._polls, deleted, self._clock), *self._pauses_ms
         )
 
     # --- planning (driver) ---
@@ -317,9 +317,9 @@ class KafkaBatchSpout(Spout):
             AuthenticationError: Credentials, permission or TLS.
         """
         if txid <= self._planned_txid:
-            self._looks.forget()
+            self._polls.forget()
         self._planned_txid = txid
-        found = self._looks.found()  # before anything else is asked
+        found = self._polls.found()  # before anything else is asked
         lasts: dict[TopicPartition, LogPosition | None] = {}
         lasts |= previous.positions() if previous else {}
         lasts |= {p: None for p in found.partitions if p not in lasts}
@@ -332,8 +332,8 @@ class KafkaBatchSpout(Spout):
         self, txid: int, lasts: Lasts, former_ids: Mapping[str, str]
     ) -> BatchMetadata:
         first = self._first_offsets(lasts)
-        bounds = self._looks.logs.completed(
-            self._looks.bounds(lasts), {p: at for p, at in lasts.items() if at}
+        bounds = self._polls.logs.completed(
+            self._polls.bounds(lasts), {p: at for p, at in lasts.items() if at}
         )
         known = {
             p: found
@@ -397,11 +397,11 @@ class KafkaBatchSpout(Spout):
             BrokerUnavailableError: No broker answers.
             AuthenticationError: Credentials, permission or TLS.
         """
-        planned, seen = self._progress.to, self._looks.last_bounds()
+        planned, seen = self._progress.to, self._polls.last_bounds()
         if any(partition not in seen for partition in planned):
-            seen = self._looks.bounds(planned)
-        unplanned = dict.fromkeys(self._looks.last_found().partitions, _UNPLANNED)
-        reported = self._looks.logs.completed(
+            seen = self._polls.bounds(planned)
+        unplanned = dict.fromkeys(self._polls.last_found().partitions, _UNPLANNED)
+        reported = self._polls.logs.completed(
             {partition: seen[partition] for partition in planned}, planned
         )
         return {**unplanned, **reported}
@@ -420,7 +420,7 @@ class KafkaBatchSpout(Spout):
         if self._is_exact:
             seen = self._seen.get(txid)
             if txid != self._planned_txid or txid <= self._handed_out_txid:
-                ids = self._looks.found().topic_ids() if ranges else {}
+                ids = self._polls.found().topic_ids() if ranges else {}
                 check_topics(txid, ranges, ids)
             self._handed_out_txid = max(self._handed_out_txid, txid)
         self._progress.reads(txid, ranges)

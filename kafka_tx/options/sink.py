@@ -16,8 +16,8 @@ from kafka_tx.errors import ConfigError
 from kafka_tx.kafka.client_settings import client_settings
 from kafka_tx.model import TransactionAttempt
 from kafka_tx.option_rows import Option, picked, rows, values_of, whole
-from kafka_tx.options.option_names import check_names
-from kafka_tx.options.source_options import (
+from kafka_tx.options.names import check_names
+from kafka_tx.options.source import (
     BROKERS,
     SOURCE,
     kafka_options,

@@ -21,7 +21,7 @@ from kafka_tx.option_rows import (
     values_of,
     whole,
 )
-from kafka_tx.options.option_names import nearest
+from kafka_tx.options.names import nearest
 from kafka_tx.store_place import DEFAULT, default_store, store_url
 from kafka_tx.transactions.pacing import Pacing
 

@@ -37,7 +37,7 @@ from kafka_tx.model import (
     Topics,
 )
 from kafka_tx.option_rows import Option, long, picked, rows, values_of
-from kafka_tx.options.option_names import KAFKA, check_names
+from kafka_tx.options.names import KAFKA, check_names
 from kafka_tx.planning.offset_json import (
     MARK,
     parse_assign,

@@ -59,7 +59,7 @@ session ends; a broker's metadata is outdated for a short time.
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class PositionCheck:
     """A position, and the finding of the last answer about it.
 
     Attributes:
@@ -135,12 +135,12 @@ def _end(bounds: LogBounds, common_end: int | None) -> int:
     return bounds.end if common_end is None else max(common_end, bounds.log_start)
 
 
-def stand(
+def check_position(
     position: LogPosition,
     bounds: LogBounds | Unavailable | None,
     *,
     exists: bool = True,
-) -> Standing:
+) -> PositionCheck:
     """Check a position against one answer about its partition.
 
     Unknown ids equal nothing. A position with a topic id waits while no broker reports
@@ -162,13 +162,13 @@ def stand(
         finding = Finding.TRIMMED
     else:
         finding = Finding.WITHIN
-    return Standing(finding, position.offset, known, common_end)
+    return PositionCheck(finding, position.offset, known, common_end)
 
 
 def _known_of(
     position: LogPosition, bounds: LogBounds | Unavailable | None
 ) -> tuple[LogBounds | None, int | None]:
-    """The bounds if they are valid for a position, and ``Standing.common_end``."""
+    """The bounds if they are valid for a position, and ``PositionCheck.common_end``."""
     if not isinstance(bounds, LogBounds):
         return None, None
     if position.topic_id is not None and bounds.topic_id is None:
@@ -200,18 +200,18 @@ class Settling:
         self._since: dict[TopicPartition, tuple[Finding, int]] = {}
 
     def believes(
-        self, partition: TopicPartition, standing: Standing, now_ms: int
+        self, partition: TopicPartition, check: PositionCheck, now_ms: int
     ) -> bool:
         """Whether the finding counts now (a monotonic clock); if not, poll again.
 
         A partition that does not answer proves nothing: the finding does not count, and
         the wait does not begin anew.
         """
-        finding = standing.finding
+        finding = check.finding
         if finding is Finding.UNANSWERED:
             return True
         after_ms = self._after_ms.get(finding, 0)
-        if not after_ms or standing.is_certain:
+        if not after_ms or check.is_certain:
             self._since.pop(partition, None)
             return True
         former, since_ms = self._since.get(partition, (finding, now_ms))

@@ -3,7 +3,7 @@
 import pytest
 
 from kafka_tx.model import LogBounds, LogPosition, TopicPartition, Unavailable
-from kafka_tx.offsets.standing import Finding, Settling, stand
+from kafka_tx.offsets.position_checks import Finding, Settling, check_position
 from kafka_tx.planning.log_bounds import EpochEnds
 from kafka_tx.testing import MemoryLog
 
@@ -30,9 +30,9 @@ def log(start: int, end: int, topic_id: str | None = "a") -> LogBounds:
     ],
 )
 def test_ids_decide_first_then_offsets(bounds, was, now, finding, next_offset):
-    standing = stand(LogPosition(10, was), log(bounds[0], bounds[1], now))
+    check = check_position(LogPosition(10, was), log(bounds[0], bounds[1], now))
 
-    assert (standing.finding, standing.next_offset) == (finding, next_offset)
+    assert (check.finding, check.next_offset) == (finding, next_offset)
 
 
 @pytest.mark.parametrize(
@@ -57,22 +57,22 @@ def test_a_new_leader_says_where_the_log_of_a_position_ends(
 ):
     bounds = LogBounds(held[0], held[1], "a", reported, ended)
 
-    standing = stand(LogPosition(10, "a", 3), bounds)
+    check = check_position(LogPosition(10, "a", 3), bounds)
 
-    assert (standing.finding, standing.next_offset) == (finding, next_offset)
-    assert (standing.log is None) == (finding is Finding.UNANSWERED)
+    assert (check.finding, check.next_offset) == (finding, next_offset)
+    assert (check.log is None) == (finding is Finding.UNANSWERED)
 
 
 @pytest.mark.parametrize(("was", "now"), [(None, "a"), (None, None)])
 def test_leader_epochs_of_topics_that_may_be_others_mean_nothing(was, now):
-    standing = stand(LogPosition(10, was, 3), LogBounds(0, 99, now, 4))
+    check = check_position(LogPosition(10, was, 3), LogBounds(0, 99, now, 4))
 
-    assert standing.finding is Finding.WITHIN
+    assert check.finding is Finding.WITHIN
 
 
 def test_what_a_new_leader_says_is_no_old_answer():
-    cut = stand(LogPosition(10, "a", 3), LogBounds(0, 99, "a", 4, {3: 7}))
-    short = stand(LogPosition(10, "a", 3), LogBounds(0, 7, "a", 4, {3: 10}))
+    cut = check_position(LogPosition(10, "a", 3), LogBounds(0, 99, "a", 4, {3: 7}))
+    short = check_position(LogPosition(10, "a", 3), LogBounds(0, 7, "a", 4, {3: 10}))
 
     assert Settling().believes(P0, cut, 0)
     assert not Settling().believes(P0, short, 0)
@@ -81,36 +81,36 @@ def test_what_a_new_leader_says_is_no_old_answer():
 
 @pytest.mark.parametrize("bounds", [(0, 7), (0, 10), (12, 20)])
 def test_a_log_of_which_nobody_tells_whose_it_is_proves_nothing(bounds):
-    standing = stand(TEN, log(bounds[0], bounds[1], None))
+    check = check_position(TEN, log(bounds[0], bounds[1], None))
 
-    assert (standing.finding, standing.next_offset) == (Finding.UNANSWERED, 10)
-    assert standing.bounds is None, "nothing is read of it"
+    assert (check.finding, check.next_offset) == (Finding.UNANSWERED, 10)
+    assert check.bounds is None, "nothing is read of it"
 
 
 def test_what_does_not_answer_keeps_its_position():
     for silent in (None, Unavailable("no leader"), Unavailable("no leader", "a")):
-        standing = stand(TEN, silent)
+        check = check_position(TEN, silent)
 
-        assert (standing.finding, standing.next_offset) == (Finding.UNANSWERED, 10)
-        assert not standing.means_loss
+        assert (check.finding, check.next_offset) == (Finding.UNANSWERED, 10)
+        assert not check.means_loss
 
 
 def test_another_topic_that_does_not_answer_starts_at_its_beginning():
-    standing = stand(TEN, Unavailable("no leader", "b"))
+    check = check_position(TEN, Unavailable("no leader", "b"))
 
-    assert (standing.finding, standing.next_offset) == (Finding.ANEW, 0)
+    assert (check.finding, check.next_offset) == (Finding.ANEW, 0)
 
 
 def test_a_partition_out_of_sight_keeps_its_position():
-    standing = stand(TEN, None, exists=False)
+    check = check_position(TEN, None, exists=False)
 
-    assert (standing.finding, standing.next_offset) == (Finding.DELETED, 10)
-    assert standing.means_loss
+    assert (check.finding, check.next_offset) == (Finding.DELETED, 10)
+    assert check.means_loss
 
 
 def test_trimmed_offsets_are_lost_and_cut_ones_were_read():
-    trimmed = stand(TEN, log(12, 20))
-    cut = stand(TEN, log(0, 7))
+    trimmed = check_position(TEN, log(12, 20))
+    cut = check_position(TEN, log(0, 7))
 
     assert (trimmed.lost, trimmed.cut) == (2, 0)
     assert (cut.lost, cut.cut) == (0, 3)
@@ -118,7 +118,7 @@ def test_trimmed_offsets_are_lost_and_cut_ones_were_read():
 
 def test_a_log_that_seems_too_short_is_believed_after_ten_seconds():
     settling = Settling()
-    short = stand(TEN, log(0, 7))
+    short = check_position(TEN, log(0, 7))
 
     seen = [settling.believes(P0, short, ms) for ms in (0, 9_999, 10_000)]
 
@@ -127,7 +127,7 @@ def test_a_log_that_seems_too_short_is_believed_after_ten_seconds():
 
 def test_an_answer_in_between_that_holds_the_position_begins_the_wait_anew():
     settling = Settling()
-    short, long = stand(TEN, log(0, 7)), stand(TEN, log(0, 10))
+    short, long = check_position(TEN, log(0, 7)), check_position(TEN, log(0, 10))
 
     assert not settling.believes(P0, short, 0)
     assert settling.believes(P0, long, 5_000)
@@ -137,7 +137,7 @@ def test_an_answer_in_between_that_holds_the_position_begins_the_wait_anew():
 
 def test_silence_in_between_does_not():
     settling = Settling()
-    short, silent = stand(TEN, log(0, 7)), stand(TEN, None)
+    short, silent = check_position(TEN, log(0, 7)), check_position(TEN, None)
 
     assert not settling.believes(P0, short, 0)
     assert settling.believes(P0, silent, 5_000)
@@ -146,7 +146,10 @@ def test_silence_in_between_does_not():
 
 def test_partitions_and_findings_wait_each_for_itself():
     settling = Settling()
-    short, gone = stand(TEN, log(0, 7)), stand(TEN, None, exists=False)
+    short, gone = (
+        check_position(TEN, log(0, 7)),
+        check_position(TEN, None, exists=False),
+    )
 
     assert not settling.believes(P0, short, 0)
     assert not settling.believes(P1, short, 10_000)
@@ -175,4 +178,4 @@ def test_where_an_epoch_ended_is_asked_again_of_a_topic_made_anew():
 
 
 def test_what_retention_took_counts_at_once():
-    assert Settling().believes(P0, stand(TEN, log(12, 20)), 0)
+    assert Settling().believes(P0, check_position(TEN, log(12, 20)), 0)

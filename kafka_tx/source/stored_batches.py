@@ -35,7 +35,7 @@ _RENEW_MS = 3_600_000
 """How often unchanged offsets are written to a group again."""
 
 
-class KeptBatches:
+class StoredBatches:
     """The committed and planned transactions of an id, in memory and in the store.
 
     Attributes:
