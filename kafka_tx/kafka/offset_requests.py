@@ -202,7 +202,7 @@ def epoch_ends(
     with closing(new_consumer({**settings, **_SETTINGS}, watch)) as consumer:
         consumer.assign(asked)
         while wanted.keys() - found and not deadline.is_over():
-            for message in consumer.consume(len(wanted), _SLICE_S):
+            for message in consumer.consume(len(wanted) - len(found), _SLICE_S):
                 error = message.error()
                 if error and error.code() == ClientError._AUTO_OFFSET_RESET:
                     topic, number = message.topic(), message.partition()

@@ -169,6 +169,7 @@ class AtLeastOnceTopology(Topology):
 
         def opened(plan: PhysicalPlan, registry: MetricsRegistry) -> AtLeastOnceRunner:
             engine, clock = SparkEngine(spark, plan), SystemClock()
+            driver = DriverAddress.of(spark.sparkContext.getConf().get)
             deployment = Deployment(
                 topology=self.id,
                 name=settings.deployment or self.id,
@@ -186,9 +187,7 @@ class AtLeastOnceTopology(Topology):
                 show_last_stop(registry, notes, self.id)
             return AtLeastOnceRunner(
                 *(plan, engine, pollers, settings.limits, registry, clock, notes),
-                listen=partial(
-                    HangListener, DriverAddress.of(spark.sparkContext.getConf().get)
-                ),
+                listen=partial(HangListener, driver),
             )
 
         chunks = settings.limits.chunks
