@@ -3,7 +3,7 @@
 One query writes each batch twice in its ``foreachBatch``: with kafka_tx and without,
 into a table each, in turns. The first batches do not count.
 
-``--poll-up`` measures how long the look for a sink's last txid takes as a table gets
+``--look-up`` measures how long the look for a sink's last txid takes as a table gets
 1,000 commits: for the sink that writes them, for a sink that has not written since the
 first one, and for programs that have just started. With ``--expire``, an Iceberg table
 has only its newest snapshot at each look. ``--draw FOLDER`` writes it as an SVG file;

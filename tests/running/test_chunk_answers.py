@@ -134,7 +134,7 @@ def test_what_was_no_record_is_not_counted_as_one():
     case.answers.finished(started, chunk(range(10), facts=facts))
 
     counts = case.manager.counts
-    assert (counts.completed, counts.holes) == (7, 3)
+    assert (counts.completed, counts.holes, case.manager.pending) == (7, 3, 0)
     assert case.manager.last_completed_offset == 10
 
 

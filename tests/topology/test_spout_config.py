@@ -1,6 +1,7 @@
 """What a spout may be told, and how it shows that."""
 
-from dataclasses import fields
+import logging
+from dataclasses import fields, replace
 
 import pytest
 
@@ -108,6 +109,18 @@ def test_managers_are_told_who_stores():
 
     assert (rules.topology_id, rules.topology_name) == ("release-2", "topology")
     assert rules.back_off.limit == 3
+
+
+def test_a_setting_of_storm_without_effect_is_said_and_not_shown(caplog):
+    name = "metrics_time_bucket_size_in_secs"
+    with caplog.at_level(logging.WARNING):
+        config()
+        assert not caplog.text
+        given = config(**{name: 30})
+
+    assert f"setting '{name}' of Storm has no effect here" in caplog.text
+    assert replace(given, id="") == config()
+    assert name not in SpoutConfig.table() + str(given)
 
 
 def test_every_setting_is_explained():

@@ -109,7 +109,8 @@ def test_late_answers_of_an_old_attempt_touch_nothing(mode):
     olds = drive.start(1, 2)
     drive.machine.failed(olds[0], "a bolt")
     drive.start(1, 2) if mode == "opaque" else drive.tick()
-    before = drive.machine.phases
+    before, wakes_at_ms = drive.machine.phases, drive.machine.wakes_at_ms()
+    planning, stored = drive.machine.planning, drive.machine.state
 
     for late in olds:
         assert drive.machine.processed(late) == []
@@ -119,7 +120,8 @@ def test_late_answers_of_an_old_attempt_touch_nothing(mode):
         assert drive.machine.crashed(late, ValueError("late")) == []
 
     assert [a.txid for a in before] == [1, 2]
-    assert drive.machine.phases == before
+    assert (drive.machine.phases, drive.machine.planning) == (before, planning)
+    assert (drive.machine.state, drive.machine.wakes_at_ms()) == (stored, wakes_at_ms)
     assert not drive.machine.is_stopped
 
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import MISSING, Field, dataclass, field, fields
+from dataclasses import MISSING, Field, InitVar, dataclass, field, fields
 from typing import Any, NamedTuple, TypeVar
 
 from kafka_tx.config import check_id, check_topic
 from kafka_tx.errors import ConfigError
+from kafka_tx.logs import event_log
 from kafka_tx.model import (
     AtTime,
     Earliest,
@@ -22,6 +23,8 @@ from kafka_tx.offsets.start import StartRules
 from kafka_tx.offsets.unfinished import PartitionRules
 from kafka_tx.topology.declare.spout_hosts import Hosts, StaticHosts, check_types
 from kafka_tx.topology.rows.schemes import RawScheme, Scheme
+
+logger = event_log(__name__)
 
 
 class About(NamedTuple):
@@ -148,9 +151,6 @@ class SpoutConfig:
         " earliest offset; if that is not 0, the offsets below it are lost, too.",
         storm="",
     )
-    metrics_time_bucket_size_in_secs: int = _setting(
-        60, "s", "Longest time between two updates of a partition's metrics.", least=1
-    )
     store: str | None = _setting(
         None,
         "URL",
@@ -205,8 +205,13 @@ class SpoutConfig:
     total_tasks: int = _setting(
         1, "", "Number of jobs that share the partitions.", least=1, storm=""
     )
+    metrics_time_bucket_size_in_secs: InitVar[int | None] = None
+    """Without effect: all metrics are updated as often as the topology decides."""
 
-    def __post_init__(self) -> None:
+    def __post_init__(self, metrics_time_bucket_size_in_secs: int | None) -> None:
+        if metrics_time_bucket_size_in_secs is not None:
+            name = "metrics_time_bucket_size_in_secs"
+            logger.warning("setting '%s' of Storm has no effect here", name)
         check_types(self)
         self._set("start_offset_time", _start(self.start_offset_time))
         self._set("out_of_range", OutOfRange.parse(self.out_of_range))
