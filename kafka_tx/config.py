@@ -294,7 +294,7 @@ class SinkConfig:
         topic: Wins over the column of the same name.
         id: Names the sink for exactly once; None is at-least-once.
         attempt: The batch that is written; given with ``id``.
-        parts, life, compares, run, looks: As of ``transactions.sink_parts.Part``.
+        parts, life, compares, run, polls: As of ``transactions.sink_parts.Part``.
         memory: The markers that the driver has read; empty: none.
         marker_topic: The topic with the markers of exactly-once sinks.
     """

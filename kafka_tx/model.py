@@ -454,6 +454,8 @@ class BatchMetadata:
         skipped: Offsets that the plan jumps over to reach its ranges.
         attempts: 1, and one more for each owner that gave it out again.
         was_opaque: Stored as opaque before: sinks may have it with other records.
+        awaited: Partitions that existed at the first batch and that no batch could
+            reach so far: their start is the earliest offset, and nothing is lost.
     """
 
     txid: int
@@ -467,6 +469,7 @@ class BatchMetadata:
     skipped: Skipped = field(default_factory=dict)
     attempts: int = 1
     was_opaque: bool = False
+    awaited: tuple[TopicPartition, ...] = ()
 
     def ends(self) -> dict[TopicPartition, int]:
         """The position after this batch, per partition."""

@@ -31,11 +31,13 @@ class ManagerSource(Protocol):
         leader: Broker | None,
         *,
         is_new: bool,
+        is_awaited: bool,
     ) -> PartitionManager:
         """Create the manager of a partition from its stored progress.
 
         ``is_new``: the partition appeared during the run. Without a stored offset it
-        starts at the earliest, since its first records were never read. A retryable
+        starts at the earliest, since its first records were never read. Offsets below
+        are lost, unless it only had no leader at first (``is_awaited``). A retryable
         error leaves the partition without a manager until the next refresh; any other
         error is raised.
         """
@@ -90,8 +92,8 @@ class OwnershipChange:
 
     Attributes:
         lost: Close (= commit) these before any of ``gained`` is opened.
-        new: Those of ``gained`` that did not exist in the first answer and had no
-            owner: without a stored offset they start at the earliest.
+        new: Those of ``gained`` that had no leader in the first answer, or did not
+            exist, and had no owner: without a stored offset they start at the earliest.
         kept: Owned before and now; includes ``recreated``.
         recreated: The topic was deleted and created again: the log is a new one.
         warning: Text to log.
@@ -140,6 +142,8 @@ class Ownership:
         self._has_looked = False
         self.leaderless: tuple[TopicPartition, ...] = ()
         """Partitions of any task without a known leader; they may hold records."""
+        self.awaited: set[TopicPartition] = set()
+        """Partitions of any task that had no leader in the first answer."""
 
     def leader(self, partition: TopicPartition) -> Broker | None:
         """The last known leader; None for an unknown partition."""
@@ -176,6 +180,8 @@ class Ownership:
             warning=share.warning,
         )
         self.partitions = share.partitions
+        if not self._has_looked:
+            self.awaited |= set(self.leaderless)
         self._has_looked = self._has_looked or bool(now)
         return change
 
@@ -373,9 +379,13 @@ class RefreshingCoordinator:
 
     def _open(self, partitions: Iterable[TopicPartition]) -> None:
         for partition in partitions:
-            leader, is_new = self._ownership.leader(partition), partition in self._new
             try:
-                manager = self._source.open(partition, leader, is_new=is_new)
+                manager = self._source.open(
+                    partition,
+                    self._ownership.leader(partition),
+                    is_new=partition in self._new,
+                    is_awaited=partition in self._ownership.awaited,
+                )
             except KafkaTxError as error:
                 if not error.retryable:
                     raise

@@ -170,8 +170,11 @@ def batch_record(metadata: BatchMetadata) -> str:
         payload["joint"] = joint_fields(metadata.joint)
     if metadata.mode == "opaque":
         payload["mode"] = metadata.mode
-    if metadata.skipped:
-        payload["skipped"] = skipped_fields(metadata.skipped)
+    lists = {
+        "skipped": skipped_fields(metadata.skipped),
+        "awaited": [list(partition) for partition in metadata.awaited],
+    }
+    payload |= {name: value for name, value in lists.items() if value}
     if metadata.attempts > 1:
         payload["attempts"] = metadata.attempts
     return records.encode("batch", payload)
@@ -224,6 +227,7 @@ def read_batch(payload: Any) -> BatchMetadata:  # noqa: ANN401 - any JSON
         read_skipped(payload.get("skipped", {})),
         int(payload.get("attempts", 1)),
         bool(payload.get("was_opaque")),
+        tuple(TopicPartition(str(t), int(n)) for t, n in payload.get("awaited", ())),
     )
 
 

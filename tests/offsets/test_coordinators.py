@@ -46,10 +46,11 @@ class Managers:
         if self.preparing:
             raise self.preparing
 
-    def open(self, partition, leader, *, is_new):
+    def open(self, partition, leader, *, is_new, is_awaited):
         if partition in self.opening:
             raise self.opening[partition]
-        self.events.append(f"open {partition}{' new' if is_new else ''}")
+        word = " awaited" if is_new and is_awaited else " new" if is_new else ""
+        self.events.append(f"open {partition}{word}")
         return PartitionManager(
             partition, PartitionRules(), CommittedOffset(0), leader=leader
         )
@@ -152,6 +153,23 @@ def test_a_partition_that_appears_later_is_opened_as_new(cluster):
     cluster.coordinator.refresh()
 
     assert cluster.managers.events == ["open orders-2 new"]
+
+
+def test_a_partition_that_had_no_leader_at_first_was_awaited():
+    """Unlike one that appears later, though that has no leader at first, too."""
+    cluster = Cluster(orders=2)
+    cluster.log.set_leader(orders(1)[0], None)
+    cluster.partitions()
+    cluster.log.add_partitions("orders", 3)
+    cluster.log.set_leader(orders(2)[0], None)
+    cluster.coordinator.refresh()
+    cluster.managers.events.clear()
+
+    for partition in orders(1, 2):
+        cluster.log.set_leader(partition, OTHER)
+    cluster.coordinator.refresh()
+
+    assert cluster.managers.events == ["open orders-1 awaited", "open orders-2 new"]
 
 
 def test_what_is_gone_is_closed_before_anything_is_opened():

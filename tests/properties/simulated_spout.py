@@ -287,6 +287,7 @@ class Task:
         leader: Broker | None,
         *,
         is_new: bool,
+        is_awaited: bool,
     ) -> PartitionManager:
         world = self.spout.world
         stored, bounds = world.load(partition), world.bounds(partition)

@@ -14,6 +14,8 @@ from kafka_tx.running.transactional.kafka_spouts import (
     OpaqueTransactionalKafkaSpout,
     TransactionalKafkaSpout,
 )
+from kafka_tx.transactions.ledger_records import batch_record, read_batch
+from kafka_tx.transactions.records import Place, decode_as
 
 BOTH = pytest.mark.parametrize(
     "kind", [TransactionalKafkaSpout, OpaqueTransactionalKafkaSpout]
@@ -148,6 +150,26 @@ def test_a_partition_that_the_first_batch_could_not_reach_has_lost_nothing(logs,
     spout._polls.forget()
 
     assert begins(spout.initialize_transaction(2, first))["t-0"] == 2
+
+
+@BOTH
+def test_nor_has_it_if_the_topology_was_started_again_since(logs, kind):
+    logs.down.add(A)
+    options = {"failOnDataLoss": "true"}
+    first = spout_with(kind, "earliest", **options).initialize_transaction(1, None)
+    second = spout_with(kind, "earliest", **options).initialize_transaction(2, first)
+    stored = decode_as("batch", batch_record(second), read_batch, Place("", "", ""))
+    logs.down.remove(A)
+    logs.set(2, 3, 8)
+
+    spout = spout_with(kind, "earliest", **options)
+    with pytest.raises(DataLossError, match="t-2 starts from 3 instead of 0"):
+        spout.initialize_transaction(3, stored)
+    logs.set(2, 0, 8)
+    third = spout.initialize_transaction(3, stored)
+
+    assert begins(third) == {"t-0": 2, "t-1": 20, "t-2": 0}
+    assert (stored.awaited, third.awaited) == ((A,), ())
 
 
 # --- committed ---

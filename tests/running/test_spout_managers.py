@@ -174,6 +174,13 @@ def test_what_a_partition_lost_before_it_appeared_is_counted(managers, log, regi
         managers(out_of_range=OutOfRange.FAIL).open(P0, None, is_new=True)
 
 
+def test_a_partition_that_had_no_leader_at_first_has_lost_nothing(log, managers):
+    log.trim(P0, 6)
+    made = managers(position=Latest(), out_of_range=OutOfRange.FAIL)
+
+    assert made.open(P0, None, is_new=True, is_awaited=True).emitted_to == 6
+
+
 def test_another_deployments_offset_can_be_ignored(managers, store):
     store.store({P0: CommittedOffset(4, topology_id="release-1")})
 

@@ -263,7 +263,12 @@ class SpoutManagers:
         self._found = self._look_up(set(partitions))
 
     def open(
-        self, partition: TopicPartition, leader: Broker | None, *, is_new: bool
+        self,
+        partition: TopicPartition,
+        leader: Broker | None,
+        *,
+        is_new: bool,
+        is_awaited: bool = False,
     ) -> PartitionManager:
         """See ``ManagerSource``.
 
@@ -283,13 +288,12 @@ class SpoutManagers:
         log = self._settled(partition, found.stored, found.bounds)
         # No run has seen a partition that was added while the topology was stopped.
         is_new = is_new or self._has_stored.get(partition.topic, False)
-        is_unseen = is_new and found.stored is None
+        start, resolved = self._start, found.position
+        if is_new and found.stored is None:
+            resolved = log.log_start if is_awaited else 0
+            start = replace(start, position=Earliest() if is_awaited else AtOffset(0))
         decision = choose_start(
-            partition,
-            replace(self._start, position=AtOffset(0)) if is_unseen else self._start,
-            stored=found.stored,
-            resolved=0 if is_unseen else found.position,
-            bounds=log,
+            partition, start, stored=found.stored, resolved=resolved, bounds=log
         )
         logger.info("%s", decision.reason)
         for reason, count in decision.lost.items():

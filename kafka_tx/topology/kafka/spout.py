@@ -6,7 +6,7 @@ read its ranges.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 from zlib import crc32
@@ -270,7 +270,6 @@ class KafkaBatchSpout(Spout):
         self._seen: dict[int, Mapping[str, Json]] = {}
         self._polls.forget()
         self._planned_txid = self._handed_out_txid = 0
-        self._awaited: frozenset[TopicPartition] = frozenset()
         deleted = DeletedTopics(self._cluster, self._clock)
         self._progress = PlanProgress(
             *(self.config, self._polls, deleted, self._clock), *self._pauses_ms
@@ -326,10 +325,16 @@ class KafkaBatchSpout(Spout):
         is_any = self._losses.policy is not OutOfRange.FAIL
         for partition in self._progress.gone(lasts, and_unread=is_any):
             del lasts[partition]
-        return self._plan(txid, lasts, found.topic_ids())
+        goes_on = previous is not None and any(lasts.values())
+        awaited = previous.awaited if previous and goes_on else tuple(lasts)
+        return self._plan(txid, lasts, awaited, found.topic_ids())
 
     def _plan(
-        self, txid: int, lasts: Lasts, former_ids: Mapping[str, str]
+        self,
+        txid: int,
+        lasts: Lasts,
+        awaited: Collection[TopicPartition],
+        former_ids: Mapping[str, str],
     ) -> BatchMetadata:
         first = self._first_offsets(lasts)
         bounds = self._polls.logs.completed(
@@ -342,11 +347,8 @@ class KafkaBatchSpout(Spout):
             and (first is None or found.topic_id == former_ids.get(p.topic))
         }
         self._losses.take()
-        if not any(lasts.values()):
-            self._awaited = frozenset(lasts)
         starts = choose_starts(
-            *(lasts, known, self._losses, first, self._progress.believes),
-            awaited=self._awaited,
+            *(lasts, known, self._losses, first, self._progress.believes), awaited
         )
         limits, size = self.config.limits, self._size.average_bytes
         ends = limited_ends(starts, {p: known[p].end for p in starts}, limits, size)
@@ -363,7 +365,10 @@ class KafkaBatchSpout(Spout):
         )
         ids = {p.topic: to.topic_id for p, to in after.items() if to.topic_id}
         return BatchMetadata(
-            txid, ranges, ids, mode=self.mode, skipped=self._losses.take()
+            *(txid, ranges, ids),
+            mode=self.mode,
+            skipped=self._losses.take(),
+            awaited=tuple(sorted(p for p in awaited if p not in after)),
         )
 
     def _first_offsets(self, lasts: Lasts) -> Mapping[TopicPartition, int] | None:
