@@ -67,7 +67,8 @@ def test_status_lists_the_ids_below_a_root_of_zookeeper(zookeeper):
     url = f"zookeeper://{zookeeper.hosts}/command-line"
     for name in ("b", "a"):
         commit(ZooKeeperStore(url, name), {TopicPartition(name, 0): COMMITTED})
-    ZooKeeperStore(url, "never-wrote").acquire()
+    with closing(ZooKeeperStore(url, "never-wrote")) as store:
+        store.acquire()
 
     found = run("status", "--store", url, "--json")
 
