@@ -83,11 +83,11 @@ def found_ids(url: str, wanted: str | None) -> list[Found]:
     for name, one in stored.items():
         if name in notes and not one.store.read().keys() - {STOP, OWNER}:
             continue  # shown with the id that it is about
-        found += _poll(one, stored.get(notes_id(name)))
+        found += _found_in(one, stored.get(notes_id(name)))
     return [one for one in found if wanted in (None, one.id)]
 
 
-def _poll(stored: StoredId, notes: StoredId | None) -> list[Found]:
+def _found_in(stored: StoredId, notes: StoredId | None) -> list[Found]:
     """The jobs of this id: topologies of both kinds may share it."""
     store = stored.store
     texts = {path: text for path, text in store.read().items() if path != STOP}

@@ -106,20 +106,20 @@ class KafkaClusterView:
         """
         deadline = Deadline(self._timeout_ms)
         named = names_of(wanted)
-        found = self._admin.renewed(lambda: self._poll(wanted, deadline))
+        found = self._admin.renewed(lambda: self._describe(wanted, deadline))
         for _ in range(self._num_retries):
             if not shrunk(self._seen, found, named):
                 break
             _log.info("a part of %s was missing in an answer; asking again", wanted)
             if not deadline.pause(self._retry_interval_ms):
                 break
-            found = self._poll(wanted, deadline)
+            found = self._describe(wanted, deadline)
         for name in list(self._seen) if named is None else named:
             self._seen.pop(name, None)
         self._seen.update(found)
         return found
 
-    def _poll(
+    def _describe(
         self, wanted: Subscription, deadline: Deadline
     ) -> dict[str, TopicDescription]:
         names = names_of(wanted)
@@ -187,7 +187,7 @@ class KafkaClusterView:
         names = tuple({partition.topic for partition in asked})
 
         def describe() -> dict[str, TopicDescription]:
-            return self._poll(Topics(names), Deadline(self._timeout_ms))
+            return self._describe(Topics(names), Deadline(self._timeout_ms))
 
         return self._admin.renewed(lambda: self._identified(asked, describe))[1]
 
@@ -236,7 +236,7 @@ class KafkaClusterView:
         unseen = names - self._seen.keys()
         if unseen:
             deadline = Deadline(self._timeout_ms)
-            self._seen.update(self._poll(Topics(tuple(unseen)), deadline))
+            self._seen.update(self._describe(Topics(tuple(unseen)), deadline))
         return {name: self._seen[name].topic_id for name in names if name in self._seen}
 
     @collector_paused()
@@ -354,7 +354,7 @@ class KafkaClusterView:
             names = tuple({tp.topic for tp in suspects})
             for name in names:
                 self._seen.pop(name, None)
-            self._seen.update(self._poll(Topics(names), deadline))
+            self._seen.update(self._describe(Topics(names), deadline))
         return {tp: self._absence(tp) for tp in suspects if not self._has_leader(tp)}
 
     def _has_leader(self, partition: TopicPartition) -> bool:

@@ -123,7 +123,7 @@ class Ledger:
             StateError: The id is a topology's. Or the id was copied to another store,
                 and this object is its owner.
         """
-        seen = self._poll()
+        seen = self._read()
         if self._is_owner:
             refuse_moved(self._store, seen.texts)
         return seen
@@ -251,7 +251,7 @@ class Ledger:
 
     def check(self, epoch: int) -> None:
         """Check in one read that we own the store as we left it; as ``plan``."""
-        self._poll()
+        self._read()
         self._must_be(self._left_epoch, epoch)
 
     def sinks(self, numbering: str) -> dict[str, int]:
@@ -328,7 +328,7 @@ class Ledger:
         self._store.write(epoch, put, gone, expect=position(seen.texts))
         self._know(after, epoch)
 
-    def _poll(self) -> LedgerState:
+    def _read(self) -> LedgerState:
         """Read everything, and compare it with the state that was left."""
         self._is_current = False
         epoch = self._store.epoch()  # first: an old epoch only gets us fenced
@@ -365,10 +365,10 @@ class Ledger:
                 pass
         for _ in range(_TRIES - 1):
             try:
-                return decide(self._poll())
+                return decide(self._read())
             except StateConflictError:
                 continue
-        return decide(self._poll())
+        return decide(self._read())
 
     def _must_own(self, epoch: int) -> None:
         """Check the epoch first: a fenced owner must not judge the records."""

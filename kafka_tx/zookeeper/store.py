@@ -210,13 +210,13 @@ class ZooKeeperStore(StateOfId):
         StateUnavailableError also if writes follow each other too fast to read between
         them.
         """
-        found = self._poll(lambda: self._tree.walk(prefix))
+        found = self._read_steadily(lambda: self._tree.walk(prefix))
         return {path: found[path] for path in sorted(found) if path.startswith(prefix)}
 
     def get(self, path: str) -> str | None:
         """As ``Store.get``, with the same errors as ``read``."""
         wanted = [records.check_path(path)]
-        return self._poll(lambda: (self._tree.texts(wanted), {})).get(path)
+        return self._read_steadily(lambda: (self._tree.texts(wanted), {})).get(path)
 
     def write(
         self, epoch: int, put: Texts, delete: Paths = (), *, expect: Expected = None
@@ -333,7 +333,7 @@ class ZooKeeperStore(StateOfId):
 
     # --- reading ------------------------------------------------------------------
 
-    def _poll(self, read: Callable[[], _Found]) -> dict[str, str]:
+    def _read_steadily(self, read: Callable[[], _Found]) -> dict[str, str]:
         for _ in range(_TRIES):
             before = self._now()
             found, seen = read()

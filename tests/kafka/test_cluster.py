@@ -163,7 +163,7 @@ def scripted(
             for name, count in answer.items()
         }
 
-    monkeypatch.setattr(view, "_poll", poll)
+    monkeypatch.setattr(view, "_describe", poll)
     return polls
 
 
@@ -197,7 +197,7 @@ def test_a_partition_without_leader_is_not_asked_for_offsets(
     name = topic(b"a", partitions=2)
     led, leaderless = TopicPartition(name, 0), TopicPartition(name, 1)
     without = TopicDescription(name, {0: Broker("one", 9092, 1), 1: None})
-    monkeypatch.setattr(view, "_poll", lambda *_: {name: without})
+    monkeypatch.setattr(view, "_describe", lambda *_: {name: without})
     view.topics(Topics((name,)))
 
     found = view.bounds([led, leaderless])
@@ -329,7 +329,9 @@ class ToldInTurn(KafkaClusterView):
         super().__init__({})
         self._answers = list(answers)
 
-    def _poll(self, wanted: object, deadline: object) -> dict[str, TopicDescription]:
+    def _describe(
+        self, wanted: object, deadline: object
+    ) -> dict[str, TopicDescription]:
         reported = self._answers.pop(0)
         assert not isinstance(reported, int), "topics are asked where a log should be"
         if reported == "gone":

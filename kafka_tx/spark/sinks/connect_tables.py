@@ -190,7 +190,7 @@ class IcebergConnectAppend(IcebergSink):
             raise self._of_another_format()
         return found
 
-    def _poll(self) -> dict[str, str] | None:
+    def _properties(self) -> dict[str, str] | None:
         properties = self._loaded()
         base = (properties or {}).get("current-snapshot-id", "none")
         self._base = None if base == "none" else int(base)

@@ -232,7 +232,7 @@ class _InJvm(DeltaSink):
         super().__init__(batch)
         self._jvm: Any = self._spark._jvm
         self._opened_log: Any = None
-        self._polled: tuple[Any, Any] = None, None
+        self._last_opened: tuple[Any, Any] = None, None
         self._has_committed = False
         self._catalog_table = self._jvm.scala.Option.empty()
 
@@ -244,7 +244,7 @@ class _InJvm(DeltaSink):
         return snapshot.version(), partial(self._commit_info, log)
 
     def _last(self, given: TransactionAttempt) -> Found | None:
-        log, snapshot = self._polled = self._opened()
+        log, snapshot = self._last_opened = self._opened()
         if log is None:
             return None
         last = self._up_to_date(log, snapshot).last
@@ -383,7 +383,7 @@ class DeltaAppend(_InJvm):
         if self._log() is None:
             self._append(self._df.limit(0), "ignore", {})
             self._log()  # refuses what another format's catalog has made of it
-        log, snapshot = self._polled
+        log, snapshot = self._last_opened
         if log is None or not delta_append.is_known(self._jvm):
             self._append(self._df, "append", self._identity(attempt))
             return True

@@ -78,7 +78,7 @@ class IcebergSink(ABC):
         Raises:
             ConfigError: It is no Iceberg table, or its writes go to a branch.
         """
-        properties = self._poll()
+        properties = self._properties()
         if properties is None:
             return last_written((), None)
         self._check_main(properties)
@@ -100,7 +100,7 @@ class IcebergSink(ABC):
         """As of ``SinkTable``."""
 
     @abstractmethod
-    def _poll(self) -> Any:  # noqa: ANN401 - a map, of Java's or Python's
+    def _properties(self) -> Any:  # noqa: ANN401 - a map, of Java's or Python's
         """Read the table: set ``_base``, return the properties; None: there is none."""
 
     @abstractmethod
@@ -109,7 +109,7 @@ class IcebergSink(ABC):
 
     @abstractmethod
     def _snapshots(self) -> Iterator[Snapshot]:
-        """The one that ``_poll`` has seen last, and those before it."""
+        """The one that ``_properties`` has seen last, and those before it."""
 
     def _active(self) -> AbstractContextManager[None]:
         """Let catalogs find the settings of the session of the batch."""
@@ -178,7 +178,7 @@ class _InJvm(IcebergSink):
 
     # --- reading the table ----------------------------------------------------------
 
-    def _poll(self) -> Any:  # noqa: ANN401 - of Java
+    def _properties(self) -> Any:  # noqa: ANN401 - of Java
         if self._has_committed:
             self._has_committed = False
             table = self._seen
