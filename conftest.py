@@ -17,6 +17,8 @@ hypothesis.settings.register_profile(
 )
 hypothesis.settings.load_profile("patient")
 
+pytest_plugins = ["tests.scheduling"]
+
 _STATES = tempfile.TemporaryDirectory(prefix="kafka-tx-states-")
 os.environ["XDG_STATE_HOME"] = _STATES.name
 """Stores that no test names are of this run, and of no user."""

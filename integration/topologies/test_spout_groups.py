@@ -94,22 +94,20 @@ def test_a_topic_that_is_deleted_ends_neither_the_topology_nor_the_mirror(
         admin.delete_topics([goes])[goes].result(60)
         produce(stays, ["b"] * 4)
 
-        wait_until("what follows is stored", lambda: stored(kafka, stays) == {stays: 9})
-        settings = {"bootstrap.servers": kafka.bootstrap_servers}
-        mirror = GroupMirror(client_settings(settings, purpose="admin"), f"m-{stays}")
-        mirror.store({TopicPartition(stays, 0): 7, TopicPartition(goes, 0): 3})
-        assert mirror.load([TopicPartition(stays, 0)]) == {TopicPartition(stays, 0): 7}
+        partitions = [TopicPartition(stays, 0), TopicPartition(goes, 0)]
+        own = mirror_of(kafka, stays)
+        wait_until("offsets", lambda: own.load(partitions) == {partitions[0]: 9})
+        other = mirror_of(kafka, f"m-{stays}")
+        other.store({partitions[0]: 7, partitions[1]: 3})
+        assert other.load(partitions) == {partitions[0]: 7}
         assert handle.isActive
     finally:
         handle.stop(timeout_s=20)
 
 
-def stored(kafka, name):
-    """What the group of this name has committed, by topic."""
-    group = ConsumerGroupTopicPartitions(name)
-    admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
-    found = admin.list_consumer_group_offsets([group])[name].result(60)
-    return {at.topic: at.offset for at in found.topic_partitions}
+def mirror_of(kafka, group):
+    settings = {"bootstrap.servers": kafka.bootstrap_servers}
+    return GroupMirror(client_settings(settings, purpose="admin"), group)
 
 
 def test_offsets_that_expired_in_part_are_no_fresh_start(

@@ -1,0 +1,43 @@
+"""Which worker runs which file of tests, also after one of them crashed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from xdist.scheduler import LoadFileScheduling  # type: ignore[import-untyped]
+
+
+@pytest.hookimpl(optionalhook=True)  # with -p no:xdist there is none
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """The one below in place of xdist's own."""
+    is_by_file = config.getoption("dist") == "loadfile"
+    return FileScheduling(config, log) if is_by_file else None
+
+
+class FileScheduling(LoadFileScheduling):  # type: ignore[misc]
+    """``--dist loadfile``, in which a crashed worker leaves its tests to others.
+
+    xdist 3.8 hands on files of which everything has run, too. Who gets one waits for
+    its results, and the run never ends.
+    """
+
+    def remove_node(self, node: Any) -> str | None:
+        """Put back what a worker had not run; the test in which it crashed, or None."""
+        work = self.assigned_work.pop(node)
+        left: list[str] = [
+            test
+            for tests in work.values()
+            for test, has_run in tests.items()
+            if not has_run
+        ]
+        self._put_back(left[1:])
+        return left[0] if left else None
+
+    def mark_test_pending(self, item: str) -> None:
+        """Let the test run again, as ``--reruns`` asks for."""
+        self._put_back([item])
+
+    def _put_back(self, tests: list[str]) -> None:
+        for test in tests:
+            self.workqueue.setdefault(self._split_scope(test), {})[test] = False
