@@ -144,7 +144,12 @@ class TopicCalls:
 
     def delete_records(self, name: str, before: Mapping[int, int]) -> None:
         ends = [TopicPartition(name, number, end) for number, end in before.items()]
-        self._call(lambda admin: admin.delete_records(ends, **PATIENTLY))
+
+        def delete(admin: AdminClient) -> dict[TopicPartition, Future[Any]]:
+            admin.list_topics(name, timeout=ANSWER_WITHIN_S)  # see learn_leaders
+            return admin.delete_records(ends, **PATIENTLY)
+
+        self._call(delete)
 
     def leader(self, name: str, partition: int) -> int | None:
         found: int = self._partition(name, partition).leader

@@ -73,6 +73,7 @@ class records:  # noqa: N801 - called as a function
 def end(cluster, topic, level):
     """Where the log ends for readers of this isolation level."""
     admin = ask([cluster.bootstrap_servers])
+    admin.list_topics(topic, timeout=10)  # see AdminConnection.learn_leaders
     wanted = {TopicPartition(topic, 0): OffsetSpec.latest()}
     (found,) = admin.list_offsets(wanted, isolation_level=level).values()
     return found.result(10).offset

@@ -46,6 +46,7 @@ def values_of(bootstrap_servers, topic, count, partition=0):
 
 def log_start(bootstrap_servers, topic, partition=0):
     admin = AdminClient({"bootstrap.servers": bootstrap_servers})
+    admin.list_topics(topic, timeout=10)  # see AdminConnection.learn_leaders
     wanted = TopicPartition(topic, partition)
     answers = admin.list_offsets({wanted: OffsetSpec.earliest()})
     return answers[wanted].result(10).offset

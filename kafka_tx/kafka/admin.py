@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
+from math import inf
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from confluent_kafka import KafkaError as ClientError
@@ -44,6 +45,9 @@ _GRACE_S = 1.0
 
 LARGEST_REQUEST = 500
 """Partitions: the client's own work grows with the square of it."""
+
+_LEARNED_S = 300.0
+"""How long leaders count as known; clients forget them after 15 minutes by default."""
 
 NativeAnswer = tuple[
     dict[TopicPartition, tuple[int, int | None]], dict[TopicPartition, tuple[int, str]]
@@ -93,6 +97,10 @@ class AdminConnection:
         self._was_let_in = False
         self._was_asked = False
         self._native: _reader.Client | None = None
+        max_age_s = int(settings.get("metadata.max.age.ms", 900_000)) / 1_000
+        self._learned_s = min(_LEARNED_S, max_age_s / 2)
+        self._learned: dict[str, float] = {}
+        self._learned_natively: dict[str, float] = {}
 
     @property
     def client(self) -> AdminClient:
@@ -100,6 +108,7 @@ class AdminConnection:
         if self._made is None:
             self._watch = ErrorWatch(addresses(self._settings))
             self._was_let_in = False
+            self._learned = {}
             self._made = new_admin(self._settings, self._watch)
         return self._made
 
@@ -107,6 +116,27 @@ class AdminConnection:
         """Release the connections; the next call makes new ones."""
         self._made = self._native = None
         self._was_asked = False
+
+    def learn_leaders(self, topics: Collection[str], deadline: Deadline) -> None:
+        """Let the client know who leads these topics: before it is asked for offsets.
+
+        If it does not know one, librdkafka 2.16 looks for the leader on the caller's
+        thread and on its own, and an answer with metadata that comes just then ends the
+        process with a segmentation fault. Raises as ``metadata``.
+        """
+        for topic in self._unknown(self._learned, topics):
+            self.metadata(deadline, topic)
+            self._learned[topic] = time.monotonic()
+
+    def forget_leaders(self) -> None:
+        """After a failure: the client has forgotten some of them, too."""
+        self._learned.clear()
+
+    def _unknown(
+        self, learned: Mapping[str, float], topics: Collection[str]
+    ) -> list[str]:
+        too_old = time.monotonic() - self._learned_s
+        return [topic for topic in topics if learned.get(topic, -inf) <= too_old]
 
     def list_natively(
         self,
@@ -129,9 +159,12 @@ class AdminConnection:
         extension, _ = library.load()
         if self._native is None:
             self._native = library.client(self._settings)
-            self._find_brokers(questions, deadline)
+            self._learned_natively = {}
         if extension is None or self._native is None:
             return None
+        self._learn_natively(
+            self._native, {tp.topic for asked in questions for tp in asked}, deadline
+        )
         asked = questions, committed, int(deadline.rest_s() * 1000), LARGEST_REQUEST
         try:
             answers = self._native.list_offsets(*asked)
@@ -148,13 +181,13 @@ class AdminConnection:
             self._native, self._was_asked = None, False
         return answers
 
-    def _find_brokers(
-        self, questions: list[dict[TopicPartition, int]], deadline: Deadline
+    def _learn_natively(
+        self, client: _reader.Client, topics: Collection[str], deadline: Deadline
     ) -> None:
-        """Let a new client learn the leaders now: one in ten waits 1 to 3 s for it."""
-        if self._native is not None:
-            topic = next(tp.topic for asked in questions for tp in asked)
-            self._native.leaders(topic, int(min(1.0, deadline.rest_s()) * 1000))
+        for topic in self._unknown(self._learned_natively, topics):
+            timeout_ms = int(min(1.0, deadline.rest_s()) * 1_000)
+            if client.leaders(topic, timeout_ms) is not None:
+                self._learned_natively[topic] = time.monotonic()
 
     def renewed(self, ask: Callable[[], _Answer]) -> _Answer:
         """Ask, and ask again on a new client if brokers accepted this one before.
@@ -188,15 +221,16 @@ class AdminConnection:
                 self._answered()
                 return answer
 
-    def metadata(self, deadline: Deadline) -> ClusterMetadata:
-        """The metadata of the whole cluster; raises KafkaError, too.
+    def metadata(self, deadline: Deadline, topic: str | None = None) -> ClusterMetadata:
+        """The metadata of the whole cluster, or of one topic; raises KafkaError, too.
 
         The client's call does not notice a refusal, so the first calls are short.
         """
         slice_s = _FIRST_POLL_S
         while True:
             try:
-                found = self.client.list_topics(timeout=min(slice_s, deadline.rest_s()))
+                timeout_s = min(slice_s, deadline.rest_s())
+                found = self.client.list_topics(topic, timeout=timeout_s)
             except KafkaException as exception:
                 self.raise_refusal()
                 if not is_unreachable(client_error(exception)):

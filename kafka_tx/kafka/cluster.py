@@ -288,7 +288,6 @@ class KafkaClusterView:
             ]
             if not any(moving) or not deadline.pause(_LEADER_PAUSE_MS):
                 break
-            self._admin.metadata(deadline)  # the client keeps the leaders it shows
             for listed, fresh in zip(answers, self._ask(moving, deadline), strict=True):
                 listed.update(fresh)
         return answers

@@ -55,6 +55,8 @@ class ClusterChecks:
             ClientPartition(p.topic, p.partition): OffsetSpec.max_timestamp()  # type: ignore[no-untyped-call]
             for p in partitions
         }
+        topics = {partition.topic for partition in wanted}
+        self._admin.learn_leaders(topics, Deadline(_WITHIN_MS))
         found = [
             self._answer(future, "the newest timestamps").timestamp
             for future in self._admin.client.list_offsets(wanted).values()

@@ -74,6 +74,7 @@ def list_offsets(
     """
     found = _natively(admin, questions, deadline, committed)
     if found is None:
+        admin.learn_leaders({tp.topic for q in questions for tp in q}, deadline)
         pending = [_send(admin, q, deadline, committed) for q in questions]
         found = [
             {tp: _offset(admin.wait(answer, deadline)) for tp, answer in asked.items()}
@@ -152,6 +153,8 @@ def _check(
 ) -> None:
     everything = list(answers)
     errors = [answer for answer in everything if isinstance(answer, ClientError)]
+    if errors:
+        admin.forget_leaders()
     for error in errors:
         if is_refused(error):
             raise admin.failed(error, "a request for offsets")

@@ -1,16 +1,27 @@
-"""How many questions the leaders of many partitions are asked."""
+"""What the leaders of many partitions are asked, and what the client knew before."""
 
 from __future__ import annotations
 
+import ctypes
+import time
+from collections.abc import Iterator
 from concurrent.futures import Future
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from kafka_tx.kafka import offset_requests
 from kafka_tx.kafka.admin import AdminConnection, Deadline
+from kafka_tx.kafka.client_settings import client_settings
 from kafka_tx.kafka.offset_requests import Reported, list_offsets
 from kafka_tx.model import Earliest, Latest, TopicPartition
+from kafka_tx.native import library
+from kafka_tx.testing.mock import MockCluster
+
+LIST_OFFSETS, METADATA = 2, 3
+"""Kafka's numbers of these requests."""
+TRIES = 5
 
 
 class CountingClient:
@@ -18,6 +29,9 @@ class CountingClient:
 
     def __init__(self) -> None:
         self.sizes: list[int] = []
+
+    def list_topics(self, topic: str, **_: object) -> None:
+        """Learn about a topic."""
 
     def list_offsets(self, asked: dict[Any, Any], **_: object) -> dict[Any, Any]:
         self.sizes.append(len(asked))
@@ -48,3 +62,101 @@ def test_a_question_takes_a_request_for_every_500_partitions(
     assert starts == ends == {tp: Reported(tp.partition, 3) for tp in asked}
     assert len(client.sizes) == 2 * requests
     assert sum(client.sizes) == 2 * partitions
+
+
+class Brokers(MockCluster):
+    """Remembers the requests since ``list_offsets`` was called last."""
+
+    def watched(self, client: Any) -> Any:
+        """The client, whose questions for offsets begin a new list."""
+        self.client = client
+        return self
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.__dict__["client"], name)
+
+    def list_offsets(self, *given: Any, **more: Any) -> Any:
+        self._library.rd_kafka_mock_start_request_tracking(self._pointer)
+        self._library.rd_kafka_mock_clear_requests(self._pointer)
+        return self.client.list_offsets(*given, **more)
+
+    @property
+    def requests(self) -> set[int]:
+        get = self._library.rd_kafka_mock_get_requests
+        get.restype = ctypes.POINTER(ctypes.c_void_p)
+        key_of = self._library.rd_kafka_mock_request_api_key
+        count = ctypes.c_size_t()
+        found = get(self._pointer, ctypes.byref(count))
+        return {key_of(ctypes.c_void_p(found[n])) for n in range(count.value)}
+
+    @property
+    def _pointer(self) -> ctypes.c_void_p:
+        return ctypes.c_void_p(self._cluster)
+
+
+@pytest.fixture
+def brokers() -> Iterator[Brokers]:
+    brokers = Brokers()
+    with brokers:
+        for name in ("orders", "clicks"):
+            brokers.create_topic(name, 2)
+        yield brokers
+
+
+@pytest.mark.parametrize("is_native", [False, True])
+def test_the_client_knows_all_leaders_before_it_is_asked_for_offsets(
+    brokers: Brokers, is_native: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Librdkafka may end the process if it has to look for one."""
+    settings = client_settings(
+        {"bootstrap.servers": brokers.bootstrap_servers}, purpose="admin"
+    )
+    monkeypatch.setattr(offset_requests, "_MANY", 1 if is_native else 1 << 30)
+
+    def requests_of_a_new_connection() -> set[int]:
+        admin = AdminConnection(settings)
+        admin._was_asked = is_native
+        if is_native:
+            admin._native = brokers.watched(library.client(settings))
+        else:
+            admin._made = brokers.watched(admin.client)
+        asked = [TopicPartition(t, n) for t in ("orders", "clicks") for n in range(2)]
+        list_offsets(
+            admin, [dict.fromkeys(asked, Latest())], Deadline(5_000), committed=False
+        )
+        return brokers.requests
+
+    # a new client also asks for metadata when it has connected, maybe just then
+    found = [requests_of_a_new_connection() for _ in range(TRIES)]
+    assert {LIST_OFFSETS} in found
+
+
+def test_leaders_are_learned_again_after_a_failure_and_after_a_while(
+    brokers: Brokers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = client_settings(
+        {"bootstrap.servers": brokers.bootstrap_servers}, purpose="admin"
+    )
+    admin, learned = AdminConnection(settings), list[str | None]()
+    ask = admin.metadata
+
+    def metadata(deadline: Deadline, topic: str | None = None) -> Any:
+        learned.append(topic)
+        return ask(deadline, topic)
+
+    monkeypatch.setattr(admin, "metadata", metadata)
+
+    def learned_for(topic: str, partitions: int = 1) -> list[str | None]:
+        learned.clear()
+        question = {TopicPartition(topic, n): Latest() for n in range(partitions)}
+        list_offsets(admin, [question, question], Deadline(5_000), committed=False)
+        return list(learned)
+
+    assert learned_for("orders") == ["orders"]
+    assert learned_for("clicks") == ["clicks"]
+    assert learned_for("orders") == []
+    assert learned_for("orders", partitions=3) == []
+    assert learned_for("orders") == ["orders"]
+    now_s = time.monotonic()
+    monkeypatch.setattr(time, "monotonic", lambda: now_s + 301)
+    assert learned_for("orders") == ["orders"]
