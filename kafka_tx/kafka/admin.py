@@ -149,7 +149,8 @@ class AdminConnection:
         -1 asks for the end, -2 for the start, other numbers for a time in ms. Python
         asks if the extension was not built, or if only Python can use the settings. It
         also asks the first question of a connection, because a second client pays off
-        only for later ones, and the first question after a failure.
+        only for later ones, the first question after a failure, and the question for
+        which native code did not learn all leaders.
         """
         if not self._was_asked:
             self._was_asked = True
@@ -160,14 +161,16 @@ class AdminConnection:
         if self._native is None:
             self._native = library.client(self._settings)
             self._learned_natively = {}
-        if extension is None or self._native is None:
+        client, topics = self._native, {tp.topic for asked in questions for tp in asked}
+        if (
+            extension is None
+            or client is None
+            or not self._learn_natively(client, topics, deadline)
+        ):
             return None
-        self._learn_natively(
-            self._native, {tp.topic for asked in questions for tp in asked}, deadline
-        )
         asked = questions, committed, int(deadline.rest_s() * 1000), LARGEST_REQUEST
         try:
-            answers = self._native.list_offsets(*asked)
+            answers = client.list_offsets(*asked)
         except extension.ReadError as error:
             kind, *_, text = error.args
             if kind == "denied":
@@ -177,17 +180,25 @@ class AdminConnection:
         if any(told for told, _ in answers):
             self._answered()
         if any(failed for _, failed in answers):
-            self._watch.failed(self._native.last_report())
+            self._watch.failed(client.last_report())
             self._native, self._was_asked = None, False
         return answers
 
     def _learn_natively(
         self, client: _reader.Client, topics: Collection[str], deadline: Deadline
-    ) -> None:
+    ) -> bool:
+        """As ``learn_leaders``. False: Python has to ask, now and the next time."""
         for topic in self._unknown(self._learned_natively, topics):
             timeout_ms = int(min(1.0, deadline.rest_s()) * 1_000)
-            if client.leaders(topic, timeout_ms) is not None:
-                self._learned_natively[topic] = time.monotonic()
+            if client.leaders(topic, timeout_ms) is None:
+                report = client.last_report()
+                self._native, self._was_asked = None, False
+                if deadline.rest_s() > _SLICE_S:
+                    return False
+                self._watch.failed(report)
+                raise self.unreachable("a request", deadline)
+            self._learned_natively[topic] = time.monotonic()
+        return True
 
     def renewed(self, ask: Callable[[], _Answer]) -> _Answer:
         """Ask, and ask again on a new client if brokers accepted this one before.

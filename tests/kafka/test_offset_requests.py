@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from kafka_tx.errors import BrokerUnavailableError
 from kafka_tx.kafka import offset_requests
 from kafka_tx.kafka.admin import AdminConnection, Deadline
 from kafka_tx.kafka.client_settings import client_settings
@@ -160,3 +161,42 @@ def test_leaders_are_learned_again_after_a_failure_and_after_a_while(
     now_s = time.monotonic()
     monkeypatch.setattr(time, "monotonic", lambda: now_s + 301)
     assert learned_for("orders") == ["orders"]
+
+
+class Ignorant:
+    """A native client to which brokers report no leader."""
+
+    def leaders(self, topic: str, timeout_ms: int) -> None:
+        """Learn nothing."""
+
+    def last_report(self) -> str:
+        return "nobody there"
+
+    def list_offsets(self, *_: object) -> None:
+        raise AssertionError("it does not know whom to ask")
+
+
+@pytest.fixture
+def ignorant() -> AdminConnection:
+    admin = AdminConnection({"bootstrap.servers": "127.0.0.1:1"})
+    admin._was_asked = True
+    admin._native = Ignorant()  # type: ignore[assignment]
+    return admin
+
+
+QUESTIONS = [{TopicPartition("orders", 0): -1}]
+
+
+def test_a_native_client_that_learned_no_leader_is_not_asked_for_offsets(
+    ignorant: AdminConnection,
+) -> None:
+    """Leaders that come only then may end the process."""
+    assert ignorant.list_natively(QUESTIONS, Deadline(5_000), committed=False) is None
+    assert ignorant._native is None
+
+
+def test_nobody_else_is_asked_for_offsets_once_the_time_is_over(
+    ignorant: AdminConnection,
+) -> None:
+    with pytest.raises(BrokerUnavailableError, match="nobody there"):
+        ignorant.list_natively(QUESTIONS, Deadline(0), committed=False)
