@@ -119,6 +119,22 @@ def test_a_second_thread_is_turned_away():
     assert turned_away == ["the range is in use by another thread"]
 
 
+def test_what_is_told_is_for_the_thread_that_waits_for_it():
+    nowhere = ("bootstrap.servers", "127.0.0.1:1")
+    producer = extension().Producer(settings=nowhere, suspect=())
+    producer.produce(("orders",), b"k", b"v", None, -1, 0)
+    thread = threading.Thread(target=producer.flush, args=(1_000,))
+    thread.start()
+    time.sleep(SOON_S)
+
+    with pytest.raises(ValueError, match="in use by another thread"):
+        producer.news()
+
+    thread.join()
+    assert producer.news() is not None
+    producer.purge()
+
+
 def test_closing_twice_is_harmless():
     waiting = open_range()
 

@@ -387,9 +387,7 @@ static int fill_news(const writer *w, PyObject *reports, PyObject *noted,
     return w->worst ? append(worst, told_of(w->rdk, w->worst)) : 0;
 }
 
-static PyObject *Producer_news(ProducerObject *self, PyObject *unused) {
-    (void)unused;
-    writer *w = self->writer;
+static PyObject *news_of(writer *w) {
     if (!writer_has_news(w)) {
         writer_forget(w);
         Py_RETURN_NONE;
@@ -404,6 +402,15 @@ static PyObject *Producer_news(ProducerObject *self, PyObject *unused) {
     Py_XDECREF(reports);
     Py_XDECREF(noted);
     Py_XDECREF(worst);
+    return news;
+}
+
+static PyObject *Producer_news(ProducerObject *self, PyObject *unused) {
+    (void)unused;
+    writer *w = enter(self);
+    if (!w) return NULL;
+    PyObject *news = news_of(w);
+    leave(self);
     return news;
 }
 
