@@ -163,6 +163,32 @@ def test_leaders_are_learned_again_after_a_failure_and_after_a_while(
     assert learned_for("orders") == ["orders"]
 
 
+@pytest.mark.parametrize("is_native", [False, True])
+def test_leaders_of_many_topics_are_learned_in_few_requests(
+    is_native: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One by one, they would take longer than the time-out."""
+    monkeypatch.setattr(offset_requests, "_MANY", 1 if is_native else 1 << 30)
+    with MockCluster() as cluster:
+        asked = [TopicPartition(f"topic-{n}", 0) for n in range(25)]
+        for partition in asked:
+            cluster.create_topic(partition.topic)
+        slow_down = cluster._library.rd_kafka_mock_broker_set_rtt
+        slow_down(ctypes.c_void_p(cluster._cluster), 1, 150)
+        admin = AdminConnection({"bootstrap.servers": cluster.bootstrap_servers})
+        admin._was_asked = is_native
+        for _ in range(2):
+            (told,) = list_offsets(
+                admin,
+                [dict.fromkeys(asked, Latest())],
+                Deadline(1_500),
+                committed=False,
+            )
+            assert {one.offset for one in told.values()} == {0}  # type: ignore[union-attr]
+        assert (admin._native is not None) == is_native
+        admin.close()
+
+
 class Ignorant:
     """A native client to which brokers report no leader."""
 
