@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from concurrent.futures import Future, wait
+from collections.abc import Callable, Collection, Mapping
+from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from math import inf
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from confluent_kafka import KafkaError as ClientError
 from confluent_kafka import KafkaException, TopicCollection
-from confluent_kafka import TopicPartition as ClientPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._config import ConfigResource
-from confluent_kafka.admin._listoffsets import OffsetSpec
 
 from kafka_tx.errors import AuthenticationError, KafkaTxError
 from kafka_tx.kafka.clients import addresses, new_admin
@@ -51,19 +49,12 @@ LARGEST_REQUEST = 500
 _LEARNED_S = 300.0
 """How long leaders count as known; clients forget them after 15 minutes by default."""
 _FEW = 10
-"""Topics that are looked up one by one."""
-_ALONE_S = 1.0
-"""Longest wait for a request that looks up many."""
+"""More topics are looked up together, with all others of the cluster."""
 
 NativeAnswer = tuple[
     dict[TopicPartition, tuple[int, int | None]], dict[TopicPartition, tuple[int, str]]
 ]
 """Offsets with their leader epochs, and codes with texts of errors."""
-
-
-def _requests(topics: Sequence[str]) -> Iterator[Sequence[str]]:
-    for first in range(0, len(topics), LARGEST_REQUEST):
-        yield topics[first : first + LARGEST_REQUEST]
 
 
 class Deadline:
@@ -136,26 +127,9 @@ class AdminConnection:
         process with a segmentation fault. Raises as ``metadata``.
         """
         unknown = self._unknown(self._learned, topics)
-        if len(unknown) > _FEW:
-            self._learn_many(unknown, deadline)
-            return
-        for topic in unknown:
+        for topic in unknown if len(unknown) <= _FEW else [None]:  # None: all at once
             self.metadata(deadline, topic)
-            self._learned[topic] = time.monotonic()
-
-    def _learn_many(self, topics: Sequence[str], deadline: Deadline) -> None:
-        """Renew the leaders the client knows, and let it look up the others.
-
-        It does so for a request that goes alone: no other metadata comes just then.
-        """
-        self.metadata(deadline)
-        for some in _requests(topics):
-            futures = self.client.list_offsets(
-                {ClientPartition(topic, 0): OffsetSpec.latest() for topic in some},  # type: ignore[no-untyped-call]
-                request_timeout=min(_ALONE_S, deadline.rest_s()),
-            )
-            wait(futures.values(), _ALONE_S + _GRACE_S)
-            self._learned.update(dict.fromkeys(some, time.monotonic()))
+        self._learned.update(dict.fromkeys(unknown, time.monotonic()))
 
     def forget_leaders(self) -> None:
         """After a failure: the client has forgotten some of them, too."""
@@ -187,13 +161,17 @@ class AdminConnection:
         from kafka_tx.native import library  # it loads pyarrow: 100 ms
 
         extension, _ = library.load()
-        topics = {tp.topic for asked in questions for tp in asked}
-        client = self._native_for(topics)
-        if extension is None or client is None:
+        if self._native is None:
+            self._native = library.client(self._settings)
+            self._learned_natively = {}
+        client, topics = self._native, {tp.topic for asked in questions for tp in asked}
+        if (
+            extension is None
+            or client is None
+            or not self._learn_natively(client, topics, deadline)
+        ):
             return None
         try:
-            if not self._learn_natively(client, topics, deadline):
-                return None
             rest_ms = int(deadline.rest_s() * 1000)
             answers = client.list_offsets(
                 questions, committed, rest_ms, LARGEST_REQUEST
@@ -211,23 +189,19 @@ class AdminConnection:
             self._native, self._was_asked = None, False
         return answers
 
-    def _native_for(self, topics: Collection[str]) -> _reader.Client | None:
-        """The native client; a new one, which knows no leaders, learns many sooner."""
-        from kafka_tx.native import library
-
-        unknown = self._unknown(self._learned_natively, topics)
-        if self._native is None or (len(unknown) > _FEW and self._learned_natively):
-            self._native = library.client(self._settings)
-            self._learned_natively = {}
-        return self._native
-
     def _learn_natively(
         self, client: _reader.Client, topics: Collection[str], deadline: Deadline
     ) -> bool:
         """As ``learn_leaders``. False: Python has to ask, now and the next time."""
         unknown = self._unknown(self._learned_natively, topics)
-        look_up = self._look_up_many if len(unknown) > _FEW else self._look_up
-        if look_up(client, unknown, deadline):
+        for topic in unknown if len(unknown) <= _FEW else [None]:
+            within_s = (
+                deadline.rest_s() if topic is None else min(1.0, deadline.rest_s())
+            )
+            if not client.learn_leaders(topic, int(within_s * 1_000)):
+                break
+        else:
+            self._learned_natively.update(dict.fromkeys(unknown, time.monotonic()))
             return True
         report = client.last_report()
         self._native, self._was_asked = None, False
@@ -235,29 +209,6 @@ class AdminConnection:
             return False
         self._watch.failed(report)
         raise self.unreachable("a request", deadline)
-
-    def _look_up(
-        self, client: _reader.Client, topics: Sequence[str], deadline: Deadline
-    ) -> bool:
-        for topic in topics:
-            timeout_ms = int(min(_ALONE_S, deadline.rest_s()) * 1_000)
-            if client.leaders(topic, timeout_ms) is None:
-                return False
-            self._learned_natively[topic] = time.monotonic()
-        return True
-
-    def _look_up_many(
-        self, client: _reader.Client, topics: Sequence[str], deadline: Deadline
-    ) -> bool:
-        """As ``_learn_many``, with a new client, which knows no leader yet."""
-        timeout_ms = int(min(_ALONE_S, deadline.rest_s()) * 1_000)
-        if client.bounds(topics[0], 0, timeout_ms) is None:  # so that it is connected
-            return False
-        for some in _requests(topics):
-            asked = {TopicPartition(topic, 0): -1 for topic in some}
-            client.list_offsets([asked], False, timeout_ms, LARGEST_REQUEST)
-            self._learned_natively.update(dict.fromkeys(some, time.monotonic()))
-        return True
 
     def renewed(self, ask: Callable[[], _Answer]) -> _Answer:
         """Ask, and ask again on a new client if brokers accepted this one before.

@@ -35,6 +35,12 @@ class Client:
     def leaders(self, topic: str, timeout_ms: int, /) -> dict[int, int] | None:
         """Leaders by partition, -1 where there is none; None where nobody tells."""
 
+    def learn_leaders(self, topic: str | None, timeout_ms: int, /) -> bool:
+        """Let the client know who leads a topic; None: every topic.
+
+        False where nobody tells. ``list_offsets`` needs it: see ``AdminConnection``.
+        """
+
     def topic_id(self, topic: str, timeout_ms: int, /) -> str | None:
         """Empty where there is no such topic; None where nobody tells.
 

@@ -22,7 +22,7 @@ _log = event_log(__name__)
 
 _NAME = "kafka_tx.native._reader"
 _FILE = "_reader.abi3.so"
-_REVISION = 4
+_REVISION = 5
 """Version of the extension's functions that this package calls."""
 _PLAIN = (str, int, float)
 

@@ -23,6 +23,7 @@ from kafka_tx.testing.mock import MockCluster
 LIST_OFFSETS, METADATA = 2, 3
 """Kafka's numbers of these requests."""
 TRIES = 5
+MORE = [f"topic-{number}" for number in range(20)]
 
 
 class CountingClient:
@@ -99,14 +100,18 @@ class Brokers(MockCluster):
 def brokers() -> Iterator[Brokers]:
     brokers = Brokers()
     with brokers:
-        for name in ("orders", "clicks"):
+        for name in ("connected", "orders", "clicks", *MORE):
             brokers.create_topic(name, 2)
         yield brokers
 
 
 @pytest.mark.parametrize("is_native", [False, True])
+@pytest.mark.parametrize("topics", [["orders", "clicks"], MORE])
 def test_the_client_knows_all_leaders_before_it_is_asked_for_offsets(
-    brokers: Brokers, is_native: bool, monkeypatch: pytest.MonkeyPatch
+    brokers: Brokers,
+    topics: list[str],
+    is_native: bool,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Librdkafka may end the process if it has to look for one."""
     settings = client_settings(
@@ -121,13 +126,12 @@ def test_the_client_knows_all_leaders_before_it_is_asked_for_offsets(
             admin._native = brokers.watched(library.client(settings))
         else:
             admin._made = brokers.watched(admin.client)
-        asked = [TopicPartition(t, n) for t in ("orders", "clicks") for n in range(2)]
-        list_offsets(
-            admin, [dict.fromkeys(asked, Latest())], Deadline(5_000), committed=False
-        )
+        for some in (["connected"], topics):
+            asked = {TopicPartition(t, n): Latest() for t in some for n in range(2)}
+            list_offsets(admin, [asked], Deadline(5_000), committed=False)
         return brokers.requests
 
-    # a new client also asks for metadata when it has connected, maybe just then
+    # a client also asks for metadata when it has connected, maybe just then
     found = [requests_of_a_new_connection() for _ in range(TRIES)]
     assert {LIST_OFFSETS} in found
 
@@ -192,8 +196,8 @@ def test_leaders_of_many_topics_are_learned_in_few_requests(
 class Ignorant:
     """A native client to which brokers report no leader."""
 
-    def leaders(self, topic: str, timeout_ms: int) -> None:
-        """Learn nothing."""
+    def learn_leaders(self, topic: str | None, timeout_ms: int) -> bool:
+        return False
 
     def last_report(self) -> str:
         return "nobody there"

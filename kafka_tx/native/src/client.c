@@ -84,6 +84,16 @@ const rdk_metadata *client_describe(client *c, const char *topic, int timeout_ms
     return NULL;
 }
 
+int client_learn(client *c, const char *topic, int timeout_ms) {
+    const rdk_metadata *found = NULL;
+    rdk_topic *handle = topic ? c->rdk->topic_new(c->handle, topic, NULL) : NULL;
+    if (topic && !handle) return -1;
+    int code = c->rdk->metadata(c->handle, !topic, handle, &found, timeout_ms);
+    if (handle) c->rdk->topic_destroy(handle);
+    if (!code) c->rdk->metadata_destroy(found);
+    return code ? -1 : 0;
+}
+
 void client_close(client *c) {
     if (c->made_by != getpid()) return;
     if (c->logs) c->rdk->queue_destroy(c->logs);

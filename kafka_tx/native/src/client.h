@@ -35,6 +35,9 @@ int client_bounds(client *, const char *topic, int32_t partition, int timeout_ms
 /* One topic and its partitions, for metadata_destroy(); NULL where nobody tells. */
 const rdk_metadata *client_describe(client *, const char *topic, int timeout_ms);
 
+/* Let librdkafka learn the leaders of a topic, NULL: of all; -1 where nobody tells. */
+int client_learn(client *, const char *topic, int timeout_ms);
+
 /* Blocks until librdkafka's threads are gone: a few milliseconds. Does nothing in
  * another process than the one that opened it. */
 void client_close(client *);

@@ -100,6 +100,14 @@ static PyObject *Client_leaders(ClientObject *self, PyObject *args) {
     return leaders;
 }
 
+static PyObject *Client_learn_leaders(ClientObject *self, PyObject *args) {
+    const char *topic;
+    int timeout_ms, refused;
+    if (!PyArg_ParseTuple(args, "zi:learn_leaders", &topic, &timeout_ms)) return NULL;
+    Py_BEGIN_ALLOW_THREADS refused = client_learn(self->client, topic, timeout_ms);
+    Py_END_ALLOW_THREADS return PyBool_FromLong(!refused);
+}
+
 static PyObject *Client_topic_id(ClientObject *self, PyObject *args) {
     const char *topic;
     char id[TOPIC_ID_SIZE] = "";
@@ -123,6 +131,8 @@ static PyMethodDef Client_methods[] = {
      "bounds(topic, partition, timeout_ms): log start and end; None: nobody tells."},
     {"leaders", (PyCFunction)Client_leaders, METH_VARARGS,
      "leaders(topic, timeout_ms): by partition, -1: none; None: nobody tells."},
+    {"learn_leaders", (PyCFunction)Client_learn_leaders, METH_VARARGS,
+     "learn_leaders(topic, timeout_ms): None: of all topics; False: nobody tells."},
     {"topic_id", (PyCFunction)Client_topic_id, METH_VARARGS,
      "topic_id(topic, timeout_ms): empty: no such topic; None: nobody tells."},
     {"last_report", (PyCFunction)Client_last_report, METH_NOARGS,
