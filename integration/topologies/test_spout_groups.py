@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
+from contextlib import closing
 
 import pytest
-from confluent_kafka import Consumer, ConsumerGroupTopicPartitions
+from confluent_kafka import Consumer
 from confluent_kafka import TopicPartition as ClientPartition
 from confluent_kafka.admin import AdminClient
 
@@ -185,9 +186,9 @@ def test_a_group_that_is_reset_stops_it_and_a_restart_goes_on_there(
 def set_offset(kafka, group, offset, **more):
     """Commit an offset of the topic's first partition, from outside."""
     at = ClientPartition(group, 0, offset, **more)
-    wanted = ConsumerGroupTopicPartitions(group, [at])
-    admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
-    admin.alter_consumer_group_offsets([wanted])[group].result(30)
+    given = {"bootstrap.servers": kafka.bootstrap_servers, "group.id": group}
+    with closing(Consumer({**given, "enable.auto.commit": False})) as consumer:
+        consumer.commit(offsets=[at], asynchronous=False)
 
 
 def test_a_consumer_that_joins_the_group_for_a_look_ends_nothing(

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from math import inf
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
+from confluent_kafka import Consumer, KafkaException, TopicCollection
 from confluent_kafka import KafkaError as ClientError
-from confluent_kafka import KafkaException, TopicCollection
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._config import ConfigResource
 
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
 logger = event_log(__name__)
 
 _Answer = TypeVar("_Answer")
+_Client = TypeVar("_Client", AdminClient, Consumer)
 
 _SLICE_S = 0.05
 """Pause between two checks whether the brokers refused the client."""
@@ -84,19 +86,86 @@ class Deadline:
         return True
 
 
-class AdminConnection:
-    """An admin client that is made when it is first used.
-
-    Waiting calls look at the client's error reports, so that a refusal is raised at
-    once and not when the time is over. They raise AuthenticationError (a broker refused
-    the client) and BrokerUnavailableError (no answer in time). For one thread.
-    """
+class Connection(ABC, Generic[_Client]):
+    """A client that is made when it is first used. For one thread."""
 
     def __init__(self, settings: Mapping[str, str]) -> None:
         self._settings = settings
-        self._made: AdminClient | None = None
+        self._made: _Client | None = None
         self._watch = ErrorWatch(addresses(settings))
         self._was_let_in = False
+
+    @abstractmethod
+    def _new(self) -> _Client:
+        """A client that reports to ``_watch``; raises ConfigError."""
+
+    @property
+    def client(self) -> _Client:
+        """The client. Raises ConfigError."""
+        if self._made is None:
+            self._watch = ErrorWatch(addresses(self._settings))
+            self._was_let_in = False
+            self._made = self._new()
+        return self._made
+
+    def close(self) -> None:
+        """Release the connections; the next call makes new ones."""
+        self._made = None
+
+    def renewed(self, ask: Callable[[], _Answer]) -> _Answer:
+        """Ask, and ask again on a new client if brokers accepted this one before.
+
+        A client reads certificates and keys when it is made. If their files are
+        replaced, brokers refuse its next connection.
+        """
+        try:
+            return ask()
+        except AuthenticationError as error:
+            if not self._was_let_in:
+                raise
+            logger.info("asking again on a new connection: %s", error)
+            self.close()
+            return ask()
+
+    def _answered(self) -> None:
+        self._was_let_in = True
+        self._watch.answered()
+
+    def raise_refusal(self) -> None:
+        """Raise AuthenticationError when a broker refused the client."""
+        self.client.poll(0)
+        self._watch.raise_refusal()
+
+    def failed(self, error: ClientError, what: str) -> KafkaTxError:
+        """The error to raise for a client's error about ``what``."""
+        return translated(error, what, self._watch)
+
+    def unreachable(self, what: str, deadline: Deadline) -> KafkaTxError:
+        """The error to raise when no broker answered ``what`` in time.
+
+        The next request goes over new connections: old ones may be silent for ever, and
+        the client would notice it only after its whole socket time-out.
+        """
+        if self._made is not None:
+            self._made.poll(0)
+        error = unreachable(what, deadline.timeout_ms, self._watch)
+        self.close()
+        return error
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self._settings,)
+
+
+class AdminConnection(Connection[AdminClient]):
+    """An admin client; futures of its requests go to ``wait``.
+
+    Waiting calls look at the client's error reports, so that a refusal is raised at
+    once and not when the time is over. They raise AuthenticationError (a broker refused
+    the client) and BrokerUnavailableError (no answer in time).
+    """
+
+    def __init__(self, settings: Mapping[str, str]) -> None:
+        super().__init__(settings)
         self._was_asked = False
         self._native: _reader.Client | None = None
         max_age_s = int(settings.get("metadata.max.age.ms", 900_000)) / 1_000
@@ -104,19 +173,14 @@ class AdminConnection:
         self._learned: dict[str, float] = {}
         self._learned_natively: dict[str, float] = {}
 
-    @property
-    def client(self) -> AdminClient:
-        """The client; futures of its requests go to ``wait``. Raises ConfigError."""
-        if self._made is None:
-            self._watch = ErrorWatch(addresses(self._settings))
-            self._was_let_in = False
-            self._learned = {}
-            self._made = new_admin(self._settings, self._watch)
-        return self._made
+    def _new(self) -> AdminClient:
+        self._learned = {}
+        return new_admin(self._settings, self._watch)
 
     def close(self) -> None:
-        """Release the connections; the next call makes new ones."""
-        self._made = self._native = None
+        """As ``Connection.close``."""
+        super().close()
+        self._native = None
         self._was_asked = False
 
     def learn_leaders(self, topics: Collection[str], deadline: Deadline) -> None:
@@ -210,21 +274,6 @@ class AdminConnection:
         self._watch.failed(report)
         raise self.unreachable("a request", deadline)
 
-    def renewed(self, ask: Callable[[], _Answer]) -> _Answer:
-        """Ask, and ask again on a new client if brokers accepted this one before.
-
-        A client reads certificates and keys when it is made. If their files are
-        replaced, brokers refuse its next connection.
-        """
-        try:
-            return ask()
-        except AuthenticationError as error:
-            if not self._was_let_in:
-                raise
-            logger.info("asking again on a new connection: %s", error)
-            self.close()
-            return ask()
-
     def wait(
         self, future: Future[_Answer], deadline: Deadline
     ) -> _Answer | ClientError:
@@ -278,31 +327,3 @@ class AdminConnection:
             [resource], request_timeout=deadline.rest_s()
         ).values()
         return self.wait(future, deadline)
-
-    def _answered(self) -> None:
-        self._was_let_in = True
-        self._watch.answered()
-
-    def raise_refusal(self) -> None:
-        """Raise AuthenticationError when a broker refused the client."""
-        self.client.poll(0)
-        self._watch.raise_refusal()
-
-    def failed(self, error: ClientError, what: str) -> KafkaTxError:
-        """The error to raise for a client's error about ``what``."""
-        return translated(error, what, self._watch)
-
-    def unreachable(self, what: str, deadline: Deadline) -> KafkaTxError:
-        """The error to raise when no broker answered ``what`` in time.
-
-        The next request goes over new connections: old ones may be silent for ever, and
-        the client would notice it only after its whole socket time-out.
-        """
-        if self._made is not None:
-            self._made.poll(0)
-        error = unreachable(what, deadline.timeout_ms, self._watch)
-        self.close()
-        return error
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (self._settings,)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
-from confluent_kafka import Consumer, KafkaException, Producer
+from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
+from confluent_kafka import KafkaError as ClientError
 from confluent_kafka.admin import AdminClient
 
 from kafka_tx.errors import ConfigError
@@ -30,6 +31,8 @@ def new_consumer(
     settings: Mapping[str, str],
     watch: ErrorWatch,
     statistics: Callable[[str], None] | None = None,
+    *,
+    on_commit: Callable[[ClientError | None, list[TopicPartition]], None] | None = None,
 ) -> Consumer:
     """A consumer that reports to ``watch`` and gives its figures to ``statistics``.
 
@@ -39,6 +42,8 @@ def new_consumer(
     named: dict[str, Any] = {"group.id": "kafka-tx", **settings}
     if statistics is not None:
         named["stats_cb"] = statistics
+    if on_commit is not None:
+        named["on_commit"] = on_commit
     return _made(lambda conf: Consumer(conf, logger=watch), named, watch)
 
 

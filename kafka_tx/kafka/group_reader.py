@@ -1,8 +1,9 @@
 """Reading the committed offsets of a consumer group without joining it.
 
-Through a consumer, because the admin client's own request for it ends the process with
-a segmentation fault when the group's coordinator is not ready, as on a new cluster or
-after a broker went down (librdkafka 2.16 and before, its issue 5040).
+Through a consumer, because the admin client's requests to a group's coordinator, for
+reading and for writing, end the process with a segmentation fault or a failed assertion
+when the coordinator is not ready or goes away, as on a new cluster or when a broker
+goes down (librdkafka 2.16 and before, its issues 3663, 4605 and 5040).
 """
 
 from __future__ import annotations
@@ -26,12 +27,13 @@ from kafka_tx.kafka.errors import (
     unreachable,
 )
 
-_LATER = {
+LATER = {
     ClientError._WAIT_COORD,
     ClientError.COORDINATOR_LOAD_IN_PROGRESS,
     ClientError.COORDINATOR_NOT_AVAILABLE,
     ClientError.NOT_COORDINATOR,
 }
+"""Brokers are creating Kafka's own topic of offsets, or loading it after a failover."""
 _FIRST_POLL_S = 0.5
 _PAUSE_MS = 100
 
@@ -52,7 +54,7 @@ def read_group(
     watch = ErrorWatch(addresses(settings))
     named = {**settings, "group.id": group, "enable.auto.commit": "false"}
     with closing(new_consumer(named, watch)) as consumer:
-        found = _committed(consumer, watch, group, partitions, Deadline(timeout_ms))
+        found = committed(consumer, watch, group, partitions, Deadline(timeout_ms))
     for position in found:
         if position.error is not None and not is_absent(position.error):
             where = f"group '{group}', {position.topic}-{position.partition}"
@@ -60,7 +62,7 @@ def read_group(
     return [p for p in found if p.error is None and p.offset >= 0]
 
 
-def _committed(
+def committed(
     consumer: Consumer,
     watch: ErrorWatch,
     group: str,
@@ -83,7 +85,7 @@ def _committed(
             if refusal is not None and is_refused(refusal):
                 what = f"READ or DESCRIBE on group '{group}'"
                 raise translated(refusal, what, watch) from None
-            if not is_unreachable(error) and error.code() not in _LATER:
+            if not is_unreachable(error) and error.code() not in LATER:
                 raise translated(error, f"group '{group}'", watch) from None
             if deadline.is_over() or not deadline.pause(_PAUSE_MS):
                 what = f"group '{group}'"

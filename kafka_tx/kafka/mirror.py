@@ -5,38 +5,24 @@ from __future__ import annotations
 import atexit
 import threading
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
 
-from confluent_kafka import ConsumerGroupTopicPartitions
 from confluent_kafka import KafkaError as ClientError
 from confluent_kafka import TopicPartition as ClientPartition
 from confluent_kafka.admin._config import ConfigResource
 
 from kafka_tx.errors import (
-    BrokerUnavailableError,
     GroupOccupiedError,
     KafkaError,
     KafkaTxError,
 )
 from kafka_tx.kafka.admin import AdminConnection, Deadline
-from kafka_tx.kafka.errors import is_absent, is_refused, is_unreachable
+from kafka_tx.kafka.errors import is_absent, is_refused
 from kafka_tx.kafka.group_reader import read_group
+from kafka_tx.kafka.group_writer import OCCUPIED, GroupWriter
 from kafka_tx.logs import event_log, same_events
 from kafka_tx.model import TopicPartition
 from kafka_tx.offsets.retry import BackOff
 
-_SOON = {
-    ClientError.COORDINATOR_LOAD_IN_PROGRESS,
-    ClientError.COORDINATOR_NOT_AVAILABLE,
-    ClientError.NOT_COORDINATOR,
-}
-"""Brokers are creating Kafka's own topic of offsets, or loading it after a failover."""
-_OCCUPIED = {
-    ClientError.UNKNOWN_MEMBER_ID,
-    ClientError.ILLEGAL_GENERATION,
-    ClientError.REBALANCE_IN_PROGRESS,
-    ClientError.NON_EMPTY_GROUP,
-}
 _PAUSE_MS = 200
 _ABSENT_MS = 2_000
 """How long a topic may be unknown to a broker that was just made."""
@@ -58,7 +44,7 @@ class GroupMirror:
         self, settings: Mapping[str, str], group: str, *, timeout_ms: int = 30_000
     ) -> None:
         self._settings = settings
-        self._admin = AdminConnection(settings)
+        self._writer = GroupWriter(settings, group)
         self._group = group
         self._timeout_ms = timeout_ms
         self._absent: frozenset[TopicPartition] = frozenset()
@@ -88,24 +74,19 @@ class GroupMirror:
         """As ``store``, with metadata; returns the partitions that do not exist."""
         if not positions:
             return frozenset()
-        try:
-            answer, absent = self._taken(positions)
-        except BrokerUnavailableError:
-            self._admin.close()  # an old client may not find the brokers again
-            raise
-        bad = [tp for tp in _refused(answer) if _partition(tp) not in absent]
+        refused, absent = self._refused(positions)
+        bad = {at: error for at, error in refused.items() if at not in absent}
         if bad:
-            detail = ", ".join(
-                f"{tp.topic}-{tp.partition}: {tp.error.str()}" for tp in bad[:3]
-            )
+            told = [f"{at.topic}-{at.partition}: {bad[at].str()}" for at in bad]
+            detail = ", ".join(told[:3])
             text = (
                 f"group '{self._group}' did not take the offsets of {len(bad)} of"
                 f" {len(positions)} partitions: {detail}."
             )
-            if is_refused(bad[0].error):
-                what = f"READ on group '{self._group}' and its topics"
-                raise self._admin.failed(bad[0].error, what)
-            if all(tp.error.code() in _OCCUPIED for tp in bad):
+            errors = list(bad.values())
+            if is_refused(errors[0]):
+                raise self._writer.failed(errors[0], self._writer.needs_rights())
+            if all(error.code() in OCCUPIED for error in errors):
                 raise GroupOccupiedError(
                     f"{text} A consumer is a member of the group: nothing can be"
                     " written from outside until it leaves. Look at offsets with tools"
@@ -115,15 +96,16 @@ class GroupMirror:
             raise KafkaError(text, group=self._group)
         return absent
 
-    def _taken(
+    def _refused(
         self, positions: list[ClientPartition]
-    ) -> tuple[Any, frozenset[TopicPartition]]:
-        """The answer of the brokers, and the partitions that do not exist for good."""
+    ) -> tuple[dict[TopicPartition, ClientError], frozenset[TopicPartition]]:
+        """What the group refused, and the partitions that do not exist for good."""
         deadline = Deadline(min(_ABSENT_MS, self._timeout_ms))
         while True:
-            answer = self._admin.renewed(lambda: self._answer(positions))
-            refused = _refused(answer)
-            absent = frozenset(_partition(tp) for tp in refused if is_absent(tp.error))
+            refused = self._writer.renewed(
+                lambda: self._writer.write(positions, Deadline(self._timeout_ms))
+            )
+            absent = frozenset(at for at in refused if is_absent(refused[at]))
             new = absent - self._absent
             if not new or not deadline.pause(_PAUSE_MS):
                 break
@@ -134,9 +116,9 @@ class GroupMirror:
                 self._group,
                 names,
             )
-        asked = {_partition(position) for position in positions}
+        asked = {TopicPartition(at.topic, at.partition) for at in positions}
         self._absent = (self._absent - asked) | absent
-        return answer, absent
+        return refused, absent
 
     def load(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """The group's next offsets; partitions without one are left out.
@@ -163,54 +145,23 @@ class GroupMirror:
         Needs the permission DESCRIBE_CONFIGS of the cluster.
         """
         deadline = Deadline(min(self._timeout_ms, _RETENTION_WITHIN_MS))
+        admin = AdminConnection(self._settings)
         try:
-            brokers = self._admin.metadata(deadline).brokers
+            brokers = admin.metadata(deadline).brokers
             broker = ConfigResource(ConfigResource.Type.BROKER, str(min(brokers)))
-            answer = self._admin.settings_of(broker, deadline)
+            answer = admin.settings_of(broker, deadline)
             if isinstance(answer, ClientError):
-                raise self._admin.failed(answer, _RETENTION)
+                raise admin.failed(answer, _RETENTION)
             return int(answer[_RETENTION].value) * 60_000
         except (KafkaTxError, LookupError, TypeError, ValueError) as error:
             logger.info("the brokers do not report %s: %s", _RETENTION, error)
             return None
+        finally:
+            admin.close()
 
     def close(self) -> None:
         """Release the connections. Calling it twice is harmless."""
-        self._admin.close()
-
-    def _answer(self, positions: list[ClientPartition]) -> Any:  # noqa: ANN401 - client's
-        """Send the offsets until the group's coordinator is ready to answer."""
-        deadline = Deadline(self._timeout_ms)
-        while True:
-            (future,) = self._admin.client.alter_consumer_group_offsets(
-                [ConsumerGroupTopicPartitions(self._group, positions)],
-                request_timeout=deadline.rest_s(),
-            ).values()
-            answer = self._admin.wait(future, deadline)
-            errors = _errors(answer)
-            is_early = bool(errors) and all(e.code() in _SOON for e in errors)
-            if isinstance(answer, ClientError) and is_unreachable(answer):
-                raise self._admin.unreachable(f"group '{self._group}'", deadline)
-            if not is_early and isinstance(answer, ClientError):
-                raise self._admin.failed(answer, f"group '{self._group}'")
-            if not is_early:
-                return answer
-            if not deadline.pause(_PAUSE_MS):
-                raise self._admin.unreachable(f"group '{self._group}'", deadline)
-
-
-def _partition(at: ClientPartition) -> TopicPartition:
-    return TopicPartition(at.topic, at.partition)
-
-
-def _refused(answer: Any) -> list[Any]:  # noqa: ANN401 - the client's partitions
-    return [tp for tp in answer.topic_partitions if tp.error is not None]
-
-
-def _errors(answer: Any) -> list[ClientError]:  # noqa: ANN401 - the client's
-    if isinstance(answer, ClientError):
-        return [answer]
-    return [tp.error for tp in _refused(answer)]
+        self._writer.close()
 
 
 _PAUSES = BackOff(initial_delay_ms=500, multiplier=2, max_delay_ms=10_000)

@@ -4,13 +4,21 @@ from __future__ import annotations
 
 import ctypes
 import pickle
+import threading
+import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import pytest
 from confluent_kafka import Consumer
 from confluent_kafka import TopicPartition as ClientPartition
 
-from kafka_tx.errors import AuthenticationError, BrokerUnavailableError, KafkaError
+from kafka_tx.errors import (
+    AuthenticationError,
+    BrokerUnavailableError,
+    GroupOccupiedError,
+    KafkaError,
+)
 from kafka_tx.kafka.client_settings import ClientSettings, client_settings
 from kafka_tx.kafka.mirror import GroupMirror
 from kafka_tx.model import TopicPartition
@@ -39,14 +47,26 @@ def test_what_was_stored_is_loaded_and_the_rest_is_left_out(
     assert mirror.load([zero, one, two]) == {zero: 6, one: 0}
 
 
-OFFSET_COMMIT, NOT_COORDINATOR, INVALID_GROUP_ID = 8, 16, 24
+OFFSET_COMMIT, FIND_COORDINATOR = 8, 10
+NOT_COORDINATOR, INVALID_GROUP_ID, GROUP_AUTHORIZATION_FAILED = 16, 24, 30
+UNKNOWN_MEMBER_ID, REBALANCE_IN_PROGRESS = 25, 27
 
 
-def refuse(cluster: MockCluster, *codes: int) -> None:
-    """Answer the next commits with these errors."""
+def refuse(cluster: MockCluster, *codes: int, request: int = OFFSET_COMMIT) -> None:
+    """Answer the next requests with these errors."""
     cluster._library.rd_kafka_mock_push_request_errors(
-        ctypes.c_void_p(cluster._cluster), OFFSET_COMMIT, len(codes), *codes
+        ctypes.c_void_p(cluster._cluster), request, len(codes), *codes
     )
+
+
+@pytest.fixture(autouse=True)
+def willing(cluster: MockCluster) -> Iterator[None]:
+    """Leave no error for the requests of the next test."""
+    yield
+    for request in OFFSET_COMMIT, FIND_COORDINATOR:
+        cluster._library.rd_kafka_mock_clear_request_errors(
+            ctypes.c_void_p(cluster._cluster), request
+        )
 
 
 def test_a_coordinator_that_is_only_being_made_is_asked_again(
@@ -64,12 +84,126 @@ def test_a_coordinator_that_does_not_come_is_unavailable(
     admin_settings: ClientSettings, topic: MakeTopic, cluster: MockCluster
 ) -> None:
     mirror = GroupMirror(admin_settings, "mirrored", timeout_ms=300)
-    refuse(cluster, *[NOT_COORDINATOR] * 3)
+    refuse(cluster, *[NOT_COORDINATOR] * 9)
 
     with pytest.raises(BrokerUnavailableError, match="group 'mirrored'"):
         mirror.store({TopicPartition(topic(), 0): 5})
 
     mirror.close()
+
+
+def test_a_client_that_failed_is_replaced(
+    admin_settings: ClientSettings, topic: MakeTopic, cluster: MockCluster
+) -> None:
+    mirror = GroupMirror(admin_settings, "replaced", timeout_ms=300)
+    one = TopicPartition(topic(), 0)
+    mirror.store({one: 1})
+    first = mirror._writer.client
+    refuse(cluster, *[NOT_COORDINATOR] * 9)
+    with pytest.raises(BrokerUnavailableError):
+        mirror.store({one: 2})
+
+    assert mirror._writer.client is not first
+    mirror.close()
+
+
+def test_one_client_writes_all(mirror: GroupMirror, topic: MakeTopic) -> None:
+    one = TopicPartition(topic(), 0)
+    mirror.store({one: 1})
+    first = mirror._writer.client
+
+    mirror.store({one: 2})
+
+    assert mirror._writer.client is first
+
+
+def test_only_the_partitions_of_no_topic_are_left_out(
+    admin_settings: ClientSettings, topic: MakeTopic
+) -> None:
+    """The client gives those that were taken the error of the others."""
+    mirror = GroupMirror(admin_settings, "in-part", timeout_ms=1_000)
+    name = topic(partitions=2)
+    there = [ClientPartition(name, n, 5 + n, "text") for n in range(2)]
+    gone = [ClientPartition("gone", n, 7) for n in range(2)]
+    beyond = ClientPartition(name, 9, 3)
+
+    absent = mirror.store_positions([*gone, *there, beyond])
+
+    assert absent == {(at.topic, at.partition) for at in [*gone, beyond]}
+    found = mirror.load_positions(TopicPartition(name, n) for n in range(2))
+    assert [(at.offset, at.metadata) for at in found] == [(5, "text"), (6, "text")]
+    mirror.close()
+
+
+@pytest.mark.parametrize("code", [UNKNOWN_MEMBER_ID, REBALANCE_IN_PROGRESS])
+def test_a_group_with_members_is_named_and_is_written_when_they_are_gone(
+    mirror: GroupMirror, topic: MakeTopic, cluster: MockCluster, code: int
+) -> None:
+    one, two = (TopicPartition(topic(), 0) for _ in range(2))
+    refuse(cluster, code)
+    with pytest.raises(GroupOccupiedError, match="2 of 2 partitions"):
+        mirror.store({one: 1, two: 1})
+
+    mirror.store({one: 2})
+
+    assert mirror.load([one]) == {one: 2}
+
+
+@pytest.mark.parametrize("request_key", [OFFSET_COMMIT, FIND_COORDINATOR])
+def test_a_refused_group_is_told_at_once(
+    admin_settings: ClientSettings, cluster: MockCluster, request_key: int
+) -> None:
+    mirror = GroupMirror(admin_settings, "refused")
+    refuse(cluster, *[GROUP_AUTHORIZATION_FAILED] * 3, request=request_key)
+
+    def store() -> None:
+        mirror.store({TopicPartition("t", 0): 5})
+
+    prompt_error(store, 5, AuthenticationError, "READ on group 'refused'")
+
+
+AWAY = TopicPartition("t", 0)
+
+
+@contextmanager
+def away() -> Iterator[tuple[MockCluster, GroupMirror]]:
+    """A cluster of the test's own, and a mirror that has written to it."""
+    with MockCluster() as own:
+        own.create_topic("t")
+        options = {"bootstrap.servers": own.bootstrap_servers}
+        settings = client_settings(options, purpose="admin")
+        mirror = GroupMirror(settings, "away", timeout_ms=20_000)
+        mirror.store({AWAY: 1})
+        yield own, mirror
+        mirror.close()
+
+
+def test_brokers_that_hang_hold_up_nothing_beyond_the_time_out() -> None:
+    with away() as (own, mirror):
+        slow = ctypes.c_size_t(1), ctypes.c_int(0), ctypes.c_int(8_000)
+        own._library.rd_kafka_mock_broker_push_request_error_rtts(
+            ctypes.c_void_p(own._cluster), 1, OFFSET_COMMIT, *slow
+        )
+        late = GroupMirror(mirror._settings, "away", timeout_ms=300)
+
+        began = time.monotonic()
+        with pytest.raises(BrokerUnavailableError, match="group 'away'"):
+            late.store({AWAY: 2})
+        late.close()
+
+        assert time.monotonic() - began < 4
+
+
+def test_a_broker_that_comes_back_gets_the_offsets() -> None:
+    with away() as (own, mirror):
+        own.stop_broker()
+        back = threading.Timer(1.5, own.start_broker)
+        back.start()
+
+        mirror.store({AWAY: 2})
+
+        back.join()
+        assert mirror.load([AWAY]) == {AWAY: 2}
 
 
 def test_a_refusal_for_good_is_not_asked_again(

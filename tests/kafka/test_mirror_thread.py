@@ -10,8 +10,7 @@ import pytest
 
 from kafka_tx.errors import BrokerUnavailableError
 from kafka_tx.kafka import mirror as of_mirror
-from kafka_tx.kafka.client_settings import ClientSettings
-from kafka_tx.kafka.mirror import GroupMirror, MirrorThread
+from kafka_tx.kafka.mirror import MirrorThread
 from kafka_tx.model import TopicPartition
 from kafka_tx.offsets.retry import BackOff
 
@@ -133,28 +132,6 @@ def test_a_group_that_is_away_at_the_end_is_left(
     mirror.close(WITHIN_S)
 
     assert group.is_closed.is_set()
-
-
-def test_a_client_that_failed_is_replaced(
-    admin_settings: ClientSettings,
-    topic: Callable[..., str],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    one = TopicPartition(topic(), 0)
-    group = GroupMirror(admin_settings, "replaced", timeout_ms=5_000)
-    first = group._admin.client
-
-    def away(_positions: object) -> None:
-        raise BrokerUnavailableError("away")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(group, "_answer", away)
-        with pytest.raises(BrokerUnavailableError):
-            group.store({one: 1})
-    group.store({one: 2})
-
-    assert group._admin.client is not first
-    group.close()
 
 
 def test_the_end_of_a_run_waits_until_all_is_sent(

@@ -1,0 +1,189 @@
+"""Writing the offsets of a consumer group without joining it, through a consumer."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from typing import Any
+
+from confluent_kafka import Consumer, KafkaException
+from confluent_kafka import KafkaError as ClientError
+from confluent_kafka import TopicPartition as ClientPartition
+
+from kafka_tx.kafka.admin import Connection, Deadline
+from kafka_tx.kafka.clients import new_consumer
+from kafka_tx.kafka.errors import client_error, is_refused, is_unreachable
+from kafka_tx.kafka.group_reader import LATER, committed
+from kafka_tx.model import TopicPartition
+
+OCCUPIED = {
+    ClientError.UNKNOWN_MEMBER_ID,
+    ClientError.ILLEGAL_GENERATION,
+    ClientError.REBALANCE_IN_PROGRESS,
+    ClientError.NON_EMPTY_GROUP,
+}
+"""What brokers say to a commit from outside of a group that has members."""
+_DEFERRED_MS = 100
+"""How long the client may keep a commit while it knows no coordinator (checked each
+second). By default 45 s, in which it cannot be ended, and commits after its time."""
+_SLICES_S = 0.001, 0.05
+"""First and longest slice of a wait; a poll does not end when the answer comes."""
+_PAUSE_MS = 200
+_ENDING_S = 2.0
+"""In which a client that was given up may still send its commit again."""
+
+_Result = tuple[ClientError | None, list[ClientPartition]]
+"""The client's last error, and the partitions with theirs."""
+
+
+class GroupWriter(Connection[Consumer]):
+    """Commits offsets from outside of a group: no generation, no member.
+
+    One commit at a time. After a failed one the next goes over new connections.
+    """
+
+    def __init__(self, settings: Mapping[str, str], group: str) -> None:
+        super().__init__(settings)
+        self._group = group
+        self._is_waiting = False
+        self._ending: threading.Thread | None = None
+        self._answers: list[_Result] = []
+
+    def write(
+        self, positions: list[ClientPartition], deadline: Deadline
+    ) -> dict[TopicPartition, ClientError]:
+        """Commit them in one request; returns what the group refused.
+
+        Waits for a coordinator that is not ready.
+
+        Raises:
+            BrokerUnavailableError: No coordinator answered in time.
+            AuthenticationError: Credentials, permission or TLS.
+            KafkaError: The client cannot commit.
+        """
+        try:
+            error, answer = self._answer(positions, deadline)
+            return self._refused(positions, error, answer, deadline)
+        except BaseException:
+            self.close()
+            raise
+
+    def needs_rights(self) -> str:
+        """What a user may need who is refused, for the text of the error."""
+        return f"READ on group '{self._group}' and its topics"
+
+    def close(self) -> None:
+        """As ``Connection.close``; does not wait for brokers that are silent."""
+        consumer, self._made = self._made, None
+        if consumer is None:
+            return
+        if not self._is_waiting:
+            consumer.close()
+            return
+        # the client ends after the request, which brokers that hang do not answer
+        self._is_waiting = False
+        last = [consumer]
+        del consumer
+        self._ending = threading.Thread(
+            target=last.clear, name="kafka_tx-end-of-client", daemon=True
+        )
+        self._ending.start()
+
+    def _new(self) -> Consumer:
+        self._answers = answers = []
+        settings = {
+            **self._settings,
+            "group.id": self._group,
+            "enable.auto.commit": "false",
+            "session.timeout.ms": str(_DEFERRED_MS),
+        }
+        return new_consumer(
+            settings,
+            self._watch,
+            on_commit=lambda error, answer: answers.append((error, answer)),
+        )
+
+    def _answer(self, positions: list[ClientPartition], deadline: Deadline) -> _Result:
+        """Commit until the group's coordinator is ready to answer."""
+        where = f"group '{self._group}'"
+        if self._ending is not None:
+            self._ending.join(min(_ENDING_S, deadline.rest_s()))
+            self._ending = None
+        while True:
+            error, answer = self._commit(positions, deadline)
+            if error is None or not _is_early(error):
+                break
+            if not deadline.pause(_PAUSE_MS):
+                raise self.unreachable(where, deadline)
+        if error is not None and error.code() < ClientError.NO_ERROR:
+            raise self.failed(error, where)
+        self._answered()
+        return error, answer
+
+    def _commit(self, positions: list[ClientPartition], deadline: Deadline) -> _Result:
+        try:
+            self.client.commit(offsets=positions, asynchronous=True)
+        except KafkaException as exception:
+            what = f"group '{self._group}'"
+            raise self.failed(client_error(exception), what) from None
+        self._is_waiting = True
+        slice_s, longest_s = _SLICES_S
+        while True:
+            # unnamed: the traceback of an error would keep the client from ending
+            reported = self.client.poll(min(slice_s, deadline.rest_s()))
+            if self._answers:
+                self._is_waiting = False
+                return self._answers.pop()
+            self._watch.raise_refusal()
+            # only this reports a refused group; the commit itself waits
+            refusal = None if reported is None else reported.error()
+            if refusal is not None and is_refused(refusal):
+                raise self.failed(refusal, self.needs_rights())
+            if deadline.is_over():
+                raise self.unreachable(f"group '{self._group}'", deadline)
+            slice_s = min(1.2 * slice_s, longest_s)
+
+    def _refused(
+        self,
+        positions: list[ClientPartition],
+        error: ClientError | None,
+        answer: list[ClientPartition],
+        deadline: Deadline,
+    ) -> dict[TopicPartition, ClientError]:
+        """What was not taken.
+
+        If some were refused, the client gives its last error to those that were taken,
+        too: a look into the group tells which are which.
+        """
+        failed = {_place(tp): tp.error for tp in answer if tp.error is not None}
+        if error is None or len(failed) < 2 or error.code() in OCCUPIED:
+            return failed
+        if is_refused(error):
+            return failed
+        doubtful = [at for at, told in failed.items() if told.code() == error.code()]
+        found = committed(
+            self.client,
+            self._watch,
+            self._group,
+            [ClientPartition(*at) for at in doubtful],
+            deadline,
+        )
+        has = {_place(tp): _content(tp) for tp in found if tp.error is None}
+        taken = {_place(tp) for tp in positions if has.get(_place(tp)) == _content(tp)}
+        return {at: told for at, told in failed.items() if at not in taken}
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self._settings, self._group)
+
+
+def _is_early(error: ClientError) -> bool:
+    is_local = error.code() < ClientError.NO_ERROR
+    return error.code() in LATER or (is_local and is_unreachable(error))
+
+
+def _place(at: ClientPartition) -> TopicPartition:
+    return TopicPartition(at.topic, at.partition)
+
+
+def _content(at: ClientPartition) -> tuple[int, str]:
+    return at.offset, at.metadata or ""
