@@ -18,9 +18,16 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 class FileScheduling(LoadFileScheduling):  # type: ignore[misc]
     """``--dist loadfile``, in which a crashed worker leaves its tests to others.
 
-    xdist 3.8 hands on files of which everything has run, too. Who gets one waits for
-    its results, and the run never ends.
+    With xdist 3.8 such a run never ends: it hands on files of which everything has run,
+    too, and waits for their results; and a worker that is given a single test waits for
+    a second one.
     """
+
+    def schedule(self) -> None:
+        """As xdist's; a new worker gets a second file, or hears that there is none."""
+        super().schedule()
+        for node in self.nodes:
+            self._reschedule(node)
 
     def remove_node(self, node: Any) -> str | None:
         """Put back what a worker had not run; the test in which it crashed, or None."""

@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parent.parent
 TESTS = """
 import os
@@ -23,14 +25,15 @@ def test_one(number):
 """
 
 
-def test_all_tests_run_though_workers_crash(tmp_path: Path) -> None:
+@pytest.mark.parametrize("workers", [1, 2])
+def test_all_tests_run_though_workers_crash(tmp_path: Path, workers: int) -> None:
     (tmp_path / "conftest.py").write_text('pytest_plugins = ["tests.scheduling"]')
     crashing = {"first": (0, True), "middle": (4, False), "last": (7, True)}
     for name in ("a", "first", "b", "middle", "c", "last", "d"):
         at, once = crashing.get(name, (None, False))
         (tmp_path / f"test_{name}.py").write_text(TESTS.format(at=at, once=once))
 
-    options = "-n 2 --dist loadfile --reruns 1 -q -p no:cacheprovider"
+    options = f"-n {workers} --dist loadfile --reruns 1 -q -p no:cacheprovider"
     found = subprocess.run(
         [sys.executable, "-m", "pytest", *options.split()],
         cwd=tmp_path,
