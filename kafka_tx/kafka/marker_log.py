@@ -17,7 +17,7 @@ from confluent_kafka import TopicPartition as ClientPartition
 
 from kafka_tx.errors import BrokerUnavailableError, StateCorruptedError
 from kafka_tx.kafka.admin import Deadline
-from kafka_tx.kafka.group_reader import read_group
+from kafka_tx.kafka.group_commits import read_group
 from kafka_tx.kafka.marker_topic import ALL, COMMITTED, Kept, MarkerTopic
 from kafka_tx.kafka.producer import OutRecord
 from kafka_tx.kafka.transaction import Transaction

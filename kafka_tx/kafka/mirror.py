@@ -17,8 +17,7 @@ from kafka_tx.errors import (
 )
 from kafka_tx.kafka.admin import AdminConnection, Deadline
 from kafka_tx.kafka.errors import is_absent, is_refused
-from kafka_tx.kafka.group_reader import read_group
-from kafka_tx.kafka.group_writer import OCCUPIED, GroupWriter
+from kafka_tx.kafka.group_commits import OCCUPIED, GroupWriter, read_group
 from kafka_tx.logs import event_log, same_events
 from kafka_tx.model import TopicPartition
 from kafka_tx.offsets.retry import BackOff

@@ -1,4 +1,4 @@
-"""The admin client's request for it would end this process (see ``group_reader``)."""
+"""The admin client's request for it would end this process (see ``group_commits``)."""
 
 from __future__ import annotations
 
