@@ -29,7 +29,7 @@ from kafka_tx.logs import event_log
 from kafka_tx.model import TopicPartition
 
 if TYPE_CHECKING:
-    from confluent_kafka.admin._metadata import ClusterMetadata
+    from confluent_kafka.admin._metadata import ClusterMetadata, TopicMetadata
 
     from kafka_tx.native import _reader
 
@@ -49,7 +49,9 @@ LARGEST_REQUEST = 500
 """Partitions: the client's own work grows with the square of it."""
 
 _LEARNED_S = 300.0
-"""How long leaders count as known; clients forget them after 15 minutes by default."""
+"""Longest time for which leaders count as known; see ``_remembers_s``."""
+_WITHOUT_LEADER = {ClientError.LEADER_NOT_AVAILABLE}
+"""Errors of a topic that has just been made, or whose brokers are away."""
 _FEW = 10
 """More topics are looked up together, with all others of the cluster."""
 
@@ -57,6 +59,13 @@ NativeAnswer = tuple[
     dict[TopicPartition, tuple[int, int | None]], dict[TopicPartition, tuple[int, str]]
 ]
 """Offsets with their leader epochs, and codes with texts of errors."""
+
+
+def _remembers_s(settings: Mapping[str, str]) -> float:
+    """How long a client remembers leaders: 15 minutes by default."""
+    refresh_ms = int(settings.get("topic.metadata.refresh.interval.ms", 300_000))
+    usual_ms = 3 * refresh_ms if refresh_ms > 0 else 900_000
+    return int(settings.get("metadata.max.age.ms", usual_ms)) / 1_000
 
 
 class Deadline:
@@ -168,8 +177,7 @@ class AdminConnection(Connection[AdminClient]):
         super().__init__(settings)
         self._was_asked = False
         self._native: _reader.Client | None = None
-        max_age_s = int(settings.get("metadata.max.age.ms", 900_000)) / 1_000
-        self._learned_s = min(_LEARNED_S, max_age_s / 2)
+        self._learned_s = min(_LEARNED_S, _remembers_s(settings) / 2)
         self._learned: dict[str, float] = {}
         self._learned_natively: dict[str, float] = {}
 
@@ -183,17 +191,31 @@ class AdminConnection(Connection[AdminClient]):
         self._native = None
         self._was_asked = False
 
-    def learn_leaders(self, topics: Collection[str], deadline: Deadline) -> None:
+    def learn_leaders(
+        self, topics: Collection[str], deadline: Deadline
+    ) -> dict[str, ClientError]:
         """Let the client know who leads these topics: before it is asked for offsets.
 
         If it does not know one, librdkafka 2.16 looks for the leader on the caller's
         thread and on its own, and an answer with metadata that comes just then ends the
         process with a segmentation fault. Raises as ``metadata``.
+
+        Returns:
+            Topics that have no leaders just now, with the error that says so: offsets
+            of them must not be asked for.
         """
         unknown = self._unknown(self._learned, topics)
+        found: dict[str, TopicMetadata] = {}
         for topic in unknown if len(unknown) <= _FEW else [None]:  # None: all at once
-            self.metadata(deadline, topic)
-        self._learned.update(dict.fromkeys(unknown, time.monotonic()))
+            found |= self.metadata(deadline, topic).topics
+        errors = {
+            topic: error
+            for topic in unknown
+            if topic in found and (error := found[topic].error) is not None
+        }
+        learned = [topic for topic in unknown if topic not in errors]
+        self._learned.update(dict.fromkeys(learned, time.monotonic()))
+        return {t: e for t, e in errors.items() if e.code() in _WITHOUT_LEADER}
 
     def forget_leaders(self) -> None:
         """After a failure: the client has forgotten some of them, too."""

@@ -55,6 +55,9 @@ _SLICES_S = 0.001, 0.05
 _ENDING_S = 2.0
 """In which a client that was given up may still send its commit again."""
 
+_never_ended: list[object] = []
+"""Clients that could not be ended on a thread; here they would block."""
+
 _Result = tuple[ClientError | None, list[ClientPartition]]
 """The client's last error, and the partitions with theirs."""
 
@@ -73,14 +76,22 @@ def read_group(
         KafkaError: A broker answered with another error.
     """
     watch = ErrorWatch(addresses(settings))
-    named = {**settings, "group.id": group, "enable.auto.commit": "false"}
-    with closing(new_consumer(named, watch)) as consumer:
+    with closing(new_consumer(_outside(settings, group), watch)) as consumer:
         found = _committed(consumer, watch, group, partitions, Deadline(timeout_ms))
     for position in found:
         if position.error is not None and not is_absent(position.error):
             where = f"group '{group}', {position.topic}-{position.partition}"
             raise translated(position.error, where, watch)
     return [p for p in found if p.error is None and p.offset >= 0]
+
+
+def _outside(settings: Mapping[str, str], group: str) -> dict[str, str]:
+    """Settings of a consumer that never joins, and fetches nothing.
+
+    A limit of answers that is too small for fetches is refused.
+    """
+    usable = {k: v for k, v in settings.items() if k != "receive.message.max.bytes"}
+    return {**usable, "group.id": group, "enable.auto.commit": "false"}
 
 
 def _committed(
@@ -164,21 +175,21 @@ class GroupWriter(Connection[Consumer]):
         self._is_waiting = False
         last = [consumer]
         del consumer
-        self._ending = threading.Thread(
+        ending = threading.Thread(
             target=last.clear, name="kafka_tx-end-of-client", daemon=True
         )
-        self._ending.start()
+        try:
+            ending.start()
+        except RuntimeError:  # no more threads, or the process ends
+            _never_ended.append(last)
+        else:
+            self._ending = ending
 
     def _new(self) -> Consumer:
         self._answers = answers = []
-        settings = {
-            **self._settings,
-            "group.id": self._group,
-            "enable.auto.commit": "false",
-            "session.timeout.ms": str(_DEFERRED_MS),
-        }
+        settings = _outside(self._settings, self._group)
         return new_consumer(
-            settings,
+            {**settings, "session.timeout.ms": str(_DEFERRED_MS)},
             self._watch,
             on_commit=lambda error, answer: answers.append((error, answer)),
         )
@@ -211,14 +222,17 @@ class GroupWriter(Connection[Consumer]):
         while True:
             # unnamed: the traceback of an error would keep the client from ending
             reported = self.client.poll(min(slice_s, deadline.rest_s()))
-            if self._answers:
-                self._is_waiting = False
-                return self._answers.pop()
+            result = self._answers.pop() if self._answers else None
+            self._is_waiting = result is None
+            if result is not None and result[0] is None:
+                return result
             self._watch.raise_refusal()
             # only this reports a refused group; the commit itself waits
             refusal = None if reported is None else reported.error()
             if refusal is not None and is_refused(refusal):
                 raise self.failed(refusal, self.needs_rights())
+            if result is not None:
+                return result
             if deadline.is_over():
                 raise self.unreachable(f"group '{self._group}'", deadline)
             slice_s = min(1.2 * slice_s, longest_s)

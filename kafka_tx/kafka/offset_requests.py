@@ -74,12 +74,23 @@ def list_offsets(
     """
     found = _natively(admin, questions, deadline, committed)
     if found is None:
-        admin.learn_leaders({tp.topic for q in questions for tp in q}, deadline)
-        pending = [_send(admin, q, deadline, committed) for q in questions]
+        topics = {tp.topic for question in questions for tp in question}
+        unled = admin.learn_leaders(topics, deadline)
+        pending = [
+            _send(
+                admin,
+                {tp: at for tp, at in question.items() if tp.topic not in unled},
+                deadline,
+                committed,
+            )
+            for question in questions
+        ]
         found = [
             {tp: _offset(admin.wait(answer, deadline)) for tp, answer in asked.items()}
             for asked in pending
         ]
+        for question, listed in zip(questions, found, strict=True):
+            listed.update({tp: unled[tp.topic] for tp in question if tp.topic in unled})
     _check(admin, [answer for listed in found for answer in listed.values()], deadline)
     return found
 

@@ -194,6 +194,41 @@ def test_brokers_that_hang_hold_up_nothing_beyond_the_time_out() -> None:
         assert time.monotonic() - began < 4
 
 
+def test_no_more_threads_hide_no_error_and_end_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def start(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with MockCluster() as cluster:
+        options = {"bootstrap.servers": cluster.bootstrap_servers}
+        settings = client_settings(options, purpose="admin")
+        mirror = GroupMirror(settings, "mirrored", timeout_ms=300)
+        cluster.stop_broker()
+        with monkeypatch.context() as patched:
+            patched.setattr(threading.Thread, "start", start)
+            with pytest.raises(BrokerUnavailableError):
+                mirror.store({TopicPartition("orders", 0): 5})
+        mirror.close()
+
+
+def test_limits_of_readers_do_not_matter(
+    cluster: MockCluster, topic: MakeTopic
+) -> None:
+    options = {
+        "bootstrap.servers": cluster.bootstrap_servers,
+        "fetch.max.bytes": "5242880",
+        "receive.message.max.bytes": "20000000",
+    }
+    mirror = GroupMirror(client_settings(options, purpose="admin"), "mirrored")
+    one = TopicPartition(topic(), 0)
+
+    mirror.store({one: 5})
+
+    assert mirror.load([one]) == {one: 5}
+    mirror.close()
+
+
 def test_a_broker_that_comes_back_gets_the_offsets() -> None:
     with away() as (own, mirror):
         own.stop_broker()

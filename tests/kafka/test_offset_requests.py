@@ -10,12 +10,13 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from confluent_kafka import KafkaError
 
 from kafka_tx.errors import BrokerUnavailableError
 from kafka_tx.kafka import offset_requests
 from kafka_tx.kafka.admin import AdminConnection, Deadline
 from kafka_tx.kafka.client_settings import client_settings
-from kafka_tx.kafka.offset_requests import Reported, list_offsets
+from kafka_tx.kafka.offset_requests import Reported, is_moving, list_offsets
 from kafka_tx.model import Earliest, Latest, TopicPartition
 from kafka_tx.native import library
 from kafka_tx.testing.mock import MockCluster
@@ -31,9 +32,10 @@ class CountingClient:
 
     def __init__(self) -> None:
         self.sizes: list[int] = []
+        self.error: KafkaError | None = None
 
-    def list_topics(self, topic: str, **_: object) -> None:
-        """Learn about a topic."""
+    def list_topics(self, topic: str, **_: object) -> Any:
+        return SimpleNamespace(topics={topic: SimpleNamespace(error=self.error)})
 
     def list_offsets(self, asked: dict[Any, Any], **_: object) -> dict[Any, Any]:
         self.sizes.append(len(asked))
@@ -191,6 +193,39 @@ def test_leaders_of_many_topics_are_learned_in_few_requests(
             assert {one.offset for one in told.values()} == {0}  # type: ignore[union-attr]
         assert (admin._native is not None) == is_native
         admin.close()
+
+
+def test_offsets_of_a_topic_without_leaders_are_not_asked_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    client = CountingClient()
+    monkeypatch.setattr(AdminConnection, "client", client)
+    admin = AdminConnection({"bootstrap.servers": "nowhere:1"})
+    new = TopicPartition("orders", 0)
+
+    for code in (KafkaError.LEADER_NOT_AVAILABLE, None):
+        client.error = None if code is None else KafkaError(code)
+        (found,) = list_offsets(
+            admin, [{new: Latest()}], Deadline(1_000), committed=False
+        )
+        assert is_moving(found[new]) == bool(code)
+        assert client.sizes == ([] if code else [1])
+
+
+@pytest.mark.parametrize(
+    ("settings", "seconds"),
+    [
+        ({}, 300),
+        ({"topic.metadata.refresh.interval.ms": "30000"}, 45),
+        ({"topic.metadata.refresh.interval.ms": "-1"}, 300),
+        ({"metadata.max.age.ms": "10000"}, 5),
+    ],
+)
+def test_leaders_are_learned_again_before_the_client_forgets_them(
+    settings: dict[str, str], seconds: float
+) -> None:
+    given = {"bootstrap.servers": "nowhere:1", **settings}
+    assert AdminConnection(given)._learned_s == seconds
 
 
 class Ignorant:

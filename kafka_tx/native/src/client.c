@@ -90,7 +90,9 @@ int client_learn(client *c, const char *topic, int timeout_ms) {
     if (topic && !handle) return -1;
     int code = c->rdk->metadata(c->handle, !topic, handle, &found, timeout_ms);
     if (handle) c->rdk->topic_destroy(handle);
-    if (!code) c->rdk->metadata_destroy(found);
+    if (code) return -1;
+    if (topic && found->topic_count == 1) code = found->topics[0].err;
+    c->rdk->metadata_destroy(found);
     return code ? -1 : 0;
 }
 
