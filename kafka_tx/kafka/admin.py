@@ -50,8 +50,8 @@ LARGEST_REQUEST = 500
 
 _LEARNED_S = 300.0
 """Longest time for which leaders count as known; see ``_remembers_s``."""
-_WITHOUT_LEADER = {ClientError.LEADER_NOT_AVAILABLE}
-"""Errors of a topic that has just been made, or whose brokers are away."""
+_NO_LEADER = ClientError.LEADER_NOT_AVAILABLE
+"""Of a topic that has just been made, or whose brokers are away."""
 _FEW = 10
 """More topics are looked up together, with all others of the cluster."""
 
@@ -215,7 +215,7 @@ class AdminConnection(Connection[AdminClient]):
         }
         learned = [topic for topic in unknown if topic not in errors]
         self._learned.update(dict.fromkeys(learned, time.monotonic()))
-        return {t: e for t, e in errors.items() if e.code() in _WITHOUT_LEADER}
+        return {t: e for t, e in errors.items() if e.code() == _NO_LEADER}
 
     def forget_leaders(self) -> None:
         """After a failure: the client has forgotten some of them, too."""

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from contextlib import closing
 from typing import Any
 
-from confluent_kafka import Consumer, KafkaException
+from confluent_kafka import Consumer, KafkaException, Message
 from confluent_kafka import KafkaError as ClientError
 from confluent_kafka import TopicPartition as ClientPartition
 
@@ -112,9 +112,8 @@ def _committed(
             error = client_error(exception)
             reported = consumer.poll(0)  # hands the client's reports to ``watch``
             watch.raise_refusal()
-            # only this reports a refused group; the call itself times out
-            refusal = None if reported is None else reported.error()
-            if refusal is not None and is_refused(refusal):
+            refusal = _refusal_in(reported)
+            if refusal is not None:
                 what = f"READ or DESCRIBE on group '{group}'"
                 raise translated(refusal, what, watch) from None
             if not is_unreachable(error) and error.code() not in _LATER:
@@ -125,6 +124,12 @@ def _committed(
             slice_s *= 2
         else:
             return found
+
+
+def _refusal_in(reported: Message | None) -> ClientError | None:
+    """Only what a poll returns reports a refused group; requests wait on."""
+    error = None if reported is None else reported.error()
+    return error if error is not None and is_refused(error) else None
 
 
 class GroupWriter(Connection[Consumer]):
@@ -227,9 +232,8 @@ class GroupWriter(Connection[Consumer]):
             if result is not None and result[0] is None:
                 return result
             self._watch.raise_refusal()
-            # only this reports a refused group; the commit itself waits
-            refusal = None if reported is None else reported.error()
-            if refusal is not None and is_refused(refusal):
+            refusal = _refusal_in(reported)
+            if refusal is not None:
                 raise self.failed(refusal, self.needs_rights())
             if result is not None:
                 return result

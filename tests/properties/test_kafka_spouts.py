@@ -7,13 +7,12 @@ two committed batches, and what is in the log in the end has been committed or c
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from hypothesis import Phase, settings
+from hypothesis import Phase
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, rule, run_state_machine_as_test
+from hypothesis.stateful import RuleBasedStateMachine, rule
 
 from kafka_tx.errors import BrokerUnavailableError, DataLossError
 from kafka_tx.model import LogBounds, LogPosition, OffsetRange, Topics, Unavailable
@@ -23,6 +22,7 @@ from kafka_tx.planning.deleted_topics import DeletedTopics
 from kafka_tx.topology.kafka import progress
 from kafka_tx.topology.kafka.progress import PlanProgress
 from tests.kafka_spouts import OpaqueKafkaBatchSpout, reads
+from tests.properties.rounds import play_round
 from tests.properties.simulated_log import Questions, surveyed
 from tests.topology.conftest import Cluster, partition_of
 
@@ -307,18 +307,8 @@ class SimulatedLog(RuleBasedStateMachine):
         return found
 
 
-def walk(phases: Sequence[Phase] = tuple(Phase)) -> None:
-    run_state_machine_as_test(
-        SimulatedLog,
-        settings=settings(
-            max_examples=60,
-            stateful_step_count=40,
-            deadline=None,
-            derandomize=True,
-            database=None,
-            phases=phases,
-        ),
-    )
+def walk(phases: tuple[Phase, ...] = tuple(Phase)) -> None:
+    play_round(0, SimulatedLog, steps=40, examples=60, phases=phases, is_known=True)
 
 
 def test_no_record_is_committed_twice_and_none_is_left_over():
@@ -336,7 +326,7 @@ def test_the_simulation_notices_a_spout_that_keeps_void_plans(monkeypatch):
     monkeypatch.setattr(PlanProgress, "planned", keep_void_plans)
 
     with pytest.raises(AssertionError):
-        walk([Phase.generate])
+        walk((Phase.generate,))
 
 
 def test_the_simulation_notices_a_spout_that_reads_a_shortened_log_again(monkeypatch):
@@ -345,7 +335,7 @@ def test_the_simulation_notices_a_spout_that_reads_a_shortened_log_again(monkeyp
     monkeypatch.setattr(PositionCheck, "cut", 0)
 
     with pytest.raises(AssertionError, match="committed twice"):
-        walk([Phase.generate])
+        walk((Phase.generate,))
 
 
 def test_the_simulation_notices_a_spout_that_waits_by_length_alone(monkeypatch):
@@ -355,7 +345,7 @@ def test_the_simulation_notices_a_spout_that_waits_by_length_alone(monkeypatch):
     monkeypatch.setattr(progress, "check_position", by_length)
 
     with pytest.raises(AssertionError):
-        walk([Phase.generate])
+        walk((Phase.generate,))
 
 
 def test_the_simulation_notices_a_spout_that_takes_hidden_topics_for_deleted(
@@ -366,7 +356,7 @@ def test_the_simulation_notices_a_spout_that_takes_hidden_topics_for_deleted(
     )
 
     with pytest.raises(AssertionError, match="committed twice"):
-        walk([Phase.generate])
+        walk((Phase.generate,))
 
 
 def test_the_simulation_notices_a_spout_that_believes_a_new_leader(monkeypatch):
@@ -375,4 +365,4 @@ def test_the_simulation_notices_a_spout_that_believes_a_new_leader(monkeypatch):
     )
 
     with pytest.raises(AssertionError, match="left over"):
-        walk([Phase.generate])
+        walk((Phase.generate,))

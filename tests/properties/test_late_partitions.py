@@ -7,19 +7,19 @@ reached first, also by another driver. One that was added later starts at 0.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import Phase, settings
+from hypothesis import Phase
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, rule, run_state_machine_as_test
+from hypothesis.stateful import RuleBasedStateMachine, rule
 
 from kafka_tx.model import LogBounds, OffsetRange, TopicPartition, Topics
 from kafka_tx.offsets.loss import Losses
 from kafka_tx.transactions import ledger_records, records
 from tests.kafka_spouts import OpaqueKafkaBatchSpout, reads
+from tests.properties.rounds import play_round
 from tests.topology.conftest import Cluster
 
 STORE = records.Place("meta", "memory:", "sim")
@@ -159,18 +159,8 @@ def read(text: str) -> Any:
     return ledger_records.read_batch(records.decode(text, "batch", STORE))
 
 
-def walk(phases: Sequence[Phase] = tuple(Phase)) -> None:
-    run_state_machine_as_test(
-        LatePartitions,
-        settings=settings(
-            max_examples=60,
-            stateful_step_count=40,
-            deadline=None,
-            derandomize=True,
-            database=None,
-            phases=phases,
-        ),
-    )
+def walk(phases: tuple[Phase, ...] = tuple(Phase)) -> None:
+    play_round(0, LatePartitions, steps=40, examples=60, phases=phases, is_known=True)
 
 
 def test_what_a_partition_that_comes_late_has_lost_is_counted():
@@ -189,11 +179,11 @@ def test_the_simulation_notices_a_store_that_does_not_know_who_is_awaited(monkey
     monkeypatch.setattr(ledger_records, "read_batch", forgetful)
 
     with pytest.raises(AssertionError):
-        walk([Phase.generate])
+        walk((Phase.generate,))
 
 
 def test_the_simulation_notices_a_loss_that_nobody_counts(monkeypatch):
     monkeypatch.setattr(Losses, "added_late", lambda *_: None)
 
     with pytest.raises(AssertionError):
-        walk([Phase.generate])
+        walk((Phase.generate,))
