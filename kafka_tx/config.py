@@ -19,6 +19,7 @@ from kafka_tx.model import (
 )
 from kafka_tx.model import Mode as Mode
 from kafka_tx.option_rows import boolean, choice, duration_ms, option, row, whole
+from kafka_tx.own_topics import MARKER_TOPIC, check_not_own
 from kafka_tx.store_place import DEFAULT, store_url
 
 LEGAL_ID = re.compile(r"[A-Za-z0-9._-]{1,200}")
@@ -41,10 +42,16 @@ _LEGAL_TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
 
 
 def check_topic(option: str, name: str, value: object = None) -> str:
-    """Return ``name`` if Kafka takes it as the name of a topic; raises ConfigError.
+    """Return ``name`` if it can be the name of a user's topic; raises ConfigError.
 
     ``value`` is all that was given, for the text of the error; None: the name.
     """
+    check_not_own(option, name)
+    return check_name(option, name, value)
+
+
+def check_name(option: str, name: str, value: object = None) -> str:
+    """As ``check_topic``, for topics of kafka_tx's own, too."""
     if not _LEGAL_TOPIC.fullmatch(name) or name in {".", ".."}:
         raise ConfigError.illegal(
             option,
@@ -71,9 +78,6 @@ def check_attempt(value: object) -> None:
     """Refuse what is no attempt of a batch: ConfigError."""
     legal = "the TransactionAttempt that a function of for_each_transaction is given"
     check_kind("attempt", value, TransactionAttempt, legal)
-
-
-MARKER_TOPIC = "kafka_tx.markers"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -14,6 +14,7 @@ from hashlib import sha256
 from typing import Any, Literal, NamedTuple
 
 from kafka_tx.errors import ConfigError
+from kafka_tx.own_topics import is_left_out
 
 ATTEMPTS_PER_EPOCH = 10**12
 """Attempt 12 of epoch 3 is 3000000000012: readable, rising, below 2**63."""
@@ -178,7 +179,10 @@ class Topics:
 
 @dataclass(frozen=True, slots=True)
 class TopicPattern:
-    """Every topic whose whole name matches the regular expression (Python's ``re``)."""
+    """Every topic whose whole name matches the regular expression (Python's ``re``).
+
+    Topics of kafka_tx's own and those inside Kafka never match.
+    """
 
     pattern: str
 
@@ -194,6 +198,11 @@ class TopicPattern:
                 "a regular expression as Python's re understands it",
                 f"It says: {error}.",
             ) from None
+
+    def matching(self, names: Iterable[str]) -> list[str]:
+        """The matching ones of these names, in their order."""
+        pattern = re.compile(self.pattern)
+        return [n for n in names if pattern.fullmatch(n) and not is_left_out(n)]
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from integration.cluster.rights import grant, guarded_kafka, login_of
 from integration.cluster.running import running
 from integration.cluster.waiting import wait_until
 from kafka_tx.cli.main import app
-from kafka_tx.config import MARKER_TOPIC
+from kafka_tx.own_topics import MARKER_TOPIC
 
 TOPIC, GROUP = "orders", "of-orders"
 IN_GROUP = {"group.id": GROUP}

@@ -14,11 +14,12 @@ from integration.cluster.running import running
 from integration.cluster.topics import fresh_name
 from integration.cluster.waiting import wait_until
 from kafka_tx import sink_assembly
-from kafka_tx.config import MARKER_TOPIC, SinkConfig
+from kafka_tx.config import SinkConfig
 from kafka_tx.errors import AuthenticationError
 from kafka_tx.kafka import marker_topic
 from kafka_tx.kafka.producer import OutRecord
 from kafka_tx.model import TransactionAttempt
+from kafka_tx.own_topics import MARKER_TOPIC
 
 USERS = ["none", "name", "group", "topic", "offset", "marker", "all"]
 WELL_BELOW_A_TIMEOUT_S = 20.0

@@ -35,12 +35,12 @@ from kafka_tx.cli.lag import (
 from kafka_tx.cli.lake_tables import Verdict
 from kafka_tx.cli.positions import known_doors
 from kafka_tx.cli.stores import JsonOption, text_or_file
-from kafka_tx.config import MARKER_TOPIC
 from kafka_tx.errors import KafkaTxError
 from kafka_tx.kafka.client_settings import client_settings
 from kafka_tx.kafka.cluster_checks import ClusterChecks, finalized_features
 from kafka_tx.kafka.marker_topic import MarkerTopic
 from kafka_tx.model import TopicDescription, Topics
+from kafka_tx.own_topics import MARKER_TOPIC
 from kafka_tx.running.worker_python import inspect_python
 from kafka_tx.sql.store import clock_ahead_s, forgets
 from kafka_tx.store_place import StoreKind, is_file, kind_of

@@ -24,7 +24,6 @@ from kafka_tx.kafka.offset_requests import (
 from kafka_tx.kafka.topics import (
     from_description,
     from_metadata,
-    matching,
     names_of,
     shrunk,
 )
@@ -130,7 +129,7 @@ class KafkaClusterView:
         metadata = self._admin.metadata(deadline)
         existing = from_metadata(metadata)
         if isinstance(wanted, TopicPattern):
-            names = matching(wanted, existing)
+            names = wanted.matching(existing)
         # librdkafka's mock cluster has no controller and cannot describe topics
         self._can_describe = metadata.controller_id in metadata.brokers
         if self._can_describe:

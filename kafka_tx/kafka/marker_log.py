@@ -22,6 +22,7 @@ from kafka_tx.kafka.marker_topic import ALL, COMMITTED, Kept, MarkerTopic
 from kafka_tx.kafka.producer import OutRecord
 from kafka_tx.kafka.transaction import Transaction
 from kafka_tx.model import LogBounds
+from kafka_tx.own_topics import MARKERS, add_own
 from kafka_tx.transactions.sink_memory import Entry, Memory
 from kafka_tx.transactions.sink_parts import Marker
 
@@ -110,6 +111,7 @@ class MarkerLog:
         log, stable = self._log.bounds()
         if since is None:
             self._log.check_policy()
+            add_own(self.topic, MARKERS)
         memory = Memory()
         if since is not None and _is_of(log, since):
             memory = Memory.of_text(since.text)

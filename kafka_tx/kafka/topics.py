@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import re
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from functools import cache
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
@@ -20,7 +20,6 @@ from kafka_tx.model import (
     Broker,
     Subscription,
     TopicDescription,
-    TopicPattern,
     Topics,
 )
 
@@ -34,7 +33,6 @@ _FORGETFUL = (2, 16, 1)
 """The newest version of the client that keeps ids; all since 2.6 do."""
 
 _NO_LEADER = ClientError.LEADER_NOT_AVAILABLE
-_INTERNAL = {"__consumer_offsets", "__transaction_state", "__share_group_state"}
 
 
 def check_written(topic: str, settings: Mapping[str, str], timeout_s: float) -> None:
@@ -70,12 +68,6 @@ def names_of(wanted: Subscription) -> list[str] | None:
     if isinstance(wanted, Assigned):
         return sorted({partition.topic for partition in wanted.partitions})
     return None
-
-
-def matching(wanted: TopicPattern, names: Iterable[str]) -> list[str]:
-    """The names the pattern matches as a whole, without Kafka's internal topics."""
-    pattern = re.compile(wanted.pattern)
-    return [n for n in names if n not in _INTERNAL and pattern.fullmatch(n)]
 
 
 def shrunk(

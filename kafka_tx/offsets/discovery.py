@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
@@ -16,6 +15,7 @@ from kafka_tx.model import (
     TopicPartition,
     Topics,
 )
+from kafka_tx.own_topics import check_not_reserved
 
 _log = event_log(__name__)
 
@@ -69,7 +69,7 @@ def is_subscribed(wanted: Subscription, partition: TopicPartition) -> bool:
         return partition in wanted.partitions
     if isinstance(wanted, Topics):
         return partition.topic in wanted.names
-    return re.fullmatch(wanted.pattern, partition.topic) is not None
+    return bool(wanted.matching([partition.topic]))
 
 
 class Discovery:
@@ -92,11 +92,17 @@ class Discovery:
         )
 
     def poll(self) -> Found:
-        """Fetch the partitions now. Raises: as ``describe``."""
+        """Fetch the partitions now. Raises: as ``describe`` and ``found_in``."""
         return self.found_in(self._describe(self.wanted))
 
     def found_in(self, topics: Mapping[str, TopicDescription]) -> Found:
-        """The subscription's partitions in an answer about its topics."""
+        """The subscription's partitions in an answer about its topics.
+
+        Raises:
+            ConfigError: A pattern matches a topic of a reserved name.
+        """
+        for topic in topics:
+            check_not_reserved("topics", topic)
         found = (p for topic in topics.values() for p in topic.partitions)
         if self._assigned is not None:
             found = (p for p in found if p in self._assigned)

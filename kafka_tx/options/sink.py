@@ -7,9 +7,9 @@ from collections.abc import Mapping
 
 from kafka_tx.config import (
     LEGAL_OPTIONS,
-    MARKER_TOPIC,
     SinkConfig,
     check_kind,
+    check_name,
     check_topic,
 )
 from kafka_tx.errors import ConfigError
@@ -23,6 +23,7 @@ from kafka_tx.options.source import (
     kafka_options,
     require_brokers,
 )
+from kafka_tx.own_topics import MARKER_TOPIC, check_not_reserved
 
 SINK = (
     BROKERS,
@@ -78,7 +79,8 @@ def _marker_topic(given: Mapping[str, str]) -> str:
         raise ConfigError.illegal(
             "tx.markerTopic", name, "the name of a topic of its own"
         )
-    return check_topic("tx.markerTopic", name)
+    check_not_reserved("tx.markerTopic", name)
+    return check_name("tx.markerTopic", name)
 
 
 def _known() -> list[str]:

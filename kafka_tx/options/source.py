@@ -39,7 +39,6 @@ from kafka_tx.model import (
 from kafka_tx.option_rows import Option, long, picked, rows, values_of
 from kafka_tx.options.names import KAFKA, check_names
 from kafka_tx.planning.offset_json import (
-    MARK,
     parse_assign,
     parse_positions,
     parse_timestamps,
@@ -59,7 +58,8 @@ SOURCE = (
     ),
     Option(
         "subscribePattern",
-        "Regular expression of Java. It may match any part of a topic's name.",
+        "Regular expression of Java. It may match any part of a topic's name. It never"
+        " matches the topics of markers.",
     ),
     Option("assign", 'Partitions, `{"topicA":[0,1]}`.'),
     Option(
@@ -286,8 +286,6 @@ def _transactions(
                 option="tx.id",
             )
         return None
-    if MARK in given.get("subscribe", "").split(","):
-        raise ConfigError.illegal("subscribe", MARK, "any other topic name with tx.id")
     return TransactionsConfig(
         **{"store": store_url(None), **picked(TransactionsConfig, values)}
     )

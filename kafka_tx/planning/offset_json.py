@@ -6,9 +6,9 @@ reports which transaction ended at the offset. A note holds the topic ids and le
 epochs of the positions (with ``tx.id`` the mark holds them), and the start of a batch
 that did not begin at the end of the one before. The note is the *name* of a member
 whose value is empty: Spark's own source ignores it, so it can go on with such a
-checkpoint. No topic has such a name. Options for offsets ignore mark and note, so a
-copied offset is legal in ``startingOffsets``. Their parsers raise ConfigError for
-another form.
+checkpoint. No topic has such a name; one that is called as the mark is refused. Options
+for offsets ignore mark and note, so a copied offset is legal in ``startingOffsets``.
+Their parsers raise ConfigError for another form.
 """
 
 from __future__ import annotations
@@ -32,10 +32,11 @@ from kafka_tx.model import (
     short_digest,
 )
 from kafka_tx.offsets.leader_epochs import packed, unpacked
+from kafka_tx.own_topics import RESERVED
 
 _T = TypeVar("_T")
 
-MARK = "_kafka_tx"
+MARK = RESERVED
 _NOTE = f"{MARK} "
 _BEGINS, _TOPIC_IDS, _EPOCHS = "begins", "topic_ids", "leader_epochs"
 _UNSEEN, _QUERY = "unseen", "query"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -415,7 +414,7 @@ def _is_wanted(topic: str, wanted: Subscription) -> bool:
     match wanted:
         case Topics(names):
             return topic in names
-        case TopicPattern(pattern):
-            return re.fullmatch(pattern, topic) is not None
+        case TopicPattern():
+            return bool(wanted.matching([topic]))
         case Assigned(partitions):
             return any(partition.topic == topic for partition in partitions)

@@ -10,7 +10,6 @@ For clusters in ZooKeeper mode (Kafka 3 and older). Nodes, below ``/brokers``::
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -107,10 +106,10 @@ class ZooKeeperTopics:
         match wanted:
             case Topics(names):
                 return list(names)
-            case TopicPattern(pattern):
+            case TopicPattern():
                 node = f"{self._path}/topics"
                 existing = self._client.children([node]).get(node, [])
-                return [name for name in existing if re.fullmatch(pattern, name)]
+                return wanted.matching(existing)
             case Assigned(partitions):
                 return sorted({partition.topic for partition in partitions})
 

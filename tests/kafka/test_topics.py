@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from kafka_tx import own_topics
 from kafka_tx.errors import ConfigError
-from kafka_tx.kafka.topics import matching, names_of, shrunk
+from kafka_tx.kafka.topics import names_of, shrunk
 from kafka_tx.model import (
     Assigned,
     Broker,
@@ -28,19 +29,32 @@ def described(
 def test_a_pattern_matches_whole_names() -> None:
     names = ["orders", "new-orders-2", "payments"]
 
-    assert matching(TopicPattern("orders"), names) == ["orders"]
-    assert matching(TopicPattern(".*orders.*"), names) == ["orders", "new-orders-2"]
+    assert TopicPattern("orders").matching(names) == ["orders"]
+    assert TopicPattern(".*orders.*").matching(names) == ["orders", "new-orders-2"]
 
 
 def test_a_pattern_never_means_kafka_s_own_topics() -> None:
     names = ["__consumer_offsets", "__transaction_state", "__mine"]
 
-    assert matching(TopicPattern(".*"), names) == ["__mine"]
+    assert TopicPattern(".*").matching(names) == ["__mine"]
+
+
+def test_a_pattern_never_means_topics_that_kafka_tx_writes_for_itself(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(own_topics, "_own", dict(own_topics._own))
+    names = ["kafka_tx.markers", "team.markers", "orders"]
+    assert TopicPattern(".*").matching(names) == ["team.markers", "orders"]
+
+    own_topics.add_own("team.markers", own_topics.MARKERS)
+
+    assert TopicPattern(".*").matching(names) == ["orders"]
+    assert TopicPattern("team.markers").matching(names) == []
 
 
 def test_a_bad_pattern_is_told() -> None:
     with pytest.raises(ConfigError, match="regular expression"):
-        matching(TopicPattern("(orders"), ["orders"])
+        TopicPattern("(orders").matching(["orders"])
 
 
 def test_the_names_of_a_subscription_are_named_once() -> None:

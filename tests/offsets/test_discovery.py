@@ -2,7 +2,7 @@
 
 import pytest
 
-from kafka_tx.errors import BrokerUnavailableError
+from kafka_tx.errors import BrokerUnavailableError, ConfigError
 from kafka_tx.model import (
     Assigned,
     Broker,
@@ -43,6 +43,13 @@ def test_topics_mean_all_of_their_partitions_in_order(cluster, wanted):
 
     assert found.partitions == (A0, A1, B0, B1)
     assert cluster.asked == [wanted]
+
+
+def test_a_reserved_name_that_a_pattern_matches_is_refused():
+    cluster = Cluster(topic("a", 0), topic("_kafka_tx", 0))
+
+    with pytest.raises(ConfigError, match=r"'_kafka_tx'.*\^\(\?!_kafka_tx\$\)"):
+        Discovery(cluster.topics, TopicPattern(".*")).poll()
 
 
 def test_assigned_partitions_mean_those_of_them_that_exist(cluster):

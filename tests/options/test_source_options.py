@@ -18,6 +18,7 @@ from kafka_tx.model import (
     Topics,
 )
 from kafka_tx.options.source import SOURCE, parse_source
+from kafka_tx.own_topics import MARKER_TOPIC, RESERVED
 
 BROKERS = {"kafka.bootstrap.servers": "a:9092"}
 
@@ -126,12 +127,24 @@ def test_a_pattern_must_be_a_regular_expression():
         {"subscribe": "a", "tx__mode": "opaque"},
         {"subscribe": "a", "tx__id": "x", "tx__mode": "twice"},
         {"subscribe": "a", "tx__id": "x", "tx__stroe": "memory:"},
-        {"subscribe": "a,_kafka_tx", "tx__id": "x"},
     ],
 )
 def test_bad_options_are_refused_before_anything_is_contacted(options):
     with pytest.raises(ConfigError, match="KAFKA_TX_CONFIG"):
         parse(**options)
+
+
+@pytest.mark.parametrize("name", [MARKER_TOPIC, RESERVED])
+@pytest.mark.parametrize("tx", [{}, {"tx__id": "x"}])
+@pytest.mark.parametrize(
+    "given",
+    [{"subscribe": "a, {}"}, {"assign": '{{"{}": [0]}}'}, {"subscribe": "{}"}],
+)
+def test_topics_that_only_kafka_tx_may_name_are_refused(name, tx, given):
+    given = {option: text.format(name) for option, text in given.items()}
+
+    with pytest.raises(ConfigError, match=name):
+        parse(**given, **tx)
 
 
 def test_the_brokers_are_required():

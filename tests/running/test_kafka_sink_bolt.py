@@ -15,9 +15,9 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 
 from kafka_tx import FieldMapper, FieldTopic, KafkaBolt, KafkaMessage, sink_assembly
-from kafka_tx.config import MARKER_TOPIC
 from kafka_tx.errors import ComponentError, ConfigError, DeliveryError
 from kafka_tx.model import TransactionAttempt
+from kafka_tx.own_topics import MARKER_TOPIC
 from kafka_tx.spark.at_least_once.topology import TopologyBuilder
 from kafka_tx.spark.transactional.topology import TransactionalTopologyBuilder
 from kafka_tx.testing.mock import MockCluster

@@ -72,6 +72,12 @@ def test_settings_that_contradict_each_other_are_refused():
         config(hosts=StaticHosts({0: "a"}), is_pattern=True)
 
 
+@pytest.mark.parametrize("setting", ["topic", "dead_letter_topic"])
+def test_topics_that_only_kafka_tx_may_name_are_refused(setting):
+    with pytest.raises(ConfigError, match=f"{setting}.*markers"):
+        config(**{setting: "kafka_tx.markers"})
+
+
 def test_a_topic_is_a_name_or_a_pattern():
     assert config().subscription == Topics(("orders",))
     assert config(topic="o.*", is_pattern=True).subscription == TopicPattern("o.*")

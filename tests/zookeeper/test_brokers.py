@@ -98,6 +98,13 @@ def test_a_pattern_must_match_the_whole_name(registry):
     ]
 
 
+def test_a_pattern_never_means_topics_of_kafka_or_of_kafka_tx(registry):
+    for name in ("orders", "__consumer_offsets", "kafka_tx.markers"):
+        registry.topic(name, {0: 1})
+
+    assert list(registry.poll().topics(TopicPattern(".*"))) == ["orders"]
+
+
 def test_a_new_topic_that_matches_appears_with_the_next_look(registry):
     poll = registry.poll()
     assert poll.topics(TopicPattern("o.*")) == {}
