@@ -128,3 +128,15 @@ def test_sparks_types_are_appended_once(postgresql):
     ) as connection:
         found = connection.execute("SELECT * FROM kept").fetchall()
     assert found == [tuple(row.values())] * 2
+
+
+def test_names_that_differ_in_capital_letters_alone_are_two_names(open_map, postgresql):
+    for kind in (TransactionalMap, OpaqueMap):
+        first, second = open_map(kind, f"{kind.__name__}"), kind.__name__.lower()
+        first.update(FIRST, pa.table({"key": ["a"], "value": [1]}))
+        other = open_map(kind, second)
+        other.update(FIRST, pa.table({"key": ["b"], "value": [2]}))
+
+        assert (content(first), content(other)) == ({"a": 1}, {"b": 2})
+    for name in ("Rows", "rows"):
+        assert append_rows(postgresql, name, FIRST, pa.table({"a": [1], "A": [2]}))

@@ -8,7 +8,7 @@ back every key of the earlier attempt, not only those it writes again).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from hashlib import sha256
@@ -344,9 +344,12 @@ class NonTransactionalMap:
         """Release connections. Calling it twice is harmless; a later call reopens."""
         self._database.close()
 
-    def _reading(self) -> AbstractContextManager[sa.Connection]:
+    @contextmanager
+    def _reading(self) -> Iterator[sa.Connection]:
         database, tables = self._database, self._to.metadata
-        return database.patient(lambda: database.reading(tables))
+        with database.patient(lambda: database.reading(tables)) as connection:
+            self._progress.check_name(connection)
+            yield connection
 
     @contextmanager
     def _entering(
@@ -366,6 +369,7 @@ class NonTransactionalMap:
     def _entered(
         self, connection: sa.Connection, attempt: TransactionAttempt
     ) -> MapBatch:
+        self._progress.check_name(connection)
         return MapBatch(connection, self._to, attempt.txid)
 
     def _left(

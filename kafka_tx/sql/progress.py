@@ -15,6 +15,8 @@ from kafka_tx.transactions.admission import following, is_written
 
 NEVER = TransactionAttempt(0, 0)
 
+PROGRESS = "kafka_tx_progress"
+
 _left: dict[tuple[str, str], TransactionAttempt] = {}
 """The attempt that this process wrote last, by database and name: for its owner only.
 
@@ -25,7 +27,7 @@ Where the store is in the same database, that is asked instead.
 def progress_table(metadata: sa.MetaData) -> sa.Table:
     """``kafka_tx_progress``: one row for each map or table written in transactions."""
     return sa.Table(
-        "kafka_tx_progress",
+        PROGRESS,
         metadata,
         sa.Column("name", exact_text(200), primary_key=True),
         sa.Column("kind", exact_text(20), nullable=False),
@@ -71,6 +73,28 @@ class Progress:
         self._kind = kind
         self._is_opaque = is_opaque
         self._address = address
+        self._is_alone = False
+
+    def check_name(self, connection: sa.Connection) -> None:
+        """Refuse a name that the database takes for another one's; asked once.
+
+        A database that does not tell capital letters apart would give both one table.
+        The first name stays: only the second is refused, with ConfigError.
+        """
+        if self._is_alone or not _folds_names(connection):
+            return
+        is_same = sa.func.lower(self._table.c.name) == self._name.lower()
+        rows = connection.execute(sa.select(self._table).where(is_same)).all()
+        has_written = any(row.name == self._name for row in rows)
+        for row in rows:
+            if row.name != self._name:
+                what = f"{row.kind} '{row.name}', at txid {row.txid} of '{row.source}'"
+                raise _same_name(self._name, row.name, what, both=has_written)
+        if not has_written and connection.dialect.name == "sqlite":
+            for table in sa.inspect(connection).get_table_names():
+                if table != self._name and table.lower() == self._name.lower():
+                    raise _same_name(self._name, table, f"table '{table}'", both=False)
+        self._is_alone = True
 
     def stored(self, connection: sa.Connection) -> TransactionAttempt:
         """The attempt that wrote last; 0:0 before the first. Raises ConfigError."""
@@ -87,11 +111,12 @@ class Progress:
         Raises: as ``is_written``, and
             StateLostError: The database went back since this process wrote, or since
                 the attempt began.
-            ConfigError: The name belongs to another kind of state, or the txid is below
-                1.
+            ConfigError: The name belongs to another kind of state, or the database
+                takes it for another one's; or the txid is below 1.
         """
         if attempt.txid < 1:
             raise ConfigError.illegal("txid", attempt.txid, "1 and above")
+        self.check_name(connection)
         row = self._row(connection, lock=True)
         stored = _newest(row) if row else NEVER
         what = f"{self._kind} '{self._name}'"
@@ -163,6 +188,39 @@ class Progress:
                 f" a {self._kind}",
             )
         return row
+
+
+_FOLDS = "kafka_tx_folds_names"
+
+
+def _folds_names(connection: sa.Connection) -> bool:
+    """Whether the database finds a table by a name in other letters; asked once."""
+    known = connection.info.get(_FOLDS)
+    if known is None:
+        known = sa.inspect(connection).has_table(PROGRESS.upper())
+        connection.info[_FOLDS] = known
+    return bool(known)
+
+
+def _same_name(name: str, other: str, what: str, *, both: bool) -> ConfigError:
+    advice = (
+        f"Nothing was written. If you mean '{other}', write its name as it stands here."
+        " Else choose a name that differs in more than capital letters"
+    )
+    if both:
+        advice = (
+            "Nothing was written now. Both names were written before, so the table"
+            f" holds the rows of both. If '{other}' is only a former name of this one,"
+            f" remove the row named '{other}' from {PROGRESS}. Else stop both jobs and"
+            " compute both results again, under names that differ in more than capital"
+            " letters"
+        )
+    return ConfigError.illegal(
+        "name",
+        name,
+        f"a name of its own: this database takes it for that of {what}",
+        f"{advice}.",
+    )
 
 
 def _newest(row: sa.Row[Any]) -> TransactionAttempt:

@@ -62,7 +62,7 @@ def append_rows(
         address=database.url,
     )
     call = secrets.token_hex(16)
-    _check_columns(rows.column_names)
+    _check_columns(rows.column_names, database.dialect, opaque=opaque)
     rows = _plain(rows, database.dialect)
     if opaque:
         rows = _with_txid(rows, attempt.txid)
@@ -110,12 +110,24 @@ def _described(
     return sa.Table(quoted_name(table, quote=True), metadata, *columns, *index)
 
 
-def _check_columns(names: list[str]) -> None:
+def _check_columns(names: list[str], dialect: str, *, opaque: bool) -> None:
+    taken = [*names, TXID] if opaque else names
+    told_apart = [_as_told_apart(name, dialect) for name in taken]
     for name in names:
-        if not name.strip() or names.count(name) > 1:
+        if not name.strip() or told_apart.count(_as_told_apart(name, dialect)) > 1:
+            ours = f" '{TXID}' is written by append_once." if opaque else ""
             raise ConfigError.illegal(
-                "df", name, "columns with a name each, and none twice", f"All: {names}."
+                "df",
+                name,
+                "columns with a name each, and none twice, as the database compares",
+                f"All: {names}.{ours}",
             )
+
+
+def _as_told_apart(column: str, dialect: str) -> str:
+    """The name of a column as the database compares it."""
+    folds = dialect in {"sqlite", "mysql", "mariadb"}
+    return column.lower() if folds else column
 
 
 def _kind_of(field: pa.Field) -> sa.types.TypeEngine[Any]:
@@ -148,8 +160,4 @@ def _plain(rows: pa.Table, dialect: str) -> pa.Table:
 
 
 def _with_txid(rows: pa.Table, txid: int) -> pa.Table:
-    if TXID in rows.column_names:
-        raise ConfigError.illegal(
-            "table", TXID, f"other columns: '{TXID}' is written by append_once"
-        )
     return rows.append_column(TXID, pa.array([txid] * len(rows), pa.int64()))

@@ -5,7 +5,9 @@ import pytest
 import sqlalchemy as sa
 
 from kafka_tx.errors import ConfigError, FencedError
-from kafka_tx.sql.maps import OpaqueMap, TransactionalMap
+from kafka_tx.sql.maps import NonTransactionalMap, OpaqueMap, TransactionalMap
+from kafka_tx.sql.progress import PROGRESS
+from kafka_tx.sql.snapshot import SnapshotValue
 from kafka_tx.sql.tables import append_rows
 from tests.conformance.sink_suite import attempt
 
@@ -69,3 +71,80 @@ def test_a_call_that_is_made_again_knows_what_it_has_written(url, monkeypatch):
     with sa.create_engine(url).connect() as db:
         assert db.execute(sa.text("SELECT count(*) FROM t")).scalar() == 2
         assert db.execute(sa.text("SELECT count(*) FROM u")).scalar() == 2
+
+
+KINDS = (NonTransactionalMap, TransactionalMap, OpaqueMap, SnapshotValue, None)
+
+
+def write(url, kind, name, given, value=1):
+    rows = pa.table({"key": ["a"], "value": [value]})
+    if kind is None:
+        return append_rows(url, name, given, rows)
+    if kind is SnapshotValue:
+        return SnapshotValue(TransactionalMap(url, name)).set(given, value)
+    return kind(url, name).update(given, rows)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("second", KINDS)
+def test_a_name_that_sqlite_takes_for_another_is_refused(url, kind, second):
+    write(url, kind, "Counts", attempt(1))
+
+    with pytest.raises(ConfigError, match="'counts'.*own.*'Counts'.*Nothing was writ"):
+        write(url, second, "counts", attempt(1))
+
+    write(url, kind, "Counts", attempt(2))
+    with sa.create_engine(url).connect() as db:
+        names = db.scalars(sa.text(f"SELECT name FROM {PROGRESS}")).all()
+    assert set(names) <= {"Counts"}
+
+
+@pytest.mark.parametrize("kind", [NonTransactionalMap, TransactionalMap, OpaqueMap])
+@pytest.mark.parametrize(
+    "read", [lambda m: m.get(["a"]), lambda m: m.to_arrow()], ids=["get", "to_arrow"]
+)
+def test_the_map_of_such_a_name_is_not_read_either(url, kind, read):
+    write(url, kind, "Counts", attempt(1))
+
+    with pytest.raises(ConfigError, match="'Counts'"):
+        read(kind(url, "COUNTS"))
+
+
+def test_two_such_names_from_before_are_named_with_both_ways_out(url):
+    write(url, TransactionalMap, "Counts", attempt(1))
+    with sa.create_engine(url).begin() as db:
+        db.execute(
+            sa.text(
+                f"INSERT INTO {PROGRESS} SELECT 'counts', kind, 2, attempt_id, epoch,"
+                f" plan, numbering, source, digest FROM {PROGRESS}"
+            )
+        )
+
+    with pytest.raises(ConfigError, match="rows of both.*named 'Counts' from kafka_tx"):
+        write(url, TransactionalMap, "counts", attempt(3))
+
+    with sa.create_engine(url).begin() as db:
+        db.execute(sa.text(f"DELETE FROM {PROGRESS} WHERE name = 'Counts'"))
+    assert write(url, TransactionalMap, "counts", attempt(3))
+
+
+def test_a_table_of_the_users_keeps_its_writer_under_any_spelling(url):
+    with sa.create_engine(url).begin() as db:
+        db.execute(sa.text("CREATE TABLE counts (key TEXT, value INTEGER)"))
+        db.execute(sa.text("CREATE TABLE earlier (key TEXT, value INTEGER)"))
+    with pytest.raises(ConfigError, match="write its name as it stands here"):
+        write(url, None, "Counts", attempt(1))
+    write(url, None, "earlier", attempt(1))
+    with sa.create_engine(url).begin() as db:
+        db.execute(sa.text(f"UPDATE {PROGRESS} SET name = 'Earlier'"))
+
+    assert write(url, None, "Earlier", attempt(2))
+
+
+def test_columns_that_sqlite_takes_for_one_are_refused_by_name(url):
+    rows = pa.table({"a": [1], "A": [2]})
+    with pytest.raises(ConfigError, match="none twice, as the database compares"):
+        append_rows(url, "t", attempt(1), rows)
+
+    with pytest.raises(ConfigError, match="'txid' is written by append_once"):
+        append_rows(url, "t", attempt(1), pa.table({"TXID": [1]}), opaque=True)
