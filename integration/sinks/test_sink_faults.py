@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 from confluent_kafka import IsolationLevel, TopicPartition
+from confluent_kafka import KafkaError as ClientError
 from confluent_kafka.admin._acl import AclOperation
 from confluent_kafka.admin._listoffsets import OffsetSpec
 from confluent_kafka.admin._resource import ResourceType
@@ -18,7 +21,13 @@ from integration.consuming import committed_records
 from kafka_tx import sink_assembly
 from kafka_tx.config import SinkConfig
 from kafka_tx.errors import DeliveryError, KafkaError
-from kafka_tx.kafka.producer import OutRecord
+from kafka_tx.kafka import sender as sender_module
+from kafka_tx.kafka import transaction as transaction_module
+from kafka_tx.kafka.client_settings import client_settings
+from kafka_tx.kafka.native_producer import NativeProducer
+from kafka_tx.kafka.producer import OutRecord, ProducerClient
+from kafka_tx.kafka.sender import Sender
+from kafka_tx.kafka.transaction import Transaction
 from kafka_tx.model import TransactionAttempt
 
 RECORDS = 200
@@ -216,3 +225,54 @@ def test_a_record_that_the_topic_does_not_take_is_named(spark, guarded, way):
 
     if way == "once":
         assert visible(guarded, name) == []
+
+
+# --- single records that a broker refuses: which, and why, in words that still exist
+
+AHEAD_MS = 7_200_000
+REFUSED = {
+    "INVALID_RECORD": ({"cleanup.policy": "compact"}, None, b"v", 0),
+    "INVALID_TIMESTAMP": ({"message.timestamp.after.max.ms": "1000"}, b"k", b"v", 1),
+    "MSG_SIZE_TOO_LARGE": ({"max.message.bytes": "200"}, b"k", b"v" * 500, 0),
+}
+NAMED = {
+    "INVALID_RECORD": "has no key",
+    "INVALID_TIMESTAMP": "'message.timestamp.after.max.ms'",
+    "MSG_SIZE_TOO_LARGE": "takes less|takes 200 bytes",
+}
+
+
+def written(door, settings, reading, name, record):
+    if door == "at least once":
+        with Sender(settings) as sender:
+            sender.send([record])
+        return
+    moving = Transaction(settings, name, "a test", reading, name, {name})
+    with moving, moving.writing():
+        moving.send([record])
+
+
+@pytest.mark.parametrize("kind", [ProducerClient, NativeProducer])
+@pytest.mark.parametrize("door", ["at least once", "exactly once"])
+@pytest.mark.parametrize("code", REFUSED)
+def test_a_record_that_is_refused_alone_is_named_in_whole_words(
+    guarded, monkeypatch, kind, door, code
+):
+    """The broker's own words are freed memory by the time that they are reported."""
+    config, key, value, is_ahead = REFUSED[code]
+    name = fresh_name("choosy")
+    guarded.create_topic(name, 1, config=config)
+    at_ms = int(time.time() * 1000) + AHEAD_MS if is_ahead else None
+    record = OutRecord(name, key, value, timestamp_ms=at_ms)
+    given = {"bootstrap.servers": guarded.bootstrap_servers}
+    settings = client_settings(given, purpose="producer")
+    reading = client_settings(given, purpose="consumer")
+    for module in (sender_module, transaction_module):
+        monkeypatch.setattr(module, "new_client", kind)
+
+    for _ in range(5):
+        with pytest.raises(KafkaError, match=NAMED[code]) as raised:
+            written(door, settings, reading, name, record)
+
+        known = ClientError(getattr(ClientError, code)).str()
+        assert f"was not written: {known}" in raised.value.message

@@ -377,6 +377,7 @@ def delivery_error(
     """The same for a record of which only this is known."""
     kind = WriteDeniedError if is_refused(error) else DeliveryError
     advice = _advice(error, topic, None) if advice is None else advice
+    advice = advice or _advice_for_one(error, topic, has_key=key is not None)
     return kind(
         f"{_named(topic, key, size)} was not written: {error.str()}{advice}",
         topic=topic,
@@ -421,4 +422,25 @@ def _advice(
         return ". Create the topic; without permission to describe it, it looks so too"
     if is_refused(error):
         return f". Grant the user WRITE and DESCRIBE on topic '{topic}' (ACLs)"
+    return ""
+
+
+def _advice_for_one(error: ClientError, topic: str, *, has_key: bool) -> str:
+    """What is likely wrong with a record that brokers refuse on its own.
+
+    Their words about it never arrive: librdkafka frees them before it reports.
+    """
+    if error.code() == ClientError.INVALID_RECORD and not has_key:
+        return (
+            f". It has no key, and a compacted topic takes none without: see"
+            f" 'cleanup.policy' of topic '{topic}'. Give each record a key, or write to"
+            " a topic that is not compacted"
+        )
+    if error.code() == ClientError.INVALID_TIMESTAMP:
+        return (
+            ". Its time is too far from the broker's clock: see"
+            " 'message.timestamp.before.max.ms' and 'message.timestamp.after.max.ms'"
+            f" (an hour by default) of topic '{topic}'. Correct the record's timestamp,"
+            " or raise the setting"
+        )
     return ""

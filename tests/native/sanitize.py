@@ -5,7 +5,8 @@ valgrind, takes about two minutes, and ends with an error where anything is foun
 
 1. every test of ``tests/native`` with an extension built with the sanitizers;
 2. drivers without Python that read ranges and release arrays in parts, ask for offsets,
-   and write columns, with the leak check on: once with sanitizers, once in valgrind;
+   write columns, and write what a real broker refuses record by record, with the leak
+   check on: once with sanitizers, once in valgrind;
 3. a driver that fills and exports columns while each single allocation fails in turn.
 """
 
@@ -16,10 +17,16 @@ import subprocess
 import sys
 import sysconfig
 import tempfile
+import time
 from pathlib import Path
 
-from confluent_kafka import cimpl
+from confluent_kafka import KafkaError, cimpl
+from confluent_kafka.admin._acl import AclOperation
+from confluent_kafka.admin._resource import ResourceType
 
+from integration.cluster import provider
+from integration.cluster.rights import grant
+from integration.cluster.running import running
 from kafka_tx.testing.mock import MockCluster
 
 HERE = Path(__file__).parent
@@ -138,6 +145,38 @@ def writing(build: Path, cluster: MockCluster) -> None:
         assert found == "3000 10 0\n", found
 
 
+def refusals(build: Path) -> None:
+    """The broker names single records in its answers, which the mock cannot."""
+    sources = [HERE / "refusals_driver.c", *CORE]
+    plain = compiled("refusals", *sources, into=build)
+    sanitized = compiled("refusals-s", *sources, *SANITIZERS, into=build)
+    authorizer = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
+    settings = {
+        "authorizer.class.name": authorizer,
+        "allow.everyone.if.no.acl.found": "true",
+    }
+    with running(provider.chosen().kafka(settings=settings)) as kafka:
+        kafka.create_topic("compacted", config={"cleanup.policy": "compact"})
+        kafka.create_topic("small", config={"max.message.bytes": "200"})
+        kafka.create_topic("plain")
+        kafka.create_topic("denied")
+        grant(kafka, "alice", (ResourceType.TOPIC, "denied", AclOperation.WRITE))
+        ahead_ms = str(int(time.time() * 1000) + 7_200_000)
+        records = [
+            ("compacted", 0, KafkaError.INVALID_RECORD, "", "0", "10"),
+            ("plain", 0, KafkaError.INVALID_TIMESTAMP, "k", ahead_ms, "10"),
+            ("small", 0, KafkaError.MSG_SIZE_TOO_LARGE, "k", "0", "5000"),
+            ("denied", 0, KafkaError.TOPIC_AUTHORIZATION_FAILED, "k", "0", "10"),
+            ("plain", 7, KafkaError._UNKNOWN_PARTITION, "k", "0", "10"),
+        ]
+        asked: list[str | Path] = [cimpl_library(), kafka.bootstrap_servers]
+        asked += [str(part) for record in records for part in record]
+        for program in ([sanitized], [*VALGRIND, plain]):
+            found = run(*program, *asked)
+            print("refused:", found, end="")
+            assert found == f"{2 * len(records)}\n", found
+
+
 def fill(cluster: MockCluster) -> None:
     cluster.create_topic("orders")
     for number in range(2_000):
@@ -170,6 +209,7 @@ def main() -> None:
         build = Path(name)
         failing_allocations(build)
         drivers(build)
+        refusals(build)
         tests_with_sanitizers(build)
     print("nothing was found")
 

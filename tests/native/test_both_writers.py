@@ -541,6 +541,32 @@ def test_a_record_that_is_refused_alone_is_named(kind, cluster, topic, broken):
     assert error.code == "INVALID_RECORD"
 
 
+REFUSALS = [
+    ClientError.INVALID_RECORD,
+    ClientError.INVALID_TIMESTAMP,
+    ClientError.MSG_SIZE_TOO_LARGE,
+    ClientError.TOPIC_AUTHORIZATION_FAILED,
+]
+
+
+@pytest.mark.parametrize("code", REFUSALS)
+@pytest.mark.parametrize("records", [1, 50])
+def test_both_say_the_same_of_records_that_brokers_refuse(
+    cluster, topic, broken, code, records
+):
+    said = []
+    for kind in (ProducerClient, NativeProducer):
+        name, reported = topic(), Deliveries()
+        broken(name, code)
+        client = kind(for_producer(cluster), reported)
+        client.write(OutBatch.of(name, pa.array(["v"] * records)), lambda: None)
+        client.flush(lambda: None)
+        texts = {one.error and one.error.str() for one in reported.take()}
+        said.append((texts, str(reported.failed).replace(name, "")))
+
+    assert said[0] == said[1]
+
+
 def test_after_a_refusal_later_records_are_counted_again(cluster, topic, broken):
     """What is delivered is noted only until everything before was answered."""
     name, deliveries = topic(), Deliveries()

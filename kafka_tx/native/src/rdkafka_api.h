@@ -235,7 +235,6 @@ enum {
       (rdk_topic *, int32_t, int, void *, size_t, const void *, size_t, void *))       \
     X(int, produce_batch, (rdk_topic *, int32_t, int, rdk_message *, int))             \
     X(rdk_error *, produceva, (rdk_client *, const rdk_part *, size_t))                \
-    X(const char *, message_produce_errstr, (const rdk_message *))                     \
     X(void, error_destroy, (rdk_error *))                                              \
     X(int, flush, (rdk_client *, int))                                                 \
     X(int, purge, (rdk_client *, int))                                                 \

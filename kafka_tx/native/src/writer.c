@@ -31,9 +31,8 @@ static const void *copied(char **room, const void *data, size_t size) {
 
 static told_record *told_copy(const writer *w, const rdk_message *message, int whole) {
     const char *topic = w->rdk->topic_name(message->topic);
-    const char *text = "";
-    if (message->err) text = w->rdk->message_produce_errstr(message);
-    if (!text) text = w->rdk->err2str(message->err);
+    /* a broker's own words about the record are freed before they are reported */
+    const char *text = message->err ? w->rdk->err2str(message->err) : "";
     size_t value_size = whole ? message->payload_len : 0;
     size_t names = strlen(topic) + strlen(text) + 2;
     told_record *told = calloc(1, sizeof *told + names + message->key_len + value_size);
