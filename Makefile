@@ -10,12 +10,12 @@ FOR_DEMO := .venv/for-demo
 # Python keeps what it has compiled: Spark starts it often.
 unexport PYTHONDONTWRITEBYTECODE
 
-# Files go to workers in the order of conftest.py. Five of them leave two cores idle only
-# near the end; each has a session of its own, and often servers: 2 to 3 GB.
+# Files go to workers, the longest first (tests/scheduling.py). Five workers leave two cores
+# idle only near the end; each has a session of its own, and often servers: 2 to 3 GB.
 WORKERS := 5
 SPREAD = -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
-.PHONY: setup servers engine demo test test-fast test-all matrix simulate mutants chaos \
+.PHONY: setup servers engine demo test test-cost test-fast test-all matrix simulate mutants chaos \
     integration check format bench dashboard docs pictures wheel release-check sanitize clean
 
 setup: $(INSTALLED)
@@ -66,18 +66,19 @@ $(INSTALLED): $(BUILT_FROM) | $(IN)/pip
 	-@$(IN)/python -m pytest tests integration --collect-only -q >/dev/null
 	@touch $(FOR_DEMO) $@
 
-# What the tests start: jars of Kafka, ZooKeeper and Spark's connector, PostgreSQL and
-# Prometheus, fetched once; and archives of classes, with which a JVM starts in half the
-# time, and without which it starts too.
+# What the tests start: jars of Kafka, ZooKeeper and Spark's connector, PostgreSQL,
+# Prometheus and Chromium, fetched once; and archives of classes, with which a JVM starts in
+# half the time, and without which it starts too. They are made while Debian's are fetched.
 servers: setup
 	@case "$(CURDIR)" in *" "*) \
 	    echo "Spark's tests need a folder without a blank in its path: '$(CURDIR)' has one."; \
 	    exit 1;; \
 	esac
 	@echo "Fetching and preparing the servers of the tests into .cache, once:"
-	$(IN)/python -m integration.cluster.jars
-	$(IN)/python -m integration.cluster.debian
-	-$(IN)/python -m integration.cluster.rehearsals
+	@$(IN)/python -m integration.cluster.debian & programs=$$!; \
+	{ $(IN)/python -m integration.cluster.jars && \
+	    { $(IN)/python -m integration.cluster.rehearsals || true; }; }; jars=$$?; \
+	wait $$programs && exit $$jars
 
 # What runs containers: an engine that is there, or Podman with images built here.
 engine: servers
@@ -88,6 +89,10 @@ demo: $(FOR_DEMO)
 
 test: servers
 	$(IN)/python -m pytest tests integration $(SPREAD)
+
+# What `make test` costs, by file, fixture and server. RECORD=1 writes the order of files.
+test-cost: servers
+	$(IN)/python -m pytest -p tests.cost $(if $(RECORD),--record) tests integration $(SPREAD)
 
 # What needs no server and no Spark, on two cores: for the moment between two edits.
 test-fast: setup

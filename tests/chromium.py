@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import pytest
+
+from integration.cluster.debian import ProgramMissingError, browser_program
 
 FLAGS = (
     *("--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"),
@@ -19,9 +20,10 @@ FLAGS = (
 @contextmanager
 def chromium() -> Iterator[Any]:
     """A browser of Playwright; the test is skipped where there is none."""
-    program = shutil.which("chromium")
-    if program is None:
-        pytest.skip("Chromium is not installed: apt-get install chromium")
+    try:
+        program = browser_program()
+    except ProgramMissingError as missing:
+        pytest.skip(str(missing))
     playwright = pytest.importorskip("playwright.sync_api")
     with playwright.sync_playwright() as tools:
         browser = tools.chromium.launch(executable_path=program, args=[*FLAGS])

@@ -1,11 +1,29 @@
-"""Which worker runs which file of tests, also after one of them crashed."""
+"""Which worker runs which file of tests and when, also after one of them crashed."""
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 from xdist.scheduler import LoadFileScheduling  # type: ignore[import-untyped]
+
+LONGEST_FILES = Path(__file__).with_name("longest_files.json")
+"""Seconds of each file that takes some, longest first: `make test-cost RECORD=1`."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Begin with the longest files: all workers wait for what is begun last."""
+    recorded = json.loads(LONGEST_FILES.read_text())
+    turns = {file: turn for turn, file in enumerate(recorded)}
+
+    def turn_of(item: pytest.Item) -> int:
+        file = item.nodeid.partition("::")[0]
+        others = len(turns) + (0 if file.startswith("integration/") else 1)
+        return turns.get(file, others)
+
+    items.sort(key=turn_of)
 
 
 @pytest.hookimpl(optionalhook=True)  # with -p no:xdist there is none
@@ -38,13 +56,6 @@ class FileScheduling(LoadFileScheduling):  # type: ignore[misc]
             for test, has_run in tests.items()
             if not has_run
         ]
-        self._put_back(left[1:])
-        return left[0] if left else None
-
-    def mark_test_pending(self, item: str) -> None:
-        """Let the test run again, as ``--reruns`` asks for."""
-        self._put_back([item])
-
-    def _put_back(self, tests: list[str]) -> None:
-        for test in tests:
+        for test in left[1:]:
             self.workqueue.setdefault(self._split_scope(test), {})[test] = False
+        return left[0] if left else None

@@ -12,30 +12,27 @@ import pytest
 ROOT = Path(__file__).parent.parent
 TESTS = """
 import os
-from pathlib import Path
 
 import pytest
 
 @pytest.mark.parametrize("number", range(8))
 def test_one(number):
-    seen = Path(f"{{__name__}}-{{number}}")
-    if number == {at} and not ({once} and seen.exists()):
-        seen.touch()
+    if number == {at}:
         os._exit(3)
 """
+CRASHING = {"first": 0, "middle": 4, "last": 7}
 
 
 @pytest.mark.parametrize("workers", [1, 2])
 def test_all_tests_run_though_workers_crash(tmp_path: Path, workers: int) -> None:
     (tmp_path / "conftest.py").write_text('pytest_plugins = ["tests.scheduling"]')
-    crashing = {"first": (0, True), "middle": (4, False), "last": (7, True)}
-    for name in ("a", "first", "b", "middle", "c", "last", "d"):
-        at, once = crashing.get(name, (None, False))
-        (tmp_path / f"test_{name}.py").write_text(TESTS.format(at=at, once=once))
+    for name in ("a", "first", "b", "middle", "c", "last"):
+        at = CRASHING.get(name)
+        (tmp_path / f"test_{name}.py").write_text(TESTS.format(at=at))
 
-    options = f"-n {workers} --dist loadfile --reruns 1 -q -p no:cacheprovider"
+    options = f"-n {workers} --dist loadfile --no-loadscope-reorder -q"
     found = subprocess.run(
-        [sys.executable, "-m", "pytest", *options.split()],
+        [sys.executable, "-m", "pytest", *options.split(), "-p", "no:cacheprovider"],
         cwd=tmp_path,
         env=os.environ | {"PYTHONPATH": str(ROOT)},
         capture_output=True,
@@ -44,5 +41,7 @@ def test_all_tests_run_though_workers_crash(tmp_path: Path, workers: int) -> Non
         check=False,
     )
 
-    assert "crashed while running 'test_middle.py::test_one[4]'" in found.stdout
-    assert "1 failed, 55 passed, 3 rerun" in found.stdout.splitlines()[-1]
+    for name, at in CRASHING.items():
+        crashed = f"crashed while running 'test_{name}.py::test_one[{at}]'"
+        assert crashed in found.stdout
+    assert "3 failed, 45 passed in" in found.stdout.splitlines()[-1]

@@ -1,6 +1,5 @@
 """The site of the documentation, built as `make docs` does and read with a browser."""
 
-import shutil
 import subprocess
 import sys
 import threading
@@ -11,17 +10,13 @@ from urllib.parse import urldefrag, urljoin
 
 import pytest
 
+from tests.chromium import chromium
 from tests.doc_pages import ROOT
 
 pytestmark = pytest.mark.timeout(300)  # 15 s on an idle machine
 
 PHONE = {"width": 375, "height": 667}
 DESK = {"width": 1280, "height": 800}
-FLAGS = (
-    *("--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"),
-    *("--disable-background-networking", "--disable-component-update"),
-    "--disable-sync",
-)
 QUESTIONS = {
     "duplicates after restart": "questions",
     "delete checkpoint": "questions",
@@ -87,14 +82,8 @@ def site(built):
 @pytest.fixture(scope="module")
 def browser():
     """Chromium, without a window."""
-    chromium = shutil.which("chromium")
-    if chromium is None:
-        pytest.skip("Chromium is not installed: apt-get install chromium")
-    playwright = pytest.importorskip("playwright.sync_api")
-    with playwright.sync_playwright() as tools:
-        browser = tools.chromium.launch(executable_path=chromium, args=[*FLAGS])
-        yield browser
-        browser.close()
+    with chromium() as found:
+        yield found
 
 
 @pytest.fixture(scope="module")

@@ -1,8 +1,9 @@
 """Programs that tests need and Debian has: found, or installed where that is allowed.
 
-``python -m integration.cluster.debian`` gets PostgreSQL, its pooler and Prometheus.
-Prometheus is only unpacked into the cache, so nothing is installed and no service
-starts; the others are installed, which takes root, with no service started.
+``python -m integration.cluster.debian`` gets PostgreSQL, its pooler, Prometheus and a
+browser. Prometheus is only unpacked into the cache, so nothing is installed and no
+service starts; the others are installed, which takes root, with no service started.
+Tests can do without a browser, and are skipped then.
 """
 
 from __future__ import annotations
@@ -12,12 +13,13 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 from integration.cluster.jars import cache_directory
 
+BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 NO_SERVICES = Path("/usr/sbin/policy-rc.d")
 DENY = "#!/bin/sh\nexit 101\n"
 
@@ -52,6 +54,19 @@ def pgbouncer_program() -> Path:
     if found is None:
         raise ProgramMissingError(_advice("'pgbouncer'", "pgbouncer"))
     return Path(found)
+
+
+def browser_program() -> Path:
+    """Where Chromium is, by whichever name a distribution gives it.
+
+    Raises:
+        ProgramMissingError: It is not on this machine.
+    """
+    found = (shutil.which(name) for name in BROWSERS)
+    program = next(filter(None, found), None)
+    if program is None:
+        raise ProgramMissingError(_advice("Chromium", "chromium"))
+    return Path(program)
 
 
 def prometheus_program(name: str = "prometheus") -> Path:
@@ -150,14 +165,22 @@ def main() -> None:
             (postgresql_directory, "postgresql"),
             (pgbouncer_program, "pgbouncer"),
         ):
-            try:
-                find()
-            except ProgramMissingError:
-                install(package)
-                find()
+            _found_or_installed(find, package)
         prometheus_program()
     except ProgramMissingError as missing:
         raise SystemExit(str(missing)) from None
+    try:
+        _found_or_installed(browser_program, "chromium")
+    except ProgramMissingError as missing:
+        print(f"Tests of pages will be skipped. {missing}", file=sys.stderr)
+
+
+def _found_or_installed(find: Callable[[], Path], package: str) -> None:
+    try:
+        find()
+    except ProgramMissingError:
+        install(package)
+        find()
 
 
 if __name__ == "__main__":

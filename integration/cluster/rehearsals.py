@@ -10,6 +10,8 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
 from pyspark.sql import SparkSession
@@ -139,21 +141,28 @@ def end_with_its_jvm(session: SparkSession) -> None:
 
 
 def main() -> None:
-    """Make what is missing; with a folder, be the driver that is watched."""
+    """Make what is missing, two at a time; with a folder, be the driver of one."""
     if len(sys.argv) > 1:
         batch_and_stream(Path(sys.argv[1]))
         return
     older = KAFKA_WITH_ZOOKEEPER_JARS
-    for name, jars, work in (
+    longest_first = (
+        (SESSION_ARCHIVE, [*session_jars(), *more_jars()], spark),
+        (ARCHIVE, session_jars(), spark),
+        (archive_of(older, BROKER), jar_paths(older), broker_on_zookeeper),
         (archive_of(KAFKA_JARS, BROKER), jar_paths(KAFKA_JARS), broker),
         (archive_of(older, ZOOKEEPER), jar_paths(older), zookeeper),
-        (archive_of(older, BROKER), jar_paths(older), broker_on_zookeeper),
-        (ARCHIVE, session_jars(), spark),
-        (SESSION_ARCHIVE, [*session_jars(), *more_jars()], spark),
-    ):
-        began = time.monotonic()
-        make(name, jars, work)
-        print(f"classes of {name} ({time.monotonic() - began:.1f} s)", file=sys.stderr)
+    )
+    with ProcessPoolExecutor(max_workers=2) as two:
+        for made in [two.submit(timed, *one) for one in longest_first]:
+            made.result()
+
+
+def timed(name: str, jars: list[Path], work: Callable[[], None]) -> None:
+    """Make one archive in this process, which alone is told what is being made."""
+    began = time.monotonic()
+    make(name, jars, work)
+    print(f"classes of {name} ({time.monotonic() - began:.1f} s)", file=sys.stderr)
 
 
 if __name__ == "__main__":
