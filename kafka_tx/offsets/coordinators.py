@@ -357,15 +357,14 @@ class RefreshingCoordinator:
         if change.lost or change.gained:
             _log.info("lost %s, gained %s", few(change.lost), few(change.gained))
         lost = self._managers.keys() & set(change.lost)
-        left = [p for p in sorted(lost) if p.topic in deleted]
-        left = [p for p in left if self._managers[p].pending > 0]
-        if left:
-            _log.warning("deleted before all was processed: %s", few(left))
+        gone = [self._managers[p] for p in sorted(lost) if p.topic in deleted]
         if change.warning and change.warning != self._warned:
             _log.warning("%s", change.warning)
         self._warned = change.warning
         self._new = (self._new | set(change.new)) - set(change.lost)
         self._close(change.lost)
+        for manager in gone:
+            manager.deleted()
         for partition in self._managers.keys() & set(change.kept):
             manager = self._managers[partition]
             manager.leader = self._ownership.leader(partition)

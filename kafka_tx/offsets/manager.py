@@ -17,7 +17,13 @@ from kafka_tx.model import (
     TopicPartition,
 )
 from kafka_tx.offsets.discovery import is_another
-from kafka_tx.offsets.loss import AT_LEAST_ONCE, LossReason, OutOfRange, judge
+from kafka_tx.offsets.loss import (
+    AT_LEAST_ONCE,
+    Losses,
+    LossReason,
+    OutOfRange,
+    judge,
+)
 from kafka_tx.offsets.manager_answers import Counts, GiveUp, PartitionPlan
 from kafka_tx.offsets.position_checks import Finding, PositionCheck, check_position
 from kafka_tx.offsets.runs import OffsetRuns
@@ -228,6 +234,35 @@ class PartitionManager:
         for run in self._unfinished.in_flight(start, end):
             self._unfinished.release(*run, now_ms)
 
+    def unburied(
+        self, given_up: OffsetRange, generation: int, bounds: LogBounds | None
+    ) -> list[OffsetRange]:
+        """The given-up records that still need a dead letter, as far as known.
+
+        Call it when they could not be read. The answer is of their log only: records of
+        an older ``generation`` need no dead letter, and were counted or emitted again.
+        Records below the log start of ``bounds`` are lost, and are counted.
+
+        Raises:
+            DataLossError: Some are below the log start, and the policy is to fail.
+                Nothing was changed.
+        """
+        if self._is_old(generation):
+            return []
+        start, end = self._span(given_up)
+        left = self._unfinished.unburied(start, end)
+        check = check_position(replace(self.position, offset=start), bounds)
+        if check.finding is Finding.TRIMMED:
+            gone = min(check.next_offset, end)
+            if left.overlap(start, gone):
+                judge(
+                    self.topic_partition, check, self._rules.out_of_range, AT_LEAST_ONCE
+                )
+            self._unfinished.lose(start, gone, LossReason.TRIMMED)
+            self._unfinished.lose_abandoned(start, gone)
+            left.remove(start, gone)
+        return [self._of_topic(*run) for run in left]
+
     def _is_old(self, generation: int | None) -> bool:
         return generation is not None and generation != self.generation
 
@@ -249,6 +284,18 @@ class PartitionManager:
         """
         self._unfinished.abandon(log_start, LossReason.TRIMMED)
         self._unfinished.skip_to(log_start, LossReason.TRIMMED)
+
+    def deleted(self) -> None:
+        """The topic was deleted: all unfinished offsets are lost. Call it at the end.
+
+        Raises:
+            DataLossError: There are some, and the policy is to fail.
+        """
+        losses = Losses(self._rules.out_of_range, AT_LEAST_ONCE)
+        if self.pending:
+            losses.deleted([self.topic_partition])
+        self._next_generation()
+        self._unfinished.lose(0, self.emitted_to, LossReason.RECREATED)
 
     def saw_topic(self, topic_id: str | None) -> None:
         """Apply the current id of the topic; None: not reported.

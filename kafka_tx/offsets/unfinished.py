@@ -248,6 +248,14 @@ class Unfinished:
         for part in list(self._given_up.gaps(start, end)):
             self.retry.released(*part, now_ms)
 
+    def unburied(self, start: int, end: int) -> OffsetRuns:
+        """Offsets that were given up and are not completed, or were abandoned then."""
+        found = OffsetRuns(*self._given_up.overlap(start, end))
+        for runs in self._abandoned.values():
+            for run in runs.overlap(start, end):
+                found.add(*run)
+        return found
+
     # --- losing ---------------------------------------------------------------------
 
     def lose(self, start: int, end: int, reason: LossReason) -> int:

@@ -19,6 +19,7 @@ from kafka_tx.model import (
 )
 from kafka_tx.offsets.coordinators import RefreshingCoordinator
 from kafka_tx.offsets.discovery import Discovery, FixedPartitions
+from kafka_tx.offsets.loss import LossReason
 from kafka_tx.offsets.manager import PartitionManager
 from kafka_tx.offsets.unfinished import PartitionRules
 from kafka_tx.testing import ManualClock, MemoryLog
@@ -216,7 +217,8 @@ def test_the_only_topic_is_closed_once_it_was_deleted(cluster, caplog):
     cluster.coordinator.refresh()
 
     assert cluster.partitions() == []
-    assert "deleted before all was processed: orders-0\n" in caplog.text
+    assert "Partitions orders-0 have been deleted" in caplog.text
+    assert manager.counts.lost[LossReason.RECREATED] == 5
 
 
 def test_a_topic_of_which_nobody_tells_whether_it_was_deleted_stays(cluster):

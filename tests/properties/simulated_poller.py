@@ -9,13 +9,29 @@ from typing import Any
 
 from kafka_tx.errors import BrokerUnavailableError
 from kafka_tx.metrics.registry import MetricsRegistry
-from kafka_tx.model import LogBounds, OffsetRange, Topics, Unavailable
+from kafka_tx.model import (
+    LogBounds,
+    OffsetRange,
+    Topics,
+    TransactionAttempt,
+    Unavailable,
+)
 from kafka_tx.offsets.coordinators import RefreshingCoordinator
 from kafka_tx.offsets.discovery import Discovery
 from kafka_tx.offsets.emitting import Emission
+from kafka_tx.offsets.loss import LossReason
+from kafka_tx.offsets.manager import PartitionManager
+from kafka_tx.offsets.retry import BackOff
 from kafka_tx.offsets.start import StartRules
 from kafka_tx.offsets.unfinished import PartitionRules
 from kafka_tx.planning.deleted_topics import DeletedTopics
+from kafka_tx.running.at_least_once.chunk_answers import ChunkAnswers, InFlightChunk
+from kafka_tx.running.at_least_once.dead_letters import (
+    Answer,
+    Buried,
+    DeadLetter,
+    LetterUnreadError,
+)
 from kafka_tx.running.at_least_once.offset_keeper import OffsetKeeper
 from kafka_tx.running.at_least_once.poller import PollerParts, SpoutPoller
 from kafka_tx.running.at_least_once.spout import SpoutManagers
@@ -43,6 +59,16 @@ class Inline:
 
     def close(self, timeout_s: float) -> bool:
         return True
+
+
+class Letters:
+    """Takes dead letters, and waits until the simulation writes them."""
+
+    def __init__(self, letters: deque[tuple[DeadLetter, Answer]]) -> None:
+        self._letters = letters
+
+    def write(self, dead_letter: DeadLetter, answer: Answer) -> None:
+        self._letters.append((dead_letter, answer))
 
 
 class World(Brokers):
@@ -88,6 +114,8 @@ class PollerWorld:
         self.store = MemoryOffsetStore()
         self.answers: deque[Callable[[], None]] = deque()
         self.in_flight: deque[tuple[Emission, list[int] | None]] = deque()
+        self.letters: deque[tuple[DeadLetter, Answer]] = deque()
+        self.managers: set[PartitionManager] = set()
         self.delivered: set[int] = set()
         self.seen: Counter[str] = Counter()
         self.start()
@@ -96,12 +124,18 @@ class PollerWorld:
         """A new driver; what the former one was told is lost."""
         self.answers = deque()
         self.in_flight.clear()
+        self.letters.clear()
+        self.managers.clear()
         registry = MetricsRegistry()
         keeper = OffsetKeeper(ID, self.store, registry, self.clock)
         keeper.acquire(0, 1)
         brokers: Any = self.brokers
         managers = SpoutManagers(
-            PartitionRules(), StartRules(), brokers, keeper, registry
+            PartitionRules(back_off=BackOff(limit=0)),
+            StartRules(),
+            brokers,
+            keeper,
+            registry,
         )
         coordinator = RefreshingCoordinator(
             Discovery(brokers.topics, Topics(("a", "b"))),
@@ -113,6 +147,7 @@ class PollerWorld:
             managers=managers,
         )
         reader: Any = None
+        letters: Any = Letters(self.letters)
         parts = PollerParts(
             name=ID,
             coordinator=coordinator,
@@ -120,12 +155,14 @@ class PollerWorld:
             keeper=keeper,
             reader=reader,
             scheme=RawScheme(),
-            dead_letters=None,
+            dead_letters=letters,
             commit_interval_ms=2_000,
             registry=registry,
             clock=self.clock,
         )
         self.poller = SpoutPoller(parts, self.answers.append)
+        pollers = {ID: self.poller}
+        self.chunks = ChunkAnswers(pollers, self.answers.append, self.clock)
 
     @property
     def has_begun(self) -> bool:
@@ -144,6 +181,7 @@ class PollerWorld:
         self.poller.refresh_if_due()
         self.poller.poll_if_due()
         self.poller.commit_if_due()
+        self.chunks.write_again()
 
     def take(self) -> None:
         """The oldest answer arrives; its question may be much older."""
@@ -158,6 +196,7 @@ class PollerWorld:
     def chunk(self) -> None:
         """A job reads what is emitted, at once: what the logs hold now."""
         for emission in self.poller.chunk(7):
+            self.managers.add(emission.manager)
             self.in_flight.append((emission, self._read(emission.range)))
 
     def end(self) -> None:
@@ -169,6 +208,34 @@ class PollerWorld:
         """The newest job does: its records are completed beyond unfinished ones."""
         if self.in_flight:
             self._ended(*self.in_flight.pop())
+
+    def fail(self) -> None:
+        """The oldest job ends, and all of its records have failed for good."""
+        if not self.in_flight:
+            return
+        emission, records = self.in_flight.popleft()
+        if records is None:
+            self._ended(emission, records)
+            return
+        now_ms = self.clock.monotonic_ms()
+        chunk = InFlightChunk(TransactionAttempt(1, 1), ID, 0, [emission], now_ms)
+        self.chunks.sent(chunk)
+        self.chunks.failed(chunk, "bad luck")
+
+    def bury(self) -> None:
+        """The oldest dead letter is written, or its records cannot be read now."""
+        if not self.letters:
+            return
+        letter, answer = self.letters.popleft()
+        wanted = letter.records
+        records = self._read(wanted)
+        if records is None:
+            self.seen["letters without records"] += 1
+            answer(wanted, LetterUnreadError("not now"))
+            return
+        self.seen["letters"] += 1
+        self.delivered.update(records)
+        answer(wanted, Buried(((wanted.start, wanted.end),)))
 
     def _ended(self, emission: Emission, records: list[int] | None) -> None:
         manager, wanted = emission.manager, emission.range
@@ -221,16 +288,24 @@ class PollerWorld:
             self.chunk()
             while self.in_flight:
                 self.end()
+            while self.letters:
+                self.bury()
             self.poller.commit_if_due(at_once=True)
             while self.answers:
                 self.take()
-            if self.poller.ended_polls().include(wanted) and self.poller.is_idle:
+            is_idle = self.poller.is_idle and not self.chunks.writes(ID)
+            if self.poller.ended_polls().include(wanted) and is_idle:
                 return
             self.clock.advance(500)
         raise AssertionError("it does not come to an end")
 
     def check(self) -> None:
-        """All that can be read was delivered, and the store knows."""
+        """All that can be read was delivered, the rest counted; the store knows."""
+        for manager in self.managers:
+            n = manager.counts
+            begun = n.emitted + n.skipped[LossReason.TRIMMED]
+            ended = n.completed + n.holes + sum(n.lost.values())
+            assert begun == ended, f"not counted: {manager} {n}"
         readable = set(self.brokers.produced) - self.brokers.gone
         left = readable - self.delivered
         assert not left, f"left over: {sorted(left)}"

@@ -37,6 +37,8 @@ MOVES: dict[str, Callable[[PollerWorld], None]] = {
     "take the newest": PollerWorld.take_newest,
     "chunk": PollerWorld.chunk,
     "end": PollerWorld.end,
+    "fail": PollerWorld.fail,
+    "bury": PollerWorld.bury,
     "end the newest": PollerWorld.end_newest,
     "wait": lambda world: world.clock.advance(600),
 }
@@ -182,6 +184,8 @@ WHAT_MUST_HAPPEN = (
     "no topic",
     "answers that waited",
     "failed reads",
+    "letters",
+    "letters without records",
     "late answers",
     "reads of another topic",
     "leaders moved",
@@ -243,11 +247,25 @@ def by_first_unfinished(patch):
     )
 
 
+def by_any_answer(patch):
+    def trim(manager, given_up, generation, bounds):
+        manager.trim(given_up.end)
+        return []
+
+    patch.setattr(PartitionManager, "unburied", trim)
+
+
+def by_silence(patch):
+    patch.setattr(PartitionManager, "deleted", lambda _: None)
+
+
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("mistake", [by_length, by_offset, by_first_unfinished])
+@pytest.mark.parametrize(
+    "mistake", [by_length, by_offset, by_first_unfinished, by_any_answer, by_silence]
+)
 def test_the_simulation_notices_managers_that_go(monkeypatch, mistake):
     """Within some known rounds."""
     mistake(monkeypatch)
 
-    with pytest.raises(AssertionError, match="left over"):
+    with pytest.raises(AssertionError, match="left over|not counted"):
         walk(200 * STEPS_WANTED, known_from=0)

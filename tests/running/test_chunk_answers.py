@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from queue import SimpleQueue
 from types import SimpleNamespace
 from typing import Any
@@ -11,8 +12,8 @@ import pytest
 
 from kafka_tx.errors import (
     BrokerUnavailableError,
+    DataLossError,
     DeliveryError,
-    OffsetOutOfRangeError,
     TransactionError,
 )
 from kafka_tx.metrics.registry import MetricsRegistry
@@ -23,6 +24,7 @@ from kafka_tx.model import (
     TransactionAttempt,
 )
 from kafka_tx.offsets.emitting import Candidate, RoundRobin
+from kafka_tx.offsets.loss import LossReason, OutOfRange
 from kafka_tx.offsets.manager import PartitionManager
 from kafka_tx.offsets.retry import BackOff
 from kafka_tx.offsets.unfinished import PartitionRules
@@ -33,27 +35,33 @@ from kafka_tx.running.at_least_once.chunk_answers import (
     InFlightChunk,
 )
 from kafka_tx.running.at_least_once.counts import SpoutMetrics
-from kafka_tx.running.at_least_once.dead_letters import Buried
+from kafka_tx.running.at_least_once.dead_letters import Buried, LetterUnreadError
 from kafka_tx.testing import ManualClock
 from kafka_tx.topology.at_least_once.chunks import Settled
 from kafka_tx.topology.at_least_once.lineage import runs_of
 from kafka_tx.topology.run.messages import RootsFailed
 
 P0 = TopicPartition("t", 0)
-BOUNDS = LogBounds(0, 10)
+BOUNDS = LogBounds(0, 10, topic_id="first", leader_epoch=1)
+UNREAD = LetterUnreadError("not in the log")
 
 
 class Letters:
     """Answers each letter as told; None: it is written."""
 
-    def __init__(self):
-        self.errors: list[Exception | None] = []
+    def __init__(self, *errors):
+        self.errors: list[Exception | None] = list(errors)
         self.dead_letters: list[Any] = []
 
     def write(self, dead_letter, answer):
+        records = dead_letter.records
         self.dead_letters.append(dead_letter)
         error = self.errors.pop(0) if self.errors else None
-        answer(Buried(0 if error else len(dead_letter.records)), error)
+        answer(records, error or Buried(((records.start, records.end),)))
+
+    @property
+    def ranges(self):
+        return [(each.records.start, each.records.end) for each in self.dead_letters]
 
 
 class EndedChunk:
@@ -81,7 +89,10 @@ def reported(roots, component="work", reason="bad luck"):
 
 class Case:
     def __init__(self, dead_letters=None, **rules):
-        self.manager = PartitionManager(P0, PartitionRules(**rules), CommittedOffset(0))
+        start = CommittedOffset(0, topic_id="first", leader_epoch=1)
+        self.manager = PartitionManager(P0, PartitionRules(**rules), start)
+        self.bounds = BOUNDS
+        self.is_open = True
         self.clock = ManualClock()
         self.fetch_failed: list[TopicPartition] = []
         self.events: SimpleQueue[Any] = SimpleQueue()
@@ -90,11 +101,17 @@ class Case:
             parts=SimpleNamespace(dead_letters=dead_letters),
             fetch_failed=self.fetch_failed.append,
             metrics=self.metrics,
+            unburied=self.unburied,
         )
         self.answers = ChunkAnswers({"spout": poller}, self.events.put, self.clock)
 
+    def unburied(self, emission, given_up):
+        if not self.is_open:
+            return []
+        return emission.manager.unburied(given_up, emission.generation, self.bounds)
+
     def send(self, first_root=0):
-        candidates = [Candidate(self.manager, BOUNDS)]
+        candidates = [Candidate(self.manager, self.bounds)]
         emissions = RoundRobin().chunk(candidates, room=100, now_ms=self.now_ms)
         started = InFlightChunk(
             TransactionAttempt(1, 1), "spout", first_root, emissions, self.now_ms
@@ -107,12 +124,18 @@ class Case:
         return self.clock.monotonic_ms()
 
     def due(self):
-        plan = self.manager.plan(BOUNDS, max_offsets=100, now_ms=self.now_ms)
+        plan = self.manager.plan(self.bounds, max_offsets=100, now_ms=self.now_ms)
         return [(run.start, run.end) for run in plan.retries]
 
     def drain(self):
         while not self.events.empty():
             self.events.get()()
+
+    def write_again(self):
+        """The dead letters that are due a moment later, and their answers."""
+        self.clock.advance(DEAD_LETTER_AGAIN_MS)
+        self.answers.write_again()
+        self.drain()
 
 
 def test_completed_records_are_acked_and_failed_ones_retried():
@@ -329,15 +352,121 @@ def test_a_dead_letter_that_is_refused_ends_the_topology():
         case.drain()
 
 
-def test_a_record_that_is_gone_before_its_dead_letter_is_lost():
-    dead_letters = Letters()
-    dead_letters.errors = [OffsetOutOfRangeError("trimmed")]
-    case = hopeless(dead_letters)
+def all_given_up(dead_letters, **rules):
+    case = Case(dead_letters, back_off=BackOff(limit=0), **rules)
+    case.answers.failed(case.send(), "bad luck")
+    return case
+
+
+def test_only_the_records_that_are_gone_get_no_dead_letter_and_are_counted():
+    dead_letters = Letters(UNREAD)
+    case = all_given_up(dead_letters)
+    case.bounds = replace(BOUNDS, log_start=5)
+    case.drain()
+    assert case.fetch_failed == [P0]
+
+    case.write_again()
+
+    assert dead_letters.ranges == [(0, 10), (5, 10)]
+    assert case.manager.counts.lost[LossReason.TRIMMED] == 5
+    assert case.metrics.written == {P0: 5}
+    assert case.manager.last_completed_offset == 10
+
+
+def test_a_policy_to_fail_stops_at_records_that_are_gone_before_their_dead_letter():
+    case = all_given_up(Letters(UNREAD), out_of_range=OutOfRange.FAIL)
+    case.drain()
+    case.bounds = replace(BOUNDS, log_start=5)
+
+    with pytest.raises(DataLossError, match="0 but consumer reset to 5"):
+        case.write_again()
+
+    assert case.manager.last_completed_offset == 0
+
+
+def test_records_that_a_plan_found_gone_are_counted_when_their_letter_fails():
+    case = all_given_up(Letters(UNREAD))
+    case.bounds = replace(BOUNDS, log_start=10)
+    assert case.due() == []
 
     case.drain()
 
+    assert list(case.answers.wakes()) == []
+    assert case.manager.counts.lost[LossReason.TRIMMED] == 10
+
+
+def test_a_dead_letter_waits_until_the_log_tells_why_it_cannot_be_read():
+    dead_letters = Letters(UNREAD, UNREAD, UNREAD)
+    case = all_given_up(dead_letters)
+    case.drain()
+
+    for _ in range(3):
+        case.write_again()
+
+    assert dead_letters.ranges == [(0, 10)] * 4
+    assert case.metrics.written == {P0: 10}
+
+
+@pytest.mark.parametrize(
+    "error", [UNREAD, DeliveryError("refused", code="INVALID_RECORD")]
+)
+def test_an_answer_about_the_former_topic_says_nothing_of_the_new_one(error):
+    dead_letters = Letters(error)
+    case = all_given_up(dead_letters)
+    case.manager.saw_topic("second")
+    case.bounds = LogBounds(0, 20, topic_id="second", leader_epoch=1)
+    case.send(10)  # of the new topic
+
+    case.drain()
+    case.write_again()
+
+    assert dead_letters.ranges == [(0, 10)]
+    assert case.manager.last_completed_offset == 0
+    assert case.manager.pending == 20
+    assert case.manager.counts.lost[LossReason.RECREATED] == 10
+
+
+def test_records_that_took_the_offsets_of_a_lost_end_are_read():
+    case = all_given_up(Letters(UNREAD))
+    case.bounds = LogBounds(0, 40, "first", 2, {1: 4})
+    plan = case.manager.plan(cut_to(case.bounds, 4), max_offsets=99, now_ms=case.now_ms)
+    assert [(run.start, run.end) for run in plan.retries] == [(0, 4)]
+
+    case.drain()
+    case.write_again()
+
+    assert case.manager.emitted_to == 4
+    assert case.manager.counts.lost[LossReason.CUT] == 6
+    assert case.manager.counts.lost[LossReason.TRIMMED] == 0
+
+
+def cut_to(bounds, end):
+    return replace(bounds, end=end)
+
+
+def test_the_letter_of_a_deleted_topic_stops_nothing_and_its_records_are_counted():
+    case = all_given_up(Letters(UNREAD))
+    case.drain()
+    case.is_open = False
+    case.manager.deleted()
+
+    case.write_again()
+
+    assert list(case.answers.wakes()) == []
+    assert case.manager.counts.lost[LossReason.RECREATED] == 10
+
+
+def test_records_of_a_dead_letter_that_compaction_removed_are_lost():
+    class Compacted(Letters):
+        def write(self, dead_letter, answer):
+            answer(dead_letter.records, Buried(((0, 4), (6, 10))))
+
+    case = all_given_up(Compacted())
+    case.drain()
+
     assert case.manager.last_completed_offset == 10
-    assert case.metrics.written == {}
+    assert case.metrics.written == {P0: 8}
+    assert case.manager.counts.lost[LossReason.COMPACTED] == 2
 
 
 def test_a_partition_on_which_nothing_ever_completes_ends_the_topology():

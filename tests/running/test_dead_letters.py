@@ -11,9 +11,14 @@ import pytest
 
 from kafka_tx import assembly
 from kafka_tx.config import SourceConfig
-from kafka_tx.errors import DeliveryError, OffsetOutOfRangeError
+from kafka_tx.errors import DeliveryError
 from kafka_tx.model import Assigned, Earliest, OffsetRange, TopicPartition
-from kafka_tx.running.at_least_once.dead_letters import Buried, DeadLetter, DeadLetters
+from kafka_tx.running.at_least_once.dead_letters import (
+    Buried,
+    DeadLetter,
+    DeadLetters,
+    LetterUnreadError,
+)
 from kafka_tx.testing.mock import MockCluster
 
 ORDERS = TopicPartition("orders", 0)
@@ -67,7 +72,7 @@ def write(topic, source, *dead_letters):
     made = DeadLetters(topic, source)
     answers: SimpleQueue[Any] = SimpleQueue()
     for dead_letter in dead_letters:
-        made.write(dead_letter, lambda *answer: answers.put(answer))
+        made.write(dead_letter, lambda _, result: answers.put(result))
     found = [answers.get(timeout=15) for _ in dead_letters]
     assert made.close(5)
     return found
@@ -80,7 +85,7 @@ def dead_letter(start, end):
 
 
 def test_a_letter_is_the_record_and_why_it_failed(source, dead):
-    assert write(dead, source, dead_letter(1, 3)) == [(Buried(2), None)]
+    assert write(dead, source, dead_letter(1, 3)) == [Buried(((1, 3),))]
 
     reader = assembly.range_reader(source)
     wanted = OffsetRange(TopicPartition(dead, 0), 0, 2)
@@ -99,20 +104,16 @@ def test_a_letter_is_the_record_and_why_it_failed(source, dead):
 
 
 def test_a_record_that_is_gone_is_told_so(source, dead):
-    ((written, error),) = write(dead, source, dead_letter(8, 9))
+    (error,) = write(dead, source, dead_letter(8, 9))
 
-    assert written == Buried()
-    assert isinstance(error, OffsetOutOfRangeError)
+    assert isinstance(error, LetterUnreadError)
 
 
 @pytest.mark.timeout(60)
 def test_a_topic_that_is_missing_is_an_error_that_names_it(source):
     impatient = {**source.kafka, "topic.metadata.propagation.max.ms": "500"}
-    ((written, error),) = write(
-        "missing", replace(source, kafka=impatient), dead_letter(0, 1)
-    )
+    (error,) = write("missing", replace(source, kafka=impatient), dead_letter(0, 1))
 
-    assert written == Buried()
     assert isinstance(error, DeliveryError)
     assert "missing" in str(error)
 
@@ -126,7 +127,7 @@ def test_a_record_of_a_time_that_python_cannot_show_can_be_a_letter(
     far = TopicPartition(topic, 0)
     made = DeadLetter(OffsetRange(far, 0, 1), attempts=1, error="no")
 
-    assert write(dead, source, made) == [(Buried(1), None)]
+    assert write(dead, source, made) == [Buried(((0, 1),))]
 
     wanted = OffsetRange(TopicPartition(dead, 0), 0, 1)
     (batch,) = assembly.range_reader(source).read(wanted)
@@ -145,7 +146,7 @@ def test_a_record_that_does_not_fit_is_a_letter_without_its_value(
     text = "\ud800" + "ö" * 5_000
     made = DeadLetter(OffsetRange(large, 0, 2), attempts=3, error=text)
 
-    assert write(dead, narrow, made) == [(Buried(2, 1), None)]
+    assert write(dead, narrow, made) == [Buried(((0, 2),), 1)]
 
     reader = assembly.range_reader(source)
     wanted = OffsetRange(TopicPartition(dead, 0), 0, 2)

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from kafka_tx.errors import (
     DeliveryError,
     KafkaTxError,
-    OffsetOutOfRangeError,
     TransactionError,
 )
 from kafka_tx.logs import event_log
@@ -22,7 +22,11 @@ from kafka_tx.offsets.loss import LossReason
 from kafka_tx.offsets.manager_answers import GiveUp
 from kafka_tx.offsets.runs import OffsetRuns
 from kafka_tx.protocols import Clock
-from kafka_tx.running.at_least_once.dead_letters import Buried, DeadLetter
+from kafka_tx.running.at_least_once.dead_letters import (
+    Buried,
+    DeadLetter,
+    LetterUnreadError,
+)
 from kafka_tx.running.at_least_once.poller import SpoutPoller
 from kafka_tx.running.at_least_once.reading import NumberedRange
 from kafka_tx.running.serial_worker import Post
@@ -130,6 +134,7 @@ class ChunkAnswers:
         self._post = post
         self._clock = clock
         self._again: list[tuple[int, str, Emission, DeadLetter]] = []
+        self._unwritten: Counter[str] = Counter()
 
     # --- chunks ---
 
@@ -140,6 +145,11 @@ class ChunkAnswers:
     def open(self) -> int:
         """Number of in-flight records."""
         return sum(started.open for started in self._in_flight.values())
+
+    def writes(self, spout: str) -> bool:
+        """Whether dead letters of the spout are being written, or wait for that."""
+        waits = any(waiting == spout for _, waiting, *_ in self._again)
+        return waits or self._unwritten[spout] > 0
 
     def sent(self, started: InFlightChunk) -> None:
         """A chunk is sent, or its time-out begins again."""
@@ -175,7 +185,8 @@ class ChunkAnswers:
         failed = ended.failed
         holes = _holes(facts)
         for emission, records in started.offsets_of(ended.done):
-            _complete(emission, records, holes.get(str(records.topic_partition)))
+            gone = holes.get(str(records.topic_partition), OffsetRuns())
+            _complete(emission, records, gone.gaps(records.start, records.end))
         self._settled(started, ended.open)
         self._untried(started, ended.untried)
         for reported in chunk.failed:
@@ -309,11 +320,11 @@ class ChunkAnswers:
         dead_letters = self._pollers[spout].parts.dead_letters
         assert dead_letters is not None
 
-        def answer(written: Buried, error: Exception | None) -> None:
-            self._post(
-                lambda: self._written(spout, emission, dead_letter, written, error)
-            )
+        def answer(part: OffsetRange, result: Buried | Exception) -> None:
+            some = replace(dead_letter, records=part)
+            self._post(lambda: self._written(spout, emission, some, result))
 
+        self._unwritten[spout] += len(dead_letter.records)
         dead_letters.write(dead_letter, answer)
 
     def _written(
@@ -321,31 +332,39 @@ class ChunkAnswers:
         spout: str,
         emission: Emission,
         dead_letter: DeadLetter,
-        written: Buried,
-        error: Exception | None,
+        result: Buried | Exception,
     ) -> None:
-        if error is None:
-            at = dead_letter.records.topic_partition
-            self._pollers[spout].metrics.written[at] += written.written
-            self._pollers[spout].metrics.cut[at] += written.cut
-            emission.manager.ack(dead_letter.records, emission.generation)
-        elif isinstance(error, OffsetOutOfRangeError):
-            logger.warning("%s is gone before its dead letter", dead_letter.records)
-            emission.manager.trim(dead_letter.records.end)
-        elif _may_pass(error):
-            logger.warning("a dead letter will be tried again: %s", error)
-            at_ms = self._clock.monotonic_ms() + DEAD_LETTER_AGAIN_MS
-            self._again.append((at_ms, spout, emission, dead_letter))
-        else:
-            raise error
+        """Settle a part of a dead letter."""
+        poller, records = self._pollers[spout], dead_letter.records
+        self._unwritten[spout] -= len(records)
+        if isinstance(result, Buried):
+            at = records.topic_partition
+            poller.metrics.written[at] += result.written
+            poller.metrics.cut[at] += result.cut
+            _complete(emission, records, result.present)
+            return
+        if not poller.unburied(emission, records):
+            return  # settled otherwise
+        if not _may_pass(result):
+            raise result
+        logger.warning("a dead letter will be tried again: %s", result)
+        at_ms = self._clock.monotonic_ms() + DEAD_LETTER_AGAIN_MS
+        self._again.append((at_ms, spout, emission, dead_letter))
+        if isinstance(result, LetterUnreadError):
+            poller.fetch_failed(records.topic_partition)
 
     def write_again(self) -> None:
-        """Try to write the dead letters that are due."""
+        """Try to write the dead letters that are due, as far as they are needed.
+
+        Raises:
+            DataLossError: Records of one are gone, and the policy is to fail.
+        """
         now_ms = self._clock.monotonic_ms()
         due = [each for each in self._again if each[0] <= now_ms]
         self._again = [each for each in self._again if each[0] > now_ms]
         for _, spout, emission, dead_letter in due:
-            self._write(spout, emission, dead_letter)
+            for run in self._pollers[spout].unburied(emission, dead_letter.records):
+                self._write(spout, emission, replace(dead_letter, records=run))
 
     def wakes(self) -> Iterator[int]:
         """When dead letters are due to be tried again (monotonic ms)."""
@@ -367,19 +386,17 @@ def _holes(facts: Mapping[str, object]) -> dict[str, OffsetRuns]:
 
 
 def _complete(
-    emission: Emission, records: OffsetRange, holes: OffsetRuns | None
+    emission: Emission, records: OffsetRange, present: Iterable[tuple[int, int]]
 ) -> None:
-    """Complete all offsets of a range; holes do not count as records."""
+    """Complete all offsets of a range; those not present do not count as records."""
     manager, generation = emission.manager, emission.generation
-    if holes is None:
-        manager.ack(records, generation)
-        return
-    present = list(holes.gaps(records.start, records.end))
-    before = manager.counts.lost[LossReason.COMPACTED]
-    manager.passed(records, present, generation)
-    gone = manager.counts.lost[LossReason.COMPACTED] - before
-    if gone:
-        logger.warning("%s: compaction removed %d failed records", records, gone)
+    present = list(present)
+    if present != [(records.start, records.end)]:
+        before = manager.counts.lost[LossReason.COMPACTED]
+        manager.passed(records, present, generation)
+        gone = manager.counts.lost[LossReason.COMPACTED] - before
+        if gone:
+            logger.warning("%s: compaction removed %d failed records", records, gone)
     for run in present:
         manager.ack(OffsetRange(records.topic_partition, *run), generation)
 

@@ -71,11 +71,21 @@ class SpoutMetrics:
             self._former[manager] = {}
         closed = self._former.keys() - open_now
         for manager in closed:
+            self._counters(manager)
             del self._former[manager]
         kept = {manager.topic_partition for manager in open_now}
         gone = {manager.topic_partition for manager in closed} - kept
         if gone:
             self._registry.forget(self._id, gone)
+            self._show_losses(gone)
+
+    def _show_losses(self, gone: Collection[TopicPartition]) -> None:
+        """Go on showing what was lost of closed partitions, for alerts."""
+        for at in gone:
+            for reason in LossReason:
+                self._reported.pop((at, catalogue.LOST_RECORDS.name, reason), None)
+                lost = self._totals[at, f"lost {reason}"]
+                self._tell(at, catalogue.LOST_RECORDS, lost, reason)
 
     def in_flight(self, chunks: Sequence[InFlightChunk], clock: Clock) -> None:
         """Show the chunks of this spout that are in flight now.

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
 from kafka_tx import assembly, sink_assembly
 from kafka_tx.config import SinkConfig, SourceConfig
-from kafka_tx.errors import ConfigError, DeliveryError, UnknownTopicError
+from kafka_tx.errors import (
+    ConfigError,
+    DeliveryError,
+    FetchError,
+    KafkaTxError,
+    OffsetOutOfRangeError,
+    UnknownTopicError,
+)
 from kafka_tx.kafka.dead_letter_form import (
     BYTES,
     LONGEST_ERROR,
@@ -24,6 +31,7 @@ from kafka_tx.model import OffsetRange
 from kafka_tx.protocols import RangeReader
 from kafka_tx.running.serial_worker import SerialWorker
 from kafka_tx.running.task_reader import milliseconds
+from kafka_tx.topology.at_least_once.lineage import runs_of
 from kafka_tx.topology.reasons import cut
 
 logger = event_log(__name__)
@@ -42,10 +50,29 @@ class DeadLetter:
 
 @dataclass(frozen=True, slots=True)
 class Buried:
-    """Records that a dead-letter topic has now, and those of them without value."""
+    """What a dead-letter topic has now of a part of a dead letter.
 
-    written: int = 0
+    Attributes:
+        present: The offsets whose records it has, as ascending runs; the others of the
+            part have no record.
+        cut: Number of records without their value.
+    """
+
+    present: tuple[tuple[int, int], ...] = ()
     cut: int = 0
+
+    @property
+    def written(self) -> int:
+        """Number of records."""
+        return sum(end - start for start, end in self.present)
+
+
+class LetterUnreadError(FetchError):
+    """Records of a dead letter cannot be read now, or are gone."""
+
+
+Answer = Callable[[OffsetRange, Buried | Exception], None]
+"""Gets the result of a part of a dead letter."""
 
 
 class DeadLetters:
@@ -68,6 +95,7 @@ class DeadLetters:
         self._worker = SerialWorker(f"kafka-tx letters to {topic}")
         self._reader: RangeReader | None = None
         self._sender: Sender | None = None
+        self._is_cut_off = False
 
     def check(self) -> None:
         """Check that the topic can be written to (driver, at the start).
@@ -87,36 +115,60 @@ class DeadLetters:
                 error.message,
             ) from None
 
-    def write(
-        self,
-        dead_letter: DeadLetter,
-        answer: Callable[[Buried, Exception | None], None],
-    ) -> None:
-        """Write a dead letter; ``answer`` gets the result, or the error."""
+    def write(self, dead_letter: DeadLetter, answer: Answer) -> None:
+        """Write a dead letter.
+
+        ``answer`` gets parts of it, one after the other, as soon as they are written;
+        an error comes with the rest. After ``close`` was cut off, no more is answered.
+        """
 
         def work() -> None:
+            position = dead_letter.records.start
             try:
-                written = self._write(dead_letter)
+                for part, written in self._parts(dead_letter):
+                    answer(part, written)
+                    position = part.end
+                    if self._is_cut_off:
+                        return
             except Exception as error:  # noqa: BLE001 - for the caller
                 self._sender = None  # this sender would fail again
-                answer(Buried(), error)
-            else:
-                answer(written, None)
+                end = dead_letter.records.end
+                answer(dead_letter.records.between(position, end), error)
 
-        self._worker.submit(work)
+        self._worker.submit(lambda: None if self._is_cut_off else work())
 
-    def _write(self, dead_letter: DeadLetter) -> Buried:
-        if self._reader is None:
-            self._reader = assembly.range_reader(self._source)
+    def _parts(self, dead_letter: DeadLetter) -> Iterator[tuple[OffsetRange, Buried]]:
+        """Write the records of one batch after the other."""
         if self._sender is not None:
             self._sender.renew()
-        written = 0
+        wanted = dead_letter.records
+        position = wanted.start
+        for batch in self._batches(wanted):
+            offsets = batch.column("offset").to_numpy()
+            cut = self._bury(out_records(batch, dead_letter, self._topic))
+            end = int(offsets[-1]) + 1
+            yield wanted.between(position, end), Buried(tuple(runs_of(offsets)), cut)
+            position = end
+        if position < wanted.end:
+            yield wanted.between(position, wanted.end), Buried()
+
+    def _batches(self, wanted: OffsetRange) -> Iterator[pa.RecordBatch]:
+        if self._reader is None:
+            self._reader = assembly.range_reader(self._source)
+        try:
+            yield from self._reader.read(wanted)
+        except KafkaTxError as error:
+            is_gone = isinstance(error, (OffsetOutOfRangeError, UnknownTopicError))
+            if not (error.retryable or is_gone):
+                raise
+            raise LetterUnreadError(str(error)) from error
+
+    def _bury(self, records: Iterable[OutRecord]) -> int:
+        """Write records; return how many of them had to leave their values behind."""
         too_large: list[tuple[OutRecord, DeliveryError]] = []
-        for record in out_records(self._reader, dead_letter, self._topic):
+        for record in records:
             self._post(record, too_large)
-            written += 1
         self._flush(too_large)
-        cut = len(too_large)
         for record, error in too_large:
             logger.warning("a dead letter is written without its value: %s", error)
             failed: list[tuple[OutRecord, DeliveryError]] = []
@@ -124,7 +176,7 @@ class DeadLetters:
             self._flush(failed)
             for _, again in failed:
                 raise again
-        return Buried(written, cut)
+        return len(too_large)
 
     def _post(
         self, record: OutRecord, failed: list[tuple[OutRecord, DeliveryError]]
@@ -147,28 +199,29 @@ class DeadLetters:
             if error.code not in _TOO_LARGE:
                 raise error
 
-    def close(self, timeout_s: float) -> bool:
-        """End after all requested writes; False if that takes longer."""
-        return self._worker.close(timeout_s)
+    def close(self, timeout_s: float, *, finish: bool = True) -> bool:
+        """End after all requested writes; False if that takes longer.
+
+        What takes longer is cut off: at most the records of one batch are still being
+        written then. Without ``finish`` the rest is cut off at once.
+        """
+        self._is_cut_off = self._is_cut_off or not finish
+        is_closed = self._worker.close(timeout_s)
+        self._is_cut_off = True
+        return is_closed
 
 
 def out_records(
-    reader: RangeReader, dead_letter: DeadLetter, topic: str
+    batch: pa.RecordBatch, dead_letter: DeadLetter, topic: str
 ) -> Iterator[OutRecord]:
-    """The records of a dead letter, in the form in which they are written.
-
-    Raises:
-        OffsetOutOfRangeError: The log no longer holds them.
-        FetchError: They cannot be read now.
-    """
-    for batch in reader.read(dead_letter.records):
-        for offset, record in records_of(batch):
-            assert record.partition is not None
-            where = record.topic, record.partition, offset
-            error = cut(dead_letter.error, LONGEST_ERROR)
-            own = headers_of(*where, error, dead_letter.attempts)
-            headers = [*(record.headers or ()), *own]
-            yield replace(record, topic=topic, partition=None, headers=headers)
+    """The records of a batch, in the form in which they are written."""
+    for offset, record in records_of(batch):
+        assert record.partition is not None
+        where = record.topic, record.partition, offset
+        error = cut(dead_letter.error, LONGEST_ERROR)
+        own = headers_of(*where, error, dead_letter.attempts)
+        headers = [*(record.headers or ()), *own]
+        yield replace(record, topic=topic, partition=None, headers=headers)
 
 
 def records_of(batch: pa.RecordBatch) -> Iterator[tuple[int, OutRecord]]:

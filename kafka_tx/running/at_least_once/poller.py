@@ -9,7 +9,13 @@ from typing import NamedTuple
 from kafka_tx.errors import KafkaTxError
 from kafka_tx.logs import event_log
 from kafka_tx.metrics.registry import MetricsRegistry
-from kafka_tx.model import CommittedOffset, LogBounds, LogPosition, TopicPartition
+from kafka_tx.model import (
+    CommittedOffset,
+    LogBounds,
+    LogPosition,
+    OffsetRange,
+    TopicPartition,
+)
 from kafka_tx.offsets.coordinators import RefreshingCoordinator
 from kafka_tx.offsets.emitting import Candidate, CommitTimer, Emission, RoundRobin
 from kafka_tx.offsets.manager import PartitionManager
@@ -122,6 +128,10 @@ class OpenPartitions:
         """All open partitions."""
         return self._by_partition.keys()
 
+    def has(self, manager: PartitionManager) -> bool:
+        """Whether the manager's partition is open."""
+        return self._by_partition.get(manager.topic_partition) is manager
+
     @property
     def awake(self) -> Collection[PartitionManager]:
         """The managers that may have work."""
@@ -131,6 +141,10 @@ class OpenPartitions:
         """Those that were awake since the last call."""
         touched, self._touched = self._touched, set(self._awake)
         return touched
+
+    def touch(self, manager: PartitionManager) -> None:
+        """Its counts may change, also if it is asleep."""
+        self._touched.add(manager)
 
     def replace(self, managers: Sequence[PartitionManager]) -> bool:
         """Take new managers; returns whether a partition woke or is new.
@@ -231,10 +245,23 @@ class SpoutPoller:
         self._times.is_wanted |= is_awoken or is_anew
 
     def fetch_failed(self, partition: TopicPartition) -> None:
-        """The leader may have moved: poll again, and let the partition pause."""
+        """The leader or the log may have moved: poll again; the partition pauses."""
         now_ms = self.parts.clock.monotonic_ms()
         self._held_until[partition] = now_ms + HOLD_MS
+        self._times.is_wanted = True
         self._refresh()
+
+    def unburied(self, emission: Emission, given_up: OffsetRange) -> list[OffsetRange]:
+        """Those of given-up records that could not be read which need a dead letter.
+
+        Raises: as ``PartitionManager.unburied``.
+        """
+        manager, partition = emission.manager, given_up.topic_partition
+        if not self.partitions.has(manager):
+            return []  # its topic was deleted
+        bounds = self.partitions.bounds.get(partition)
+        self.partitions.touch(manager)
+        return manager.unburied(given_up, emission.generation, bounds)
 
     def want_polls(self) -> None:
         """Poll for partitions and log bounds, as soon as no such poll runs."""
@@ -439,6 +466,16 @@ class SpoutPoller:
         return max(now_ms + _LEAST_MS, min(times))
 
     # --- the end ---
+
+    def end_letters(self, timeout_s: float, finish: bool) -> bool:
+        """Write the requested dead letters; False if that takes longer.
+
+        Their answers come back through ``post``: take them before ``close``, which
+        stores what was written. Without ``finish``, letters that were not begun are
+        left to the next start.
+        """
+        letters = self.parts.dead_letters
+        return letters is None or letters.close(timeout_s, finish=finish)
 
     def close(self, rest_s: Callable[[], float]) -> bool:
         """As ``PollerParts.release``, and ends the threads."""

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from kafka_tx.errors import KafkaTxError, OffsetOutOfRangeError
+from kafka_tx.errors import KafkaTxError, OffsetOutOfRangeError, UnknownTopicError
 from kafka_tx.model import OffsetRange
 from kafka_tx.protocols import RangeReader
 from kafka_tx.topology.at_least_once.records import Records
@@ -124,7 +124,8 @@ class _Fetch:
             try:
                 batch = next(batches, None)
             except KafkaTxError as error:
-                if not (error.retryable or isinstance(error, OffsetOutOfRangeError)):
+                is_gone = isinstance(error, (OffsetOutOfRangeError, UnknownTopicError))
+                if not (error.retryable or is_gone):
                     raise
                 self._reported["errors"].append(error.error_class)
                 problem = str(error)

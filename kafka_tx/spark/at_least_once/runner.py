@@ -51,6 +51,12 @@ _PREPARES = BackOff(initial_delay_ms=200, multiplier=2, limit=5)
 _LEAST_S, _HANDS_S = 0.1, 0.5
 """Least seconds of each wait at shutdown, and the reserve of the caller's time-out."""
 
+_COMMIT_S = 5.0
+"""Seconds of the shutdown that dead letters leave to the last commit."""
+
+_MOST_LEFT = 1_000_000
+"""Most answers that are taken at shutdown."""
+
 
 class ChunkJob(JobThread):
     """A chunk's job on a thread of its own."""
@@ -139,6 +145,7 @@ class AtLeastOnceRunner(TopologyLoop[None]):
         """The last pairs of both that differ from the pair before."""
         self.recent = deque(maxlen=100)
         self._ends_s: float | None = None
+        self._finishes = True
         self._listener = self._listening(listen, limits.timeout_ms)
 
     def _listening(
@@ -386,7 +393,11 @@ class AtLeastOnceRunner(TopologyLoop[None]):
     # --- what others see ---
 
     def _publish(self) -> None:
-        idle = {n: d.ended_polls() for n, d in self.pollers.items() if d.is_idle}
+        idle = {
+            name: poller.ended_polls()
+            for name, poller in self.pollers.items()
+            if poller.is_idle and not self._answers.writes(name)
+        }
         is_asked = self._waiters.are_there or self._is_stopping
         now_ms = self._clock.monotonic_ms()
         if is_asked or now_ms - self._measured_ms >= self._limits.metrics_ms:
@@ -423,6 +434,7 @@ class AtLeastOnceRunner(TopologyLoop[None]):
 
     def _stop(self, *, finish: bool) -> None:
         self._is_stopping = True
+        self._finishes = finish
         if not finish:
             for job in self._jobs.values():
                 self._cancel(job)
@@ -436,18 +448,31 @@ class AtLeastOnceRunner(TopologyLoop[None]):
         left = [j for j in self._jobs.values() if not j.end(self._rest_s())]
         left += [job for job in self._hanging if job.runs]
         hanging = [str(job.started.attempt) for job in left]
-        for event in islice(iter(self._left, None), 10_000):
+        closed = self._end_letters()
+        self._measure(self._clock.monotonic_ms())
+        self._engine.close()
+        if self._listener is not None:
+            self._listener.close()
+        closed += [poller.close(self._rest_s) for poller in self.pollers.values()]
+        for poller in self.pollers.values():
+            poller.metrics.ended()
+        return hanging if hanging or not all(closed) else None
+
+    def _end_letters(self) -> list[bool]:
+        """Take the answers to dead letters, which the last commit then stores."""
+        left_s = self._rest_s()
+        ends_s = time.monotonic() + left_s - min(_COMMIT_S, left_s / 2)
+        is_wanted = self._finishes and self.error is None
+        ended = [
+            poller.end_letters(max(_LEAST_S, ends_s - time.monotonic()), is_wanted)
+            for poller in self.pollers.values()
+        ]
+        for event in islice(iter(self._left, None), _MOST_LEFT):
             try:
                 event()
             except Exception:
                 logger.exception("an answer was not taken")
-        self._engine.close()
-        if self._listener is not None:
-            self._listener.close()
-        closed = [poller.close(self._rest_s) for poller in self.pollers.values()]
-        for poller in self.pollers.values():
-            poller.metrics.ended()
-        return hanging if hanging or not all(closed) else None
+        return ended
 
     def _rest_s(self) -> float:
         """Seconds left for shutdown, at least 0.1."""
