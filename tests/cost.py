@@ -19,12 +19,10 @@ from typing import Any
 
 import pytest
 
-from tests.scheduling import LONGEST_FILES
-
 RECORDED_S = 1.0
 """Files that take less have their turn behind all that are recorded."""
 
-ROWS = 40
+ROWS, WIDTH = 40, 160
 _JIFFY_S = 1 / os.sysconf("SC_CLK_TCK")
 _CLASS = re.compile(r"(?:[a-z]\w*\.)+([A-Z]\w*)")
 
@@ -109,7 +107,8 @@ class Meter:
             name, known_s = before.pop(pid, ("", 0.0))
             found = self._known[pid] = (name or name_of(pid), tree_s(pid))
             taken_s += found[1] - known_s
-            self._servers[found[0]].add(Cost(not name, 0.0, 0.0, found[1] - known_s))
+            taken = Cost(not name, 0.0, 0.0, found[1] - known_s)
+            self._servers[found[0] or "(not known yet)"].add(taken)
         return taken_s, sum(known_s for _, known_s in before.values())
 
     @staticmethod
@@ -132,8 +131,8 @@ def tree_s(pid: int) -> float:
 
 
 def name_of(pid: int) -> str:
-    """Main class, module or program of a process."""
-    program, *words = _text(Path(f"/proc/{pid}/cmdline")).split("\0")[:-1] or ["gone"]
+    """Main class, module or program of a process; empty while it becomes one."""
+    program, *words = _text(Path(f"/proc/{pid}/cmdline")).split("\0")[:-1] or [""]
     for before, word in zip(["", *words], words, strict=False):
         is_class = _CLASS.fullmatch(word) if "java" in program else None
         if is_class and before not in ("-cp", "--conf"):
@@ -243,26 +242,28 @@ class Summing:
         for line in report(self._costs):
             terminalreporter.write_line(line)
         if self._records:
+            from tests.scheduling import LONGEST_FILES  # which is a plugin beside this
+
             LONGEST_FILES.write_text(order_of(self._costs))
             terminalreporter.write_line(f"recorded in {LONGEST_FILES}")
 
 
 def report(costs: Costs) -> Iterator[str]:
     """The tables, dearest rows first."""
-    for title, rows, width in (
-        ("phase", costs.phases, 0),
-        ("server (processor time beside the workers)", costs.servers, 0),
-        ("fixture of more than one test", costs.fixtures, 0),
-        ("file", costs.files, 0),
+    for title, rows, most in (
+        ("phase", costs.phases, None),
+        ("server (processor time beside the workers)", costs.servers, None),
+        ("fixture of more than one test", costs.fixtures, None),
+        ("file", costs.files, None),
         ("test", costs.tests, ROWS),
     ):
         yield ""
         yield f"{'times':>6} {'seconds':>8} {'processor':>9} {'servers':>8}  {title}"
         dearest = sorted(rows.items(), key=lambda row: -row[1].all_s)
-        for name, cost in dearest[: width or None]:
+        for name, cost in dearest[:most]:
             yield (
                 f"{cost.times:6} {cost.seconds:8.1f} {cost.processor_s:9.1f}"
-                f" {cost.servers_s:8.1f}  {name}"
+                f" {cost.servers_s:8.1f}  {name[:WIDTH]}"
             )
         whole = Cost()
         for cost in rows.values():
@@ -291,7 +292,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--record",
         action="store_true",
-        help=f"write the order of files: {LONGEST_FILES.name}",
+        help="write the order of files, tests/longest_files.json",
     )
 
 

@@ -1,0 +1,64 @@
+"""What `make test-cost` prints and records."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.cost import Cost, Costs, order_of
+
+ROOT = Path(__file__).parent.parent
+TESTS = """
+import subprocess, sys
+from subprocess import PIPE
+
+import pytest
+
+WORKS = "import time\\nwhile time.process_time() < 0.5: pass\\nprint(flush=True)"
+
+
+@pytest.fixture(scope="module")
+def dear():
+    subprocess.run([sys.executable, "-c", WORKS], check=True)
+    lives = [sys.executable, "-c", WORKS + "\\ninput()"]
+    with subprocess.Popen(lives, stdin=PIPE, stdout=PIPE) as live:
+        yield live
+        live.communicate(b"end")
+
+
+def test_one(dear):
+    dear.stdout.readline()
+"""
+
+
+def test_a_child_that_was_waited_for_is_a_fixtures_and_a_live_one_is_a_server(tmp_path):
+    (tmp_path / "test_dear.py").write_text(TESTS)
+
+    options = "-q -p tests.cost -p no:cacheprovider -n 1 --rootdir ."
+    printed = subprocess.run(
+        [sys.executable, "-m", "pytest", *options.split()],
+        cwd=tmp_path,
+        env={"PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=50,
+        check=False,
+    ).stdout
+
+    tables = {"fixture of": "dear", "server (": Path(sys.executable).name}
+    found = {}
+    for title, name in tables.items():
+        _, _, table = printed.partition(f"  {title}")
+        row = next(line for line in table.splitlines() if f"  {name}" in line)
+        found[title] = [float(number) for number in row.split()[:4]]
+    assert found["fixture of"][2] >= 0.5
+    assert found["server ("][3] >= 0.5
+    assert "1 passed" in printed
+
+
+def test_the_longest_files_are_recorded_longest_first():
+    costs = Costs()
+    for name, seconds in {"a.py": 0.9, "b.py": 1.2, "c.py": 70.0}.items():
+        costs.files[name].add(Cost(seconds=seconds))
+
+    assert list(json.loads(order_of(costs)).items()) == [("c.py", 70), ("b.py", 1)]
