@@ -20,6 +20,7 @@ if TYPE_CHECKING:
         OpaqueTransactionalKafkaSpout,
         TransactionalKafkaSpout,
     )
+    from kafka_tx.running.transactional_sink import TransactionalSink
     from kafka_tx.spark.at_least_once.topology import (
         AtLeastOnceTopologyHandle,
         TopologyBuilder,
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from kafka_tx.spark.queries.dead_letters import with_dead_letters
     from kafka_tx.spark.queries.foreach import for_each_transaction
     from kafka_tx.spark.queries.listener import attach
+    from kafka_tx.spark.sinks.files import append_files, clean_files, read_files
     from kafka_tx.spark.sinks.state import (
         append_once,
         append_to_table,
@@ -79,6 +81,7 @@ if TYPE_CHECKING:
         RecordScheme,
         StringScheme,
     )
+    from kafka_tx.transactions.table_writes import OvertakenError
 
 __all__ = [
     "AtLeastOnceTopologyHandle",
@@ -107,6 +110,7 @@ __all__ = [
     "OpaquePartitionedTransactionalSpout",
     "OpaqueTransactionalKafkaSpout",
     "OpaqueValue",
+    "OvertakenError",
     "PartitionedTransactionalSpout",
     "RawScheme",
     "RecordScheme",
@@ -122,14 +126,18 @@ __all__ = [
     "TransactionAttempt",
     "TransactionalKafkaSpout",
     "TransactionalMap",
+    "TransactionalSink",
     "TransactionalSpout",
     "TransactionalTopologyBuilder",
     "TransactionalValue",
     "ZkHosts",
+    "append_files",
     "append_once",
     "append_to_table",
     "attach",
+    "clean_files",
     "for_each_transaction",
+    "read_files",
     "update_map",
     "with_dead_letters",
     "write_to_table",
@@ -145,10 +153,12 @@ _HOMES = {
     "running.transactional.batch_progress": "BatchProgress",
     "running.transactional.kafka_spouts": "OpaqueTransactionalKafkaSpout"
     " TransactionalKafkaSpout",
+    "running.transactional_sink": "TransactionalSink",
     "spark.at_least_once.topology": "AtLeastOnceTopologyHandle TopologyBuilder",
     "spark.queries.dead_letters": "with_dead_letters",
     "spark.queries.foreach": "for_each_transaction",
     "spark.queries.listener": "attach",
+    "spark.sinks.files": "append_files clean_files read_files",
     "spark.sinks.state": "append_once append_to_table update_map write_to_table",
     "spark.sinks.transaction": "write_transaction",
     "spark.source.data_source": "KafkaTxDataSource",
@@ -167,6 +177,7 @@ _HOMES = {
     " PartitionedTransactionalSpout TransactionalSpout",
     "topology.rows.schemes": "FunctionScheme"
     " KeyValueScheme MetadataScheme RawScheme RecordScheme StringScheme",
+    "transactions.table_writes": "OvertakenError",
 }
 """Public names by the module that defines them."""
 

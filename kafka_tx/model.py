@@ -6,6 +6,7 @@ Offsets follow one rule: a range is half-open ``[start, end)`` and a position is
 
 from __future__ import annotations
 
+import json
 import re
 import warnings
 from collections.abc import Iterable, Mapping
@@ -13,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from typing import Any, Literal, NamedTuple
 
-from kafka_tx.errors import ConfigError
+from kafka_tx.errors import ConfigError, StateCorruptedError
 from kafka_tx.own_topics import is_left_out
 
 ATTEMPTS_PER_EPOCH = 10**12
@@ -141,6 +142,34 @@ class TransactionAttempt:
         """Read the text form ``txid:attempt_id``."""
         txid, _, attempt_id = text.partition(":")
         return cls(int(txid), int(attempt_id))
+
+    def as_json(self) -> str:
+        """The text that a sink of yours stores beside the rows; one line."""
+        named = {"source": self.source, "numbering": self.numbering, "plan": self.plan}
+        return json.dumps({"attempt": str(self), **named})
+
+    @classmethod
+    def of_json(cls, text: str) -> TransactionAttempt:
+        """Read the text of ``as_json``. The mode is not stored.
+
+        Raises:
+            StateCorruptedError: It is another text.
+        """
+        try:
+            stored = json.loads(text)
+            return replace(
+                cls.parse(stored["attempt"]),
+                source=str(stored["source"]),
+                numbering=str(stored["numbering"]),
+                plan=str(stored["plan"]),
+            )
+        except (ValueError, LookupError, TypeError, AttributeError) as error:
+            raise StateCorruptedError(
+                f"an attempt is stored as {text!r:.200}; legal: the text that as_json"
+                " gave. Nothing was written. Something else has changed it: put the"
+                " stored text back, for example from a copy of the sink",
+                value=text,
+            ) from error
 
 
 @dataclass(frozen=True, slots=True)

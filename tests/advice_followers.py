@@ -311,6 +311,14 @@ FOLLOWED: dict[str, tuple[str, ...]] = {
         "tests/transactions/test_table_writes.py"
         "::test_who_is_overtaken_again_and_again_gives_up_and_the_batch_comes_again",
     ),
+    "publications::Publication.of_line": (
+        "integration/sinks/test_files.py"
+        "::test_a_publication_that_somebody_has_changed_stops_readers_and_writers",
+    ),
+    "model::TransactionAttempt.of_json": (
+        "tests/running/test_transactional_sink.py"
+        "::test_an_attempt_that_somebody_has_changed_stops_the_sink_until_it_is_back",
+    ),
     "table_writes::_lost": (
         "integration/sinks/table_suite.py"
         "::test_a_table_that_was_made_anew_under_a_program_stops_it",
@@ -386,6 +394,7 @@ _CALLER = "for who calls the parts of the package wrongly: nothing was changed"
 
 NOTHING_AT_RISK: dict[str, str] = {
     "redrive::_known": _AGAIN,
+    "transactional_sink::_Batch._waiting": _AGAIN,
     "redrive::Redrive.waiting": _MEANT,
     "meeting::ConnectRun.__init__": _CALLER,
     "meeting::_reported": _TOLD,

@@ -466,6 +466,59 @@ DELTA: Proofs = {
 }
 """Into a Delta table: what happens."""
 
+_FILES = "integration/sinks/test_files.py::"
+_SIMULATED_FILES = (
+    "tests/properties/test_files.py::test_readers_find_each_batch_once_at_every_step"
+)
+
+
+def _both(test: str) -> tuple[str, str]:
+    return test, test
+
+
+FILES: Proofs = {
+    "the driver dies at any step of a write": _both(_SIMULATED_FILES),
+    "the checkpoint is deleted, or an older one is put back": _both(
+        _FILES + "test_a_query_writes_each_record_once_also_with_another_checkpoint"
+    ),
+    "two drivers write one batch at the same time": (
+        _FILES + "test_two_drivers_at_once_are_one",
+        _SIMULATED_FILES,
+    ),
+    "a frozen driver continues after another one took over": (
+        _FILES + "test_a_driver_that_was_frozen_while_it_wrote_publishes_nothing",
+        _SIMULATED_FILES,
+    ),
+    "the same, between its last check and its publication": (
+        _FILES + "test_a_driver_that_was_frozen_before_publishing_changes_nothing",
+        _SIMULATED_FILES,
+    ),
+    "the answer of the file system is lost": _both(_SIMULATED_FILES),
+    "the batch comes again with other records": _both(
+        _SINKS + "test_a_replay_with_other_records_is_refused_or_takes_their_place"
+    ),
+    "the store begins anew, or is another one": _both(
+        _SINKS + "test_the_txid_of_another_numbering_is_refused"
+    ),
+    "the source is opaque, and `opaque=True` is missing": (
+        _SINKS + "test_an_opaque_attempt_is_written_where_it_can_be_taken_back",
+        "",
+    ),
+    "publications are merged, or expire": (
+        _FILES + "test_publications_are_merged_and_expire",
+        _SIMULATED_FILES,
+    ),
+    "a clean-up runs at any moment, or is killed": _both(_SIMULATED_FILES),
+    "a publication is changed by hand": _both(
+        _FILES
+        + "test_a_publication_that_somebody_has_changed_stops_readers_and_writers"
+    ),
+    "the path is emptied or replaced under a running query": _both(
+        _FILES + "test_a_path_that_was_emptied_under_a_program_stops_it"
+    ),
+}
+"""Into files: transactional, and opaque."""
+
 _ICE = "integration/sinks/test_iceberg.py::"
 _MERGES = "integration/sinks/test_iceberg_statements.py::"
 

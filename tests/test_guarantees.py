@@ -25,6 +25,7 @@ TABLES = {
         tables("guarantees.md", "into an Iceberg table")[0],
         guarantee_proofs.ICEBERG,
     ),
+    "files": (tables("guarantees.md", "into files")[0], guarantee_proofs.FILES),
     "around": (
         tables("guarantees.md", "around the brokers")[0],
         guarantee_proofs.AROUND,

@@ -59,9 +59,19 @@ CASES: dict[str, list[Callable[[], object]]] = {
         lambda: kafka_tx.update_map("df", 1, "map"),
         lambda: kafka_tx.append_once("df", 1, "sqlite://", "t"),
         lambda: kafka_tx.append_to_table("df", 1, "t"),
+        lambda: kafka_tx.append_files("df", 1, "/t"),
         lambda: kafka_tx.write_transaction("df", 1, SINK),
     ],
     "parts": [lambda: kafka_tx.write_transaction("df", ATTEMPT, SINK, parts="4")],
+    "path": [
+        lambda: kafka_tx.append_files("df", ATTEMPT, 5),
+        lambda: kafka_tx.read_files("spark", None),
+        lambda: kafka_tx.clean_files("spark", ""),
+    ],
+    "format": [lambda: kafka_tx.append_files("df", ATTEMPT, "/t", "delta")],
+    "partition_by": [
+        lambda: kafka_tx.append_files("df", ATTEMPT, "/t", partition_by="day")
+    ],
     "table": [lambda: kafka_tx.append_to_table("df", ATTEMPT, 5)],
     "sink": [lambda: kafka_tx.append_to_table("df", ATTEMPT, "t", sink=5)],
     "config": [lambda: kafka_tx.KafkaSpout({"topic": "t"})],

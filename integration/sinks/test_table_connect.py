@@ -344,3 +344,34 @@ def test_what_cannot_be_counted_is_refused_by_name(remote, delta, tmp_path):
     remote.sql(f"ALTER TABLE delta.`{path.name}` SET TBLPROPERTIES ({forgets})")
     with pytest.raises(ConfigError, match="forgets transactions"):
         path.write(attempt(2, epoch=2), ["b"])
+
+
+def test_files_are_published_once_and_read_by_either_kind_of_session(
+    remote, spark, tmp_path
+):
+    forget()
+    path = str(tmp_path / "orders")
+
+    def write(session, given, *rows, **more):
+        df = session.createDataFrame([(row,) for row in rows], "key string")
+        return kafka_tx.append_files(df.coalesce(1), given, path, **more)
+
+    def found(session, **more):
+        rows = kafka_tx.read_files(session, path, **more).collect()
+        return sorted(row.key for row in rows)
+
+    assert write(remote, attempt(1), "a")
+    assert write(spark, attempt(2), "b", "c")
+    assert write(remote, attempt(3), "d")
+    forget()
+    assert not write(remote, attempt(3, epoch=2), "d")
+    assert not write(spark, attempt(3, epoch=3), "d")
+    with pytest.raises(FencedError):
+        write(remote, attempt(4, epoch=0), "x")
+
+    assert found(remote) == found(spark) == ["a", "b", "c", "d"]
+    assert found(remote, as_of=2) == found(spark, as_of=2) == ["a", "b", "c"]
+    with pytest.raises(ConfigError, match="a classic session"):
+        kafka_tx.clean_files(remote, path)
+    assert kafka_tx.clean_files(spark, path, left_overs_after_s=0) == 0
+    assert found(remote) == ["a", "b", "c", "d"]

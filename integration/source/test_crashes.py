@@ -9,12 +9,20 @@ from itertools import zip_longest
 
 import pytest
 
-from integration.killed import lake, source, spout, state, state_topology, topology
+from integration.killed import (
+    files,
+    lake,
+    source,
+    spout,
+    state,
+    state_topology,
+    topology,
+)
 from integration.killed.interface import World
 from integration.pausing import kill_when_paused
 from integration.sizes import EVERYTHING, size
 
-KINDS = (source, state, lake, topology, state_topology, spout)
+KINDS = (source, state, lake, files, topology, state_topology, spout)
 CASES = [case for kind in KINDS for case in (kind.EVERY if EVERYTHING else kind.USUAL)]
 AT_ONCE = size(20, 4)
 """Jobs of one driver. Where Python processes start as users' do, many at once take

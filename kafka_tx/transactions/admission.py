@@ -76,8 +76,9 @@ def check_mode(given: TransactionAttempt, what: str) -> None:
             f"{what} counts a txid once, and attempt {given} of '{given.source}' is"
             " opaque: a replay may hold other records, which would be left out. Nothing"
             " was written. Use what takes back an earlier attempt: OpaqueMap,"
-            " append_once(…, opaque=True), or write_transaction(…, opaque=True), which"
-            " refuses such a replay; or read with tx.mode=transactional",
+            " append_once(…, opaque=True), append_files(…, opaque=True), or"
+            " write_transaction(…, opaque=True), which refuses such a replay; or read"
+            " with tx.mode=transactional",
             option="tx.mode",
             value=given.mode,
         )

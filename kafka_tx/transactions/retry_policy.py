@@ -95,6 +95,7 @@ class RetryPolicy:
 
     clock: Clock
     limit_ms: int = DEFAULT_MS
+    set_by: str = "The store's URL may say retry_for_ms=…"
 
     def __call__(self, call: Callable[[], _T]) -> _T:
         """Return the result of ``call``.
@@ -136,7 +137,6 @@ class RetryPolicy:
         return StateGivenUpError(
             f"gave up after {failures} tries in {waited_ms / 1000:.0f} s:"
             f" {error.message}. Nothing is lost: start it again when the store can be"
-            " used. The store's URL may say retry_for_ms=… to wait longer or shorter"
-            f" than {self.limit_ms} ms",
+            f" used. {self.set_by} to wait longer or shorter than {self.limit_ms} ms",
             **error.fields,
         )

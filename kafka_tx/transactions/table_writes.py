@@ -161,7 +161,14 @@ class SinkTable(Protocol):
         """
 
 
-def write_batch(table: SinkTable, given: TransactionAttempt) -> bool | None:
+def write_batch(
+    table: SinkTable,
+    given: TransactionAttempt,
+    *,
+    is_opaque: bool = False,
+    is_again: bool = False,
+    apart: tuple[str, str] = ("table", "give each its own `sink`"),
+) -> bool | None:
     """Write a batch unless its txid is in the table; return whether this call wrote.
 
     1. Read the last commit's attempt, and ask ``is_written``.
@@ -171,6 +178,14 @@ def write_batch(table: SinkTable, given: TransactionAttempt) -> bool | None:
        and whether another driver was faster.
 
     If another commit came in between, all steps are repeated.
+
+    Args:
+        table: The sink, with the batch.
+        given: The attempt.
+        is_opaque: Whether the write also takes back an earlier attempt of the txid.
+        is_again: Whether an earlier try of this very call may have written.
+        apart: The option that names the sink, and how a second write of a batch gets a
+            sink of its own.
 
     Raises:
         ConfigError: The attempt is opaque, or was written by an earlier call.
@@ -184,12 +199,12 @@ def write_batch(table: SinkTable, given: TransactionAttempt) -> bool | None:
     if given.txid < 1:
         raise ConfigError.illegal("txid", given.txid, "1 and above")
     stored = table.stored(given)
-    if _is_same(given, stored):
-        advice = "give each its own `sink`"
-        raise second_write(given, what=table.what, option="table", advice=advice)
+    if is_again and _is_same(given, stored):
+        return _is_ours(table, given, is_opaque=is_opaque)
+    _check_first(table, given, stored, apart)
     overtaken: OvertakenError | None = None
     for _ in range(TRIES):
-        if is_written(given, stored, what=table.what, is_opaque=False):
+        if _is_done(table, given, stored, is_opaque=is_opaque):
             table.check_stored(stored)
             return False
         _check_left(table, given, stored)
@@ -202,11 +217,11 @@ def write_batch(table: SinkTable, given: TransactionAttempt) -> bool | None:
             continue
         except Exception:
             there = table.stored(given)
-            if not is_written(given, there, what=table.what, is_opaque=False):
+            if not _is_done(table, given, there, is_opaque=is_opaque):
                 raise
             logger.warning("it is in %s after an error", table.what, attempt=given)
             has_rows = True
-        return _is_ours(table, given) if has_rows else None
+        return _is_ours(table, given, is_opaque=is_opaque) if has_rows else None
     raise StateGivenUpError(
         f"{table.what}: other writers were faster at each of {TRIES} tries to commit"
         f" txid {given.txid}. Nothing of it was written, and it comes again when the"
@@ -217,12 +232,35 @@ def write_batch(table: SinkTable, given: TransactionAttempt) -> bool | None:
     ) from overtaken
 
 
-def _is_ours(table: SinkTable, given: TransactionAttempt) -> bool:
+def _check_first(
+    table: SinkTable,
+    given: TransactionAttempt,
+    stored: TransactionAttempt,
+    apart: tuple[str, str],
+) -> None:
+    if _is_same(given, stored):
+        option, advice = apart
+        raise second_write(given, what=table.what, option=option, advice=advice)
+
+
+def _is_done(
+    table: SinkTable,
+    given: TransactionAttempt,
+    stored: TransactionAttempt,
+    *,
+    is_opaque: bool,
+) -> bool:
+    """Whether the table needs no write; raises as ``is_written``."""
+    is_there = is_written(given, stored, what=table.what, is_opaque=is_opaque)
+    return is_there and (not is_opaque or _is_same(given, stored))
+
+
+def _is_ours(table: SinkTable, given: TransactionAttempt, *, is_opaque: bool) -> bool:
     stored = table.stored(given)
     if _is_same(given, stored):
         _left[table.sink] = given
         return True
-    if is_written(given, stored, what=table.what, is_opaque=False):
+    if _is_done(table, given, stored, is_opaque=is_opaque):
         return False
     raise _lost(table, f"txid {given.txid} was committed and is not there")
 
@@ -248,11 +286,11 @@ def _check_left(
 
 def _lost(table: SinkTable, how: str) -> StateLostError:
     return StateLostError(
-        f"{table.what} does not hold what was written: {how}. The table was dropped,"
-        " made anew or replaced by a copy. Nothing was written now. If that was meant,"
-        f" start again: the table gets the batch that is under way and all later ones."
-        " Earlier ones stay out. If it was not meant, put the table back first, then"
-        " start again",
+        f"{table.what} does not hold what was written: {how}. It was dropped, made"
+        " anew or replaced by a copy. Nothing was written now. If that was meant, start"
+        " again: the sink gets the batch that is under way and all later ones. Earlier"
+        " ones stay out. If it was not meant, put what was there back first, then start"
+        " again",
         store=table.what,
         id=str(table.sink),
     )

@@ -58,6 +58,13 @@ _NOT_A_NAME = re.compile(r"@[0-9a-f]+")
 """The suffix that Java adds to an object without a name; it differs in each run."""
 
 
+def file_system(spark: SparkSession, path: str) -> tuple[Any, Any]:
+    """The packages of a classic session's JVM, and Hadoop's file system of a path."""
+    packages: Any = spark._jvm
+    conf = spark._jsparkSession.sessionState().newHadoopConf()
+    return packages, packages.org.apache.hadoop.fs.Path(path).getFileSystem(conf)
+
+
 def let_queries_start_together(spark: SparkSession) -> None:
     """Keep queries that start at the same time from breaking each other (driver).
 

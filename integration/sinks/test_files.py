@@ -1,0 +1,360 @@
+"""Batches as files: each once, whatever comes between two tries.
+
+Drivers that are killed: ``test_crashes``. The simulator dies at every step.
+"""
+
+from __future__ import annotations
+
+import itertools
+import shutil
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import pytest
+from pyspark.errors import AnalysisException, StreamingQueryException
+
+import kafka_tx
+from integration.bounded import DeadError, read_out
+from integration.reading import reader
+from integration.sinks.table_suite import forget, tried
+from kafka_tx.errors import (
+    ConfigError,
+    FencedError,
+    StateCorruptedError,
+    StateLostError,
+)
+from kafka_tx.spark.sinks.files import ATTEMPTS, PUBLISHED, _HadoopFolder
+from kafka_tx.testing import Crash
+from kafka_tx.transactions import publications
+from tests.conformance.sink_suite import SinkSuite, attempt
+
+STEPS = "names", "write", "put"
+
+
+@contextmanager
+def dying_at(step: int):
+    """End the program before an operation on the folder, or after it."""
+    left = itertools.count(step, -1)
+
+    def dies(method, self, *given):
+        if next(left) == 0:
+            raise Crash
+        found = method(self, *given)
+        if next(left) == 0:
+            raise Crash
+        return found
+
+    def patched(name):
+        method = partial(dies, getattr(_HadoopFolder, name))
+        return lambda self, *given: method(self, *given)
+
+    with mock.patch.multiple(_HadoopFolder, **{name: patched(name) for name in STEPS}):
+        yield
+
+
+@dataclass
+class Files:
+    """A folder that a program writes to."""
+
+    spark: Any
+    path: str
+    is_opaque: bool = False
+
+    def write(self, given, rows, **more):
+        return self.append(self.batch(rows), given, **more)
+
+    def batch(self, rows):
+        df = self.spark.createDataFrame([(row,) for row in rows], "key string")
+        return df.coalesce(1)
+
+    def append(self, df, given, **more):
+        more.setdefault("opaque", self.is_opaque)
+        return kafka_tx.append_files(df, given, self.path, **more)
+
+    def dies(self, given, rows, step):
+        try:
+            with dying_at(step):
+                self.write(given, rows)
+        except Crash:
+            return True
+        finally:
+            forget()
+        return False
+
+    def read(self, **more):
+        return kafka_tx.read_files(self.spark, self.path, **more)
+
+    def rows(self, **more):
+        if not list(Path(self.path, PUBLISHED).glob("0*")):
+            return []
+        return sorted(row.key for row in self.read(**more).collect())
+
+    def published(self):
+        return sorted(each.name for each in Path(self.path, PUBLISHED).glob("0*"))
+
+    def attempts(self):
+        return sorted(each.name for each in Path(self.path, ATTEMPTS).glob("_*"))
+
+
+@pytest.fixture
+def files(spark, tmp_path):
+    forget()
+    return Files(spark, str(tmp_path / "orders"))
+
+
+@pytest.mark.all
+class TestFilesAsSink(SinkSuite):
+    @pytest.fixture
+    def open_sink(self, spark, tmp_path):
+        forget()
+        return partial(Files, spark, str(tmp_path / "orders"), self.takes_back)
+
+
+class TestOpaqueFilesAsSink(TestFilesAsSink):
+    takes_back = True
+
+
+def rows_of(df):
+    return df.selectExpr("string(value) AS key")
+
+
+class Query:
+    """A query over a topic, into files."""
+
+    def __init__(self, spark, kafka, topic, work: Path, files: Files, **more) -> None:
+        self._source = {
+            "subscribe": topic,
+            "tx__id": f"files-{topic}",
+            "tx__store": f"sqlite:///{work}/store.db",
+            "maxOffsetsPerTrigger": 25,
+            **more,
+        }
+        self._spark, self._servers = spark, kafka.bootstrap_servers
+        self._work, self._files = work, files
+        self.deaths: list[str] = []
+
+    def _save(self, df, given):
+        dies = self.deaths.pop(0) if self.deaths else ""
+        if dies == "before":
+            raise DeadError
+        self._files.append(rows_of(df), given)
+        if dies == "after":
+            raise DeadError
+
+    def run(self, checkpoint: str) -> None:
+        query = reader(self._spark, self._servers, **self._source).load()
+        writer = query.writeStream.foreachBatch(
+            kafka_tx.for_each_transaction(self._save)
+        )
+        place = str(self._work / checkpoint)
+        read_out(writer.option("checkpointLocation", place))
+        forget()
+
+
+@pytest.mark.parametrize("mode", ["transactional", "opaque"])
+def test_a_query_writes_each_record_once_also_with_another_checkpoint(
+    spark, kafka, topic, produce, files, tmp_path, mode
+):
+    name = topic(2)
+    files.is_opaque = mode == "opaque"
+    query = Query(spark, kafka, name, tmp_path, files, tx__mode=mode)
+    produce(name, [f"{n}" for n in range(50)])
+    query.run("first")
+    shutil.copytree(tmp_path / "first", tmp_path / "older")
+
+    produce(name, [f"{n}" for n in range(50, 80)])
+    for death in ("before", "after"):
+        query.deaths = [death]
+        with pytest.raises(StreamingQueryException, match="DeadError"):
+            query.run(f"deleted {death}")
+    query.run("second")
+    produce(name, [f"{n}" for n in range(80, 90)])
+    with pytest.raises(StreamingQueryException, match="KAFKA_TX_CHECKPOINT_DISAGREES"):
+        query.run("older")
+    query.run("third")
+
+    assert files.rows() == sorted(map(str, range(90)))
+
+
+def test_a_driver_that_was_frozen_before_publishing_changes_nothing(files):
+    files.write(attempt(1), ["a"])
+    put = _HadoopFolder.put
+    found: list[Any] = []
+
+    def overtaken(folder, *given):
+        with mock.patch.object(_HadoopFolder, "put", put):
+            assert files.write(attempt(2, epoch=2), ["b"])
+        found.extend((files.published(), set(files.read().inputFiles())))
+        put(folder, *given)
+
+    frozen = mock.patch.object(_HadoopFolder, "put", overtaken)
+    with frozen, pytest.raises(FencedError):
+        files.write(attempt(2), ["b"])
+
+    assert len(files.published()) == len(found[0]) + 1
+    assert set(files.read().inputFiles()) == found[1]
+    assert files.rows() == ["a", "b"]
+
+
+def test_a_driver_that_was_frozen_while_it_wrote_publishes_nothing(files):
+    files.write(attempt(1), ["a"])
+    write = _HadoopFolder.write
+
+    def overtaken(folder, *given):
+        found = write(folder, *given)
+        with mock.patch.object(_HadoopFolder, "write", write):
+            assert files.write(attempt(2, epoch=2), ["b"])
+            assert files.write(attempt(3, epoch=2), ["c"])
+        return found
+
+    frozen = mock.patch.object(_HadoopFolder, "write", overtaken)
+    with frozen, pytest.raises(FencedError):
+        files.write(attempt(2), ["b"])
+
+    assert len(files.published()) == 3
+    assert files.rows() == ["a", "b", "c"]
+    assert len(files.attempts()) == 4
+    assert kafka_tx.clean_files(files.spark, files.path) == 0  # it is young
+    assert kafka_tx.clean_files(files.spark, files.path, left_overs_after_s=0) == 1
+    assert files.rows() == ["a", "b", "c"]
+
+
+def test_two_drivers_at_once_are_one(files):
+    files.write(attempt(1), ["a"])
+
+    def one(number):
+        return tried(lambda: files.write(attempt(2, number=number), ["b"]))
+
+    with ThreadPoolExecutor(2) as pool:
+        wrote = list(pool.map(one, (1, 2)))
+
+    assert set(wrote) <= {"True", "False", "FencedError"}
+    assert "True" in wrote
+    assert files.rows() == ["a", "b"]
+
+
+def test_names_and_values_come_back_as_they_were(spark, tmp_path):
+    files = Files(spark, str(tmp_path / "a b[1]{x},%41"))
+    df = spark.sql(
+        "SELECT '007' AS day, 1L AS `a.b`, decimal(1.50) AS c, current_date() AS t"
+        " UNION ALL SELECT 'x/y =%', 2L, NULL, NULL"
+    )
+    given = df.select("c", "day", "`a.b`", "t")
+
+    assert files.append(given, attempt(1), partition_by=["day"])
+    assert files.append(given.limit(0), attempt(2), partition_by=["day"])
+    more = given.selectExpr("*", "7 AS more")
+    assert files.append(more, attempt(3), partition_by=["day"])
+
+    earlier = files.read(as_of=2)
+    assert earlier.schema.names == ["c", "day", "a.b", "t"]
+    assert sorted(map(str, earlier.collect())) == sorted(map(str, given.collect()))
+    every = files.read().orderBy("more").collect()
+    assert [row.more for row in every] == [None, None, 7, 7]
+    assert files.read(schema="day string").columns == ["day"]
+    names = [file.rpartition("/")[2] for file in files.read().inputFiles()]
+    assert names
+    assert all(name.startswith("part-") for name in names)
+
+
+@pytest.mark.parametrize(
+    ("form", "options"),
+    [("csv", {"sep": "|", "header": "true"}), ("json", {}), ("orc", {}), ("text", {})],
+)
+def test_other_formats_are_read_as_they_were_written(spark, files, form, options):
+    df = spark.sql("SELECT 'a|b' AS value")
+    for txid in (1, 2):
+        assert files.append(df, attempt(txid), format=form, options=options)
+
+    assert [row.value for row in files.read().collect()] == ["a|b"] * 2
+
+
+def test_a_plain_read_finds_nothing_rather_than_too_much(spark, files):
+    files.write(attempt(1), ["a"])
+
+    with pytest.raises(
+        AnalysisException, match="UNABLE_TO_INFER_SCHEMA|PATH_NOT_FOUND"
+    ):
+        spark.read.parquet(files.path)
+
+
+def test_what_does_not_fit_is_refused_by_name(spark, files, tmp_path):
+    files.write(attempt(1), ["a"])
+
+    with pytest.raises(ConfigError, match="option 'format' is|has files of"):
+        files.append(files.batch(["b"]), attempt(2), format="json")
+    with pytest.raises(ConfigError, match="option 'format' is 'delta'; legal: parquet"):
+        files.append(files.batch(["b"]), attempt(2), format="delta")
+    with pytest.raises(ConfigError, match="option 'as_of' is 2; legal: 1 to 1"):
+        files.read(as_of=2)
+    with pytest.raises(ConfigError, match="option 'path' is .*has published"):
+        kafka_tx.read_files(spark, str(tmp_path / "nothing"))
+    with pytest.raises(ConfigError, match="option 'df' is"):
+        files.append(spark.sql("SELECT 1 AS _kafka_tx"), attempt(2))
+    plain = Files(spark, str(tmp_path / "plain"))
+    plain.batch(["a"]).write.parquet(plain.path)
+    with pytest.raises(ConfigError, match="holds other files, such as 'part-"):
+        plain.write(attempt(1), ["a"])
+    assert files.write(attempt(2), ["b"])
+
+
+def test_publications_are_merged_and_expire(files):
+    with mock.patch.object(publications, "MERGED_AT", 2):
+        for txid in range(1, 9):
+            assert files.write(attempt(txid), [f"{txid}"])
+    assert len(files.published()) < 6
+    forget()
+    assert not files.write(attempt(8, epoch=2), ["8"])
+    assert files.rows() == [f"{txid}" for txid in range(1, 9)]
+    assert files.rows(as_of=3) == ["1", "2", "3"]
+
+    assert kafka_tx.clean_files(files.spark, files.path, keep_s=0) == 7
+    assert files.rows() == ["8"]
+    assert files.write(attempt(9, epoch=2), ["9"])
+    assert files.rows() == ["8", "9"]
+    assert len(files.published()) <= 3
+
+
+def test_a_publication_that_somebody_has_changed_stops_readers_and_writers(files):
+    files.write(attempt(1), ["a"])
+    (file,) = Path(files.path, PUBLISHED).glob("0*")
+    text = file.read_text()
+    Path(file.parent, f".{file.name}.crc").unlink()
+    file.write_text("{}")
+
+    for act in (files.read, lambda: files.write(attempt(2), ["b"])):
+        with pytest.raises(StateCorruptedError, match="cannot be read: '{}'"):
+            act()
+    file.write_text(text)
+    assert files.write(attempt(2), ["b"])
+    assert files.rows() == ["a", "b"]
+
+
+def test_a_path_that_was_emptied_under_a_program_stops_it(files):
+    files.write(attempt(1), ["a"])
+    files.write(attempt(2), ["b"])
+    shutil.rmtree(files.path)
+
+    with pytest.raises(StateLostError, match="txid 2 was left .* one is none"):
+        files.write(attempt(3), ["c"])
+    forget()  # started again
+
+    assert files.write(attempt(3, epoch=2), ["c"])
+    assert files.rows() == ["c"]
+
+
+def test_a_merge_that_fails_loses_nothing(files):
+    with (
+        mock.patch.object(publications, "MERGED_AT", 2),
+        mock.patch.object(_HadoopFolder, "remove", side_effect=OSError),
+    ):
+        for txid in (1, 2):
+            files.write(attempt(txid), [f"{txid}"])
+        assert files.write(attempt(3), ["3"])  # it is published, whatever follows
+
+    assert files.rows() == ["1", "2", "3"]

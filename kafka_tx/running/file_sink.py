@@ -1,0 +1,203 @@
+"""A sink of files: each attempt writes a folder of its own, and publishes it."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+from kafka_tx.clock import SystemClock
+from kafka_tx.errors import ConfigError
+from kafka_tx.logs import event_log
+from kafka_tx.model import TransactionAttempt
+from kafka_tx.protocols import Clock
+from kafka_tx.running.transactional_sink import TransactionalSink
+from kafka_tx.transactions import publications
+from kafka_tx.transactions.publications import HIGHEST, Form, Name, Publication
+
+logger = event_log(__name__)
+
+
+class Folder(Protocol):
+    """A folder of published files, on any file system."""
+
+    @property
+    def path(self) -> str:
+        """Where it is."""
+
+    def names(self) -> Sequence[Name]:
+        """The files of publications that are there now."""
+
+    def lines(self, names: Sequence[Name]) -> list[str]:
+        """All lines of these files."""
+
+    def put(self, name: Name, text: str) -> None:
+        """Make a file of publications, which appears as a whole."""
+
+    def remove(self, names: Sequence[Name]) -> None:
+        """Remove files of publications, if this kind of folder can."""
+
+    def write(
+        self,
+        rows: Any,  # noqa: ANN401
+        name: Name,
+        form: Form,
+        options: dict[str, str],
+    ) -> list[str]:
+        """Write rows into the folder of an attempt; return the places of its files."""
+
+    def schema(self, rows: Any) -> str:  # noqa: ANN401
+        """Spark's schema of the rows, as JSON."""
+
+    def strangers(self) -> Sequence[str]:
+        """Files that are beside the published ones, some of them."""
+
+
+def read(folder: Folder, names: Sequence[Name]) -> list[Publication]:
+    """The publications in files; raises StateCorruptedError."""
+    what = f"the folder {folder.path}"
+    lines = folder.lines(names)
+    return [Publication.of_line(line, what) for line in lines if line.strip()]
+
+
+def merge(folder: Folder, names: Sequence[Name], level: int) -> None:
+    """Put one file of publications in the place of several.
+
+    Readers find each publication in the old files, in the new one, or in both.
+    """
+    text = publications.merged(read(folder, names))
+    last = max(names)
+    folder.put(name_of(last.txid, last.attempt_id, level), text)
+    folder.remove(names)
+
+
+def name_of(txid: int, attempt_id: int, level: int = 0) -> Name:
+    """A name that no other file has."""
+    return Name(txid, attempt_id, level, secrets.token_hex(8))
+
+
+class FileSink(TransactionalSink):
+    """Writes batches as files, once (driver).
+
+    ``options`` are all those of the writer.
+    """
+
+    def __init__(
+        self,
+        folder: Folder,
+        form: Form,
+        options: dict[str, str],
+        *,
+        clock: Clock | None = None,
+    ) -> None:
+        self.name = folder.path
+        self._folder, self._form, self._options = folder, form, options
+        self._clock = clock or SystemClock()
+        self._names: Sequence[Name] = ()
+        self._stored: Publication | None = None
+
+    def read_attempt(self) -> TransactionAttempt | None:
+        """As of ``TransactionalSink``."""
+        self._names = self._folder.names()
+        last = publications.newest(self._names)
+        self._stored = None
+        if last is not None:
+            found = read(self._folder, [last])
+            self._stored = max(found, key=lambda each: each.order)
+        return None if self._stored is None else self._stored.attempt
+
+    def stage(self, rows: Any, attempt: TransactionAttempt) -> Publication:  # noqa: ANN401
+        """Write the rows into a folder of this try's own."""
+        self._check_form()
+        name = name_of(attempt.txid, attempt.attempt_id)
+        return Publication(
+            attempt=attempt,
+            folder=str(name),
+            files=tuple(self._folder.write(rows, name, self._form, self._options)),
+            form=self._form,
+            schema=self._folder.schema(rows),
+            at_ms=self._clock.now_ms(),
+        )
+
+    def write(
+        self,
+        staged: Publication,
+        attempt: TransactionAttempt,  # noqa: ARG002
+        former: TransactionAttempt | None,  # noqa: ARG002
+    ) -> None:
+        """Publish; the greatest attempt counts, whoever comes last."""
+        name = Name.of(staged.folder)
+        assert name is not None
+        self._folder.put(name, staged.as_line())
+        due = publications.to_merge([*self._names, name])
+        if due:
+            merge(self._folder, due, due[0].level + 1)
+
+    def _check_form(self) -> None:
+        stored, given = self._stored, self._form
+        if stored is None:
+            self._check_empty()
+        elif stored.form != given:
+            raise ConfigError(
+                f"{self.name} has files of {stored.form}, and these would be of"
+                f" {given}. read_files reads all of them alike. Nothing was written."
+                " Give the new kind of files a path of its own, or keep the former one",
+                option="format",
+                value=given.format,
+            )
+
+    def _check_empty(self) -> None:
+        others = self._folder.strangers()
+        if others:
+            raise ConfigError(
+                f"{self.name} holds other files, such as {others[0]!r}. read_files"
+                " does not read them, and spark.read reads only them. Nothing was"
+                " written. Give append_files a path of its own",
+                option="path",
+                value=self.name,
+            )
+
+
+class OpaqueFileSink(FileSink):
+    """Whose replays take the place of an earlier attempt's files."""
+
+    takes_back = True
+
+
+def clean(
+    folder: Folder,
+    *,
+    keep_ms: int | None,
+    spare_ms: int,
+    now_ms: int,
+    folders: Callable[[], dict[str, int]],
+    remove: Callable[[Sequence[str]], None],
+) -> list[str]:
+    """Remove what no reader needs; return the names of removed folders.
+
+    A kill between any two steps leaves a folder that reads the same.
+
+    Args:
+        folder: What is cleaned.
+        keep_ms: Age of the publications that expire; None: none does.
+        spare_ms: Age of left-overs that are removed.
+        now_ms: The present Unix time.
+        folders: Gives the attempts' folders, with the time of their last change.
+        remove: Removes some of these.
+    """
+    there = folders()  # before the publications: what is published later is not seen
+    names = sorted(folder.names())
+    found = read(folder, names)
+    floor = None if keep_ms is None else publications.new_floor(found, now_ms - keep_ms)
+    if floor is not None:
+        folder.put(name_of(*floor.order[:2]), floor.as_line())
+        names = sorted(folder.names())
+        found = read(folder, names)
+    if len(names) > 2:  # the newest one stays
+        merge(folder, names[:-1], HIGHEST)
+    gone = publications.left_over(there, found, now_ms - spare_ms)
+    if floor is not None:
+        hidden = {p.folder for p in found if p.attempt.txid <= floor.attempt.txid}
+        gone += sorted(hidden & {*there} - {*gone})
+    remove(gone)
+    return gone

@@ -1,0 +1,416 @@
+"""Batches as files that count once, on any file system of Spark's."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import AnalysisException, PySparkException
+from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
+from pyspark.sql.types import StructType
+
+from kafka_tx.clock import SystemClock
+from kafka_tx.config import check_attempt, check_kind
+from kafka_tx.errors import ConfigError
+from kafka_tx.running.file_sink import FileSink, OpaqueFileSink, clean, read
+from kafka_tx.spark.versions.jvm import file_system
+from kafka_tx.spark.versions.names import is_classic
+from kafka_tx.transactions.publications import Form, Name, Publication, counting
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from kafka_tx.model import TransactionAttempt
+
+FORMATS = ("parquet", "orc", "avro", "json", "csv", "text")
+_AS_TEXT = FORMATS[3:]
+"""Formats whose files do not say how they were written: a reader needs the options."""
+COLUMN = "_kafka_tx"
+"""Begins the names of attempts' folders, so that Spark takes them for partitions."""
+PUBLISHED, ATTEMPTS = "_kafka_tx/published", "_kafka_tx/attempts"
+_DAY_S = 86_400
+_TRIES = 5
+
+
+def append_files(
+    df: DataFrame,
+    attempt: TransactionAttempt,
+    path: str,
+    format: str = "parquet",  # noqa: A002 - as Spark calls it
+    *,
+    partition_by: Sequence[str] = (),
+    options: Mapping[str, str] | None = None,
+    opaque: bool = False,
+) -> bool:
+    """Append a batch as files, once, with a new checkpoint, too (driver).
+
+    The attempt writes files into a folder of its own below ``path``, and then publishes
+    them by one small file. ``read_files`` reads what is published. A replay is skipped.
+    The names of published files never change. Executors write the rows.
+
+    Args:
+        df: The batch. A path takes one write of it: ``union`` what belongs together.
+        attempt: Of the batch.
+        path: A folder of its own, for one query: a local path, or any URL that Spark
+            writes to.
+        format: ``parquet``, ``orc``, ``avro``, ``json``, ``csv`` or ``text``; the same
+            in all batches, as are ``partition_by`` and the options of text formats.
+        partition_by: Columns whose values become names of folders.
+        options: Of the format's writer, such as ``compression``. Those of text formats
+            are stored for ``read_files``: give no secrets.
+        opaque: For ``tx.mode=opaque``: a replay takes the place of the earlier
+            attempt's files.
+
+    Returns:
+        False if the txid was there already, so that nothing was published.
+
+    Raises:
+        ConfigError: An argument is not legal, the path holds other files or files of
+            another form, the attempt is opaque and ``opaque`` is not given, or the
+            attempt was appended by an earlier call.
+        OutOfOrderError: A later txid is published.
+        FencedError: A newer owner has published; opaque: or a later attempt.
+        AnotherNumberingError: The path counts the txids of another numbering.
+        ReplayDiffersError: The txid is published from other records.
+        StateLostError: The path does not hold what this program has published.
+        StateCorruptedError: A publication cannot be read.
+        pyspark.errors.PySparkException: What Spark raises; nothing is published.
+        py4j.protocol.Py4JJavaError: The file system's errors, such as a missing right.
+    """
+    check_attempt(attempt)
+    _check_path(path)
+    given = dict(options or {})
+    if format not in FORMATS:
+        raise ConfigError.illegal("format", format, ", ".join(FORMATS))
+    if isinstance(partition_by, str):
+        raise ConfigError.illegal("partition_by", partition_by, "a list of columns")
+    if COLUMN in (name.lower() for name in df.columns):
+        legal = f"columns without {COLUMN!r}, which names the attempts"
+        raise ConfigError.illegal("df", df.columns, legal)
+    kept = given if format in _AS_TEXT else {}
+    form = Form(format=format, partition_by=tuple(partition_by), options=kept)
+    folder = _folder(df.sparkSession, path)
+    kind = OpaqueFileSink if opaque else FileSink
+    return kind(folder, form, given)(df, attempt)
+
+
+def read_files(
+    spark: SparkSession,
+    path: str,
+    *,
+    as_of: int | None = None,
+    schema: StructType | str | None = None,
+    options: Mapping[str, str] | None = None,
+) -> DataFrame:
+    """Read what ``append_files`` has published: of each txid one attempt (driver).
+
+    What is published later is not in the DataFrame. ``inputFiles()`` of it names the
+    files, for other programs.
+
+    Args:
+        spark: Any session.
+        path: As of ``append_files``.
+        as_of: Read the txids up to this one; None: all.
+        schema: Of the rows; None: that of the last batch which is read. Columns that a
+            batch lacks are null in its rows.
+        options: Of the format's reader, besides those that ``append_files`` has stored.
+
+    Raises:
+        ConfigError: Nothing is published there, or nothing up to ``as_of``; or
+            ``as_of`` is above the last txid.
+        StateCorruptedError: A publication cannot be read.
+        pyspark.errors.PySparkException: What Spark raises.
+    """
+    _check_path(path)
+    folder = _SparkFolder(spark, path)
+    found = counting(read(folder, folder.names()))
+    if not found:
+        legal = "a path to which append_files has published a batch"
+        raise ConfigError.illegal("path", path, legal)
+    first, last = found[0].attempt.txid, found[-1].attempt.txid
+    if as_of is not None and not first <= as_of <= last:
+        legal = f"{first} to {last}, the txids that are published"
+        raise ConfigError.illegal("as_of", as_of, legal)
+    wanted = counting(found, as_of)
+    return _frame(spark, folder, wanted, schema, options or {})
+
+
+def _frame(
+    spark: SparkSession,
+    folder: _SparkFolder,
+    wanted: Sequence[Publication],
+    schema: StructType | str | None,
+    options: Mapping[str, str],
+) -> DataFrame:
+    form = wanted[-1].form
+    stored = json.loads(wanted[-1].schema)
+    if isinstance(schema, str):
+        schema = spark.createDataFrame([], schema).schema
+    shape: StructType = schema or StructType.fromJson(stored)
+    files = [folder.file(p.folder, name) for p in wanted for name in p.files]
+    if not files:
+        return spark.createDataFrame([], shape)
+    reader = spark.read.format(form.format).schema(shape)
+    reader = reader.options(**{**form.options, **options})
+    found = reader.option("basePath", folder.attempts).load(files)
+    return found.select(*(F.col(_quoted(name)) for name in shape.names))
+
+
+def clean_files(
+    spark: SparkSession,
+    path: str,
+    *,
+    keep_s: float | None = None,
+    left_overs_after_s: float = _DAY_S,
+) -> int:
+    """Remove files that no longer count, and merge small publications (driver).
+
+    Left-overs are folders of attempts that died or were replaced. Queries may run, and
+    a kill at any moment is harmless. Readers that began earlier may miss the files.
+
+    Args:
+        spark: A classic session: one of Spark Connect cannot remove files.
+        path: As of ``append_files``.
+        keep_s: Also remove the batches that were published longer ago, in the order of
+            their txids; the last one stays. None: all batches stay.
+        left_overs_after_s: Age of the left-overs that are removed; longer than a batch
+            and a reader take.
+
+    Returns:
+        Number of attempts whose files were removed.
+
+    Raises:
+        ConfigError: The session is one of Spark Connect, or an argument is not legal.
+        StateCorruptedError: A publication cannot be read; nothing was removed.
+        py4j.protocol.Py4JJavaError: The file system's errors; call it again.
+    """
+    _check_path(path)
+    if not is_classic(spark):
+        legal = "a classic session: with Spark Connect no files can be removed"
+        raise ConfigError.illegal("spark", spark, legal)
+    for name, value in (
+        ("keep_s", 0 if keep_s is None else keep_s),
+        ("left_overs_after_s", left_overs_after_s),
+    ):
+        check_kind(name, value, (int, float), "a number of seconds")
+        if value < 0:
+            raise ConfigError.illegal(name, value, "0 seconds and more")
+    folder = _HadoopFolder(spark, path)
+    gone = clean(
+        folder,
+        keep_ms=None if keep_s is None else int(keep_s * 1000),
+        spare_ms=int(left_overs_after_s * 1000),
+        now_ms=SystemClock().now_ms(),
+        folders=folder.folders,
+        remove=folder.remove_folders,
+    )
+    return len(gone)
+
+
+def _check_path(path: object) -> None:
+    if not isinstance(path, str) or not path.strip():
+        raise ConfigError.illegal("path", path, "the path or URL of a folder")
+
+
+def _quoted(name: str) -> str:
+    return "`{}`".format(name.replace("`", "``"))
+
+
+def _folder(spark: SparkSession, path: str) -> _SparkFolder:
+    return (_HadoopFolder if is_classic(spark) else _SparkFolder)(spark, path)
+
+
+class _SparkFolder:
+    """A folder as jobs of Spark see it: also in a session of Spark Connect."""
+
+    def __init__(self, spark: SparkSession, path: str) -> None:
+        self._spark = spark
+        self.path = path.rstrip("/") or path
+        self.attempts = f"{self.path}/{ATTEMPTS}"
+        self._lines: dict[Name, list[str]] = {}
+
+    def names(self) -> list[Name]:
+        for left in reversed(range(_TRIES)):
+            try:
+                self._lines = self._read()
+            except PySparkException:  # merged in between
+                if not left:
+                    raise
+            else:
+                break
+        return [*self._lines]
+
+    def _read(self) -> dict[Name, list[str]]:
+        place = _literal(f"{self.path}/{PUBLISHED}")
+        found: dict[Name, list[str]] = {}
+        try:
+            text = self._spark.read.option("recursiveFileLookup", "true").text(place)
+            rows = text.select("value", "_metadata.file_path").collect()
+        except AnalysisException as error:
+            if error.getCondition() != "PATH_NOT_FOUND":
+                raise
+            return found
+        for value, file in rows:
+            name = _named(file.rpartition(f"{PUBLISHED}/")[2])
+            if name is not None:
+                found.setdefault(name, []).append(value)
+        return found
+
+    def lines(self, names: Sequence[Name]) -> list[str]:
+        return [line for name in names for line in self._lines[name]]
+
+    def put(self, name: Name, text: str) -> None:
+        df = self._spark.createDataFrame([(text,)], "value string").coalesce(1)
+        df.write.text(f"{self.path}/{PUBLISHED}/{name}")
+
+    def remove(self, names: Sequence[Name]) -> None:
+        """Nothing: a job of Spark cannot."""
+
+    def write(
+        self, rows: DataFrame, name: Name, form: Form, options: Mapping[str, str]
+    ) -> list[str]:
+        writer = rows.write.format(form.format).options(**options)
+        if form.partition_by:
+            writer = writer.partitionBy(*form.partition_by)
+        writer.save(self._of_attempt(name))
+        return sorted(self._files(name))
+
+    def _files(self, name: Name) -> list[str]:
+        place = _literal(self._of_attempt(name))
+        found = self._spark.read.format("binaryFile")
+        found = found.option("recursiveFileLookup", "true").load(place)
+        return [_after(row.path, name) for row in found.select("path").collect()]
+
+    def schema(self, rows: DataFrame) -> str:
+        return str(rows.schema.json())
+
+    def strangers(self) -> list[str]:
+        found = self._spark.read.format("binaryFile")
+        found = found.option("recursiveFileLookup", "true")
+        try:
+            rows = found.load(_literal(self.path)).select("path").limit(1).collect()
+        except AnalysisException as error:
+            if error.getCondition() != "PATH_NOT_FOUND":
+                raise
+            return []
+        return [row.path for row in rows]
+
+    def file(self, folder: str, name: str) -> str:
+        return _literal(f"{self.attempts}/{COLUMN}={folder}/{name}")
+
+    def _of_attempt(self, name: Name) -> str:
+        return f"{self.attempts}/{COLUMN}={name}"
+
+
+class _HadoopFolder(_SparkFolder):
+    """A folder through the JVM of a classic session: some milliseconds a step."""
+
+    def __init__(self, spark: SparkSession, path: str) -> None:
+        super().__init__(spark, path)
+        self._packages, self._fs = file_system(spark, self.path)
+
+    def _at(self, place: str, pattern: str = "") -> Any:  # noqa: ANN401 - of py4j
+        whole = f"{self.path}/{place}" if place else self.path
+        whole = _literal(whole) + pattern if pattern else whole
+        return self._packages.org.apache.hadoop.fs.Path(whole)
+
+    def names(self) -> list[Name]:
+        """As of ``Folder``: in few calls, as there may be hundreds of files."""
+        status = self._fs.globStatus(self._at(PUBLISHED, "/*"))
+        if status is None:
+            return []
+        paths = self._packages.org.apache.hadoop.fs.FileUtil.stat2Paths(status)
+        text = self._packages.scala.runtime.ScalaRunTime.stringOf(paths)
+        named = map(Name.of, _PUBLICATION.findall(text))
+        return [name for name in named if name is not None]
+
+    def lines(self, names: Sequence[Name]) -> list[str]:
+        return [line for name in names for line in self._text(name).splitlines()]
+
+    def _below(self, place: str) -> list[str]:
+        """The files below a folder, by their places there."""
+        at, found = self._at(place), []
+        files, before = self._fs.listFiles(at, True), len(self._whole(at)) + 1
+        while files.hasNext():
+            found.append(self._whole(files.next().getPath())[before:])
+        return [name for name in found if not _HIDDEN.search(name)]
+
+    def _whole(self, path: Any) -> str:  # noqa: ANN401 - of py4j
+        return str(self._fs.makeQualified(path).toString())
+
+    def _text(self, name: Name) -> str:
+        place = f"{PUBLISHED}/{name}"
+        if self._fs.getFileStatus(self._at(place)).isDirectory():  # Spark Connect's
+            place = f"{place}/{self._below(place)[0]}"
+        stream = self._fs.open(self._at(place))
+        try:
+            return bytes(stream.readAllBytes()).decode()
+        finally:
+            stream.close()
+
+    def put(self, name: Name, text: str) -> None:
+        """Write the file beside the attempt's files, and rename it."""
+        beside = self._at(f"{ATTEMPTS}/{COLUMN}={name}/_publication")
+        there = self._at(f"{PUBLISHED}/{name}")
+        stream = self._fs.create(beside, False)
+        try:
+            stream.write(bytearray(text.encode()))
+        finally:
+            stream.close()
+        self._fs.mkdirs(there.getParent())
+        if not self._fs.rename(beside, there):
+            raise OSError(f"{beside} could not be renamed to {there}")
+        if name.level:  # no attempt's
+            self._fs.delete(beside.getParent(), True)
+
+    def remove(self, names: Sequence[Name]) -> None:
+        for name in names:
+            self._fs.delete(self._at(f"{PUBLISHED}/{name}"), True)
+
+    def _files(self, name: Name) -> list[str]:
+        return self._below(f"{ATTEMPTS}/{COLUMN}={name}")
+
+    def folders(self) -> dict[str, int]:
+        """The attempts' folders, with the last change of anything in them, in ms."""
+        found: dict[str, int] = {}
+        for status in self._statuses(ATTEMPTS):
+            name = status.getPath().getName().removeprefix(f"{COLUMN}=")
+            found[name] = status.getModificationTime()
+        return found
+
+    def _statuses(self, place: str) -> list[Any]:
+        with suppress(Py4JJavaError):
+            return list(self._fs.listStatus(self._at(place)))
+        return []
+
+    def remove_folders(self, folders: Sequence[str]) -> None:
+        """Remove attempts' folders with all that is in them."""
+        for folder in folders:
+            self._fs.delete(self._at(f"{ATTEMPTS}/{COLUMN}={folder}"), True)
+
+    def strangers(self) -> list[str]:
+        names = (status.getPath().getName() for status in self._statuses(""))
+        return [name for name in names if not _HIDDEN.match(name)]
+
+
+_PUBLICATION = re.compile(rf"{PUBLISHED}/([^/,() ]+)(?=[,)])")
+_HIDDEN = re.compile(r"(?:^|/)(?:\.[^/]*|_[^/=]*)(?:/|$)")
+"""What Spark takes no notice of."""
+
+
+def _named(place: str) -> Name | None:
+    """The publication's name: that of a file, or of a folder with one file."""
+    return Name.of(place.partition("/")[0])
+
+
+def _after(path: str, name: Name) -> str:
+    return path.partition(f"{COLUMN}={name}/")[2]
+
+
+def _literal(path: str) -> str:
+    """A path whose characters mean themselves: Spark takes others for patterns."""
+    return re.sub(r"([{}\[\]*?\\])", r"\\\1", path)

@@ -1,0 +1,185 @@
+"""Which files of a folder count, and which may be removed.
+
+Each attempt at a batch writes files into a folder of its own, and then publishes it: a
+*publication* is one small file that appears as a whole. Of each txid the publication of
+the greatest attempt counts. So a frozen driver that wakes, and publishes an older
+attempt, changes nothing.
+
+Files of publications have a line for each, and a name that tells the greatest attempt
+in them. From time to time some of them are merged into one of the next level.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field, replace
+from operator import attrgetter
+from typing import NamedTuple
+
+from kafka_tx.errors import StateCorruptedError
+from kafka_tx.model import TransactionAttempt
+
+MERGED_AT = 100
+"""Files of publications of one level that are merged into one of the next level."""
+HIGHEST = 9
+"""The level of all publications of a folder, merged by a clean-up."""
+
+_NAME = re.compile(r"(\d+)\.(-?\d+)\.(\d)\.([0-9a-f]{16})")
+
+
+class Name(NamedTuple):
+    """Name of a file of publications, and of the folder that an attempt writes.
+
+    A greater one has the greater attempt. ``token`` is different for each file.
+    """
+
+    txid: int
+    attempt_id: int
+    level: int
+    token: str
+
+    def __str__(self) -> str:
+        return f"{self.txid:019}.{self.attempt_id:019}.{self.level}.{self.token}"
+
+    @classmethod
+    def of(cls, text: str) -> Name | None:
+        """Read a name; None: it is the name of something else."""
+        match = _NAME.fullmatch(text)
+        return match and cls(int(match[1]), int(match[2]), int(match[3]), match[4])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Form:
+    """What all batches of a folder have in common.
+
+    Attributes:
+        options: Those of the writer that a reader needs.
+    """
+
+    format: str
+    partition_by: tuple[str, ...] = ()
+    options: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Publication:
+    """The files of an attempt.
+
+    Attributes:
+        folder: Name of the folder that the attempt has written.
+        files: Their places below it.
+        schema: Spark's schema of the batch, as JSON.
+        at_ms: Unix time of the publication, for clean-ups.
+        is_floor: The files of this txid and of all earlier ones were removed.
+    """
+
+    attempt: TransactionAttempt
+    folder: str
+    files: tuple[str, ...]
+    form: Form
+    schema: str
+    at_ms: int
+    is_floor: bool = False
+
+    @property
+    def order(self) -> tuple[int, int, str]:
+        """Greater for a newer attempt."""
+        return self.attempt.txid, self.attempt.attempt_id, self.folder
+
+    def as_line(self) -> str:
+        """As it is stored."""
+        return json.dumps(
+            {**asdict(self), "attempt": json.loads(self.attempt.as_json())}
+        )
+
+    @classmethod
+    def of_line(cls, line: str, what: str) -> Publication:
+        """Read the result of ``as_line``; raises StateCorruptedError."""
+        try:
+            stored = json.loads(line)
+            attempt = TransactionAttempt.of_json(json.dumps(stored.pop("attempt")))
+            form = stored.pop("form")
+            form["partition_by"] = tuple(form["partition_by"])
+            stored["files"] = tuple(stored["files"])
+            return cls(attempt=attempt, form=Form(**form), **stored)
+        except (ValueError, LookupError, TypeError) as error:
+            raise StateCorruptedError(
+                f"{what} has a publication that cannot be read: {line!r:.200}. Nothing"
+                " was changed. Restore its file from a copy. If a newer kafka_tx has"
+                " written it, use that one",
+                value=line,
+            ) from error
+
+
+def newest(names: Iterable[Name]) -> Name | None:
+    """The file with the greatest attempt; None: nothing is published."""
+    return max(names, default=None)
+
+
+def counting(
+    publications: Iterable[Publication], as_of: int | None = None
+) -> list[Publication]:
+    """The publications that count, in order of their txids, up to ``as_of``."""
+    every = sorted(publications, key=attrgetter("order"))
+    floor = max((p.attempt.txid for p in every if p.is_floor), default=0)
+    found = {p.attempt.txid: p for p in every if p.attempt.txid > floor}
+    return [p for txid, p in found.items() if as_of is None or txid <= as_of]
+
+
+def merged(publications: Iterable[Publication]) -> str:
+    """The text of a file that takes the place of those of these publications."""
+    every = list(publications)
+    floors = sorted((p for p in every if p.is_floor), key=attrgetter("order"))
+    return "\n".join(p.as_line() for p in [*floors[-1:], *counting(every)])
+
+
+def to_merge(names: Iterable[Name]) -> list[Name]:
+    """Files that are merged next; empty: there are too few.
+
+    The file with the greatest attempt stays: another driver may be reading it.
+    """
+    every = sorted(names)[:-1]
+    for level in sorted({name.level for name in every}):
+        same = [name for name in every if name.level == level]
+        if len(same) >= MERGED_AT and level < HIGHEST:
+            return same
+    return []
+
+
+def new_floor(
+    publications: Iterable[Publication], before_ms: int
+) -> Publication | None:
+    """The floor that hides what was published before a time; None: nothing was.
+
+    Txids go in their order, and the last one stays: it is the memory of the sink.
+    """
+    last = None
+    for found in counting(publications)[:-1]:
+        if found.at_ms >= before_ms:
+            break
+        last = found
+    return last and replace(last, files=(), is_floor=True)
+
+
+def left_over(
+    folders: Mapping[str, int], publications: Iterable[Publication], before_ms: int
+) -> list[str]:
+    """Folders that no reader needs, of those that are older than a time.
+
+    A folder of an attempt above the last published one may be published yet.
+    """
+    counted = counting(publications)
+    if not counted:
+        return []
+    last, needed = counted[-1].order, {p.folder for p in counted}
+    ordered = ((Name.of(folder), folder, at_ms) for folder, at_ms in folders.items())
+    return [
+        folder
+        for name, folder, at_ms in ordered
+        if name is not None
+        and (name.txid, name.attempt_id, folder) < last
+        and folder not in needed
+        and at_ms < before_ms
+    ]
