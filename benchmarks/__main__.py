@@ -12,6 +12,7 @@ from importlib import import_module
 
 BENCHMARKS = {
     "at_least_once": "benchmarks.at_least_once",
+    "files": "benchmarks.files",
     "lake": "benchmarks.lake",
     "latency": "benchmarks.latency",
     "microbatch": "benchmarks.microbatch",
