@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import itertools
 import uuid
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -347,18 +348,27 @@ def test_what_cannot_be_counted_is_refused_by_name(remote, delta, tmp_path):
 
 
 def test_files_are_published_once_and_read_by_either_kind_of_session(
-    remote, spark, tmp_path
+    remote, spark, tmp_path, monkeypatch
 ):
     forget()
     path = str(tmp_path / "orders")
 
-    def write(session, given, *rows, **more):
-        df = session.createDataFrame([(row,) for row in rows], "key string")
-        return kafka_tx.append_files(df.coalesce(1), given, path, **more)
+    def write(session, given, *rows):
+        with as_program_of(session):
+            df = session.createDataFrame([(row,) for row in rows], "key string")
+            return kafka_tx.append_files(df.coalesce(1), given, path)
 
     def found(session, **more):
-        rows = kafka_tx.read_files(session, path, **more).collect()
+        with as_program_of(session):
+            rows = kafka_tx.read_files(session, path, **more).collect()
         return sorted(row.key for row in rows)
+
+    @contextmanager
+    def as_program_of(session):
+        with monkeypatch.context() as patch:
+            if session is spark:
+                patch.delenv("SPARK_CONNECT_MODE_ENABLED")
+            yield
 
     assert write(remote, attempt(1), "a")
     assert write(spark, attempt(2), "b", "c")
@@ -373,5 +383,6 @@ def test_files_are_published_once_and_read_by_either_kind_of_session(
     assert found(remote, as_of=2) == found(spark, as_of=2) == ["a", "b", "c"]
     with pytest.raises(ConfigError, match="a classic session"):
         kafka_tx.clean_files(remote, path)
-    assert kafka_tx.clean_files(spark, path, left_overs_after_s=0) == 0
+    with as_program_of(spark):
+        assert kafka_tx.clean_files(spark, path, left_overs_after_s=0) == 0
     assert found(remote) == ["a", "b", "c", "d"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, Protocol
 
 from kafka_tx.clock import SystemClock
@@ -48,6 +48,12 @@ class Folder(Protocol):
 
     def schema(self, rows: Any) -> str:  # noqa: ANN401
         """Spark's schema of the rows, as JSON."""
+
+    def folders(self) -> Sequence[Name]:
+        """The attempts' folders."""
+
+    def remove_folders(self, folders: Sequence[Name]) -> None:
+        """Remove attempts' folders with all that is in them."""
 
     def strangers(self) -> Sequence[str]:
         """Files that are beside the published ones, some of them."""
@@ -164,28 +170,18 @@ class OpaqueFileSink(FileSink):
     takes_back = True
 
 
-def clean(
-    folder: Folder,
-    *,
-    keep_ms: int | None,
-    spare_ms: int,
-    now_ms: int,
-    folders: Callable[[], dict[str, int]],
-    remove: Callable[[Sequence[str]], None],
-) -> list[str]:
-    """Remove what no reader needs; return the names of removed folders.
+def clean(folder: Folder, *, keep_ms: int | None, spare_ms: int, now_ms: int) -> int:
+    """Remove what no reader needs; return the number of removed folders.
 
     A kill between any two steps leaves a folder that reads the same.
 
     Args:
         folder: What is cleaned.
         keep_ms: Age of the publications that expire; None: none does.
-        spare_ms: Age of left-overs that are removed.
+        spare_ms: How long left-overs stay after a newer attempt was published.
         now_ms: The present Unix time.
-        folders: Gives the attempts' folders, with the time of their last change.
-        remove: Removes some of these.
     """
-    there = folders()  # before the publications: what is published later is not seen
+    there = folder.folders()  # first: what is published later is not touched
     names = sorted(folder.names())
     found = read(folder, names)
     floor = None if keep_ms is None else publications.new_floor(found, now_ms - keep_ms)
@@ -195,9 +191,8 @@ def clean(
         found = read(folder, names)
     if len(names) > 2:  # the newest one stays
         merge(folder, names[:-1], HIGHEST)
-    gone = publications.left_over(there, found, now_ms - spare_ms)
+    gone = {*publications.left_over(there, found, now_ms - spare_ms)}
     if floor is not None:
-        hidden = {p.folder for p in found if p.attempt.txid <= floor.attempt.txid}
-        gone += sorted(hidden & {*there} - {*gone})
-    remove(gone)
-    return gone
+        gone |= {name for name in there if name.txid <= floor.attempt.txid}
+    folder.remove_folders(sorted(gone))
+    return len(gone)

@@ -164,22 +164,21 @@ def new_floor(
 
 
 def left_over(
-    folders: Mapping[str, int], publications: Iterable[Publication], before_ms: int
-) -> list[str]:
-    """Folders that no reader needs, of those that are older than a time.
+    folders: Iterable[Name], publications: Iterable[Publication], before_ms: int
+) -> list[Name]:
+    """Folders that no reader needs, and nobody may publish any more.
 
-    A folder of an attempt above the last published one may be published yet.
+    A newer attempt was published before the time. A folder of an attempt above it may
+    be published yet.
     """
     counted = counting(publications)
-    if not counted:
+    last = max((p.order for p in counted if p.at_ms <= before_ms), default=None)
+    needed = {p.folder for p in counted}
+    if last is None:
         return []
-    last, needed = counted[-1].order, {p.folder for p in counted}
-    ordered = ((Name.of(folder), folder, at_ms) for folder, at_ms in folders.items())
     return [
         folder
-        for name, folder, at_ms in ordered
-        if name is not None
-        and (name.txid, name.attempt_id, folder) < last
-        and folder not in needed
-        and at_ms < before_ms
+        for folder in folders
+        if (folder.txid, folder.attempt_id, str(folder)) < last
+        and str(folder) not in needed
     ]

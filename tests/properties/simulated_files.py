@@ -24,7 +24,7 @@ from tests.conformance.sink_suite import attempt
 FORM = Form(format="text")
 MERGED_AT = 3
 """Few, so that files of every level are merged."""
-SPARE_MS = 50
+SPARE_MS = 10
 """Above what a driver is frozen for: a clock's tick is a batch."""
 
 
@@ -33,14 +33,20 @@ def known(line: str) -> Publication:
     return Publication.of_line(line, "memory")
 
 
+def known_name(text: str) -> Name:
+    name = Name.of(text)
+    assert name is not None
+    return name
+
+
 @dataclass
 class MemoryFolder:
     """Files by their names; ``step`` is called before and after each operation."""
 
     step: Callable[[str], None] = lambda _: None
     published: dict[Name, str] = field(default_factory=dict)
-    written: dict[str, tuple[list[str], int]] = field(default_factory=dict)
-    """Rows of the attempts' folders, and when they were written."""
+    written: dict[str, list[str]] = field(default_factory=dict)
+    """Rows of the attempts' folders."""
     clock: ManualClock = field(default_factory=ManualClock)
     is_new: bool = True
     """Whether a reader may find something else than before."""
@@ -71,9 +77,9 @@ class MemoryFolder:
 
     def write(self, rows, name, form, options):
         self.step("write")
-        self.written[str(name)] = [], self.clock.now_ms()
+        self.written[str(name)] = []
         self.step("half written")
-        self.written[str(name)] = list(rows), self.clock.now_ms()
+        self.written[str(name)] = list(rows)
         self.step("written")
         return ["part-0"]
 
@@ -85,12 +91,12 @@ class MemoryFolder:
 
     def folders(self):
         self.step("list")
-        return {name: at_ms for name, (_, at_ms) in self.written.items()}
+        return [known_name(name) for name in self.written]
 
-    def remove_folders(self, names: Sequence[str]):
-        for name in names:
+    def remove_folders(self, folders: Sequence[Name]):
+        for folder in folders:
             self.step("remove")
-            self.written.pop(name, None)
+            self.written.pop(str(folder), None)
             self.is_new = True
 
     # --- a reader ---------------------------------------------------------------------
@@ -99,7 +105,7 @@ class MemoryFolder:
         """The folder and the rows of each txid, as ``read_files`` finds them."""
         texts = self.published.values()
         every = counting(known(line) for text in texts for line in text.splitlines())
-        return {p.attempt.txid: (p.folder, self.written[p.folder][0]) for p in every}
+        return {p.attempt.txid: (p.folder, self.written[p.folder]) for p in every}
 
 
 def put_in_pieces(self, name, text):
@@ -213,14 +219,7 @@ class World:
         keep = self._chance.choice((None, 20))
         now_ms = self.folder.clock.now_ms()
         try:
-            gone = clean(
-                self.folder,
-                keep_ms=keep,
-                spare_ms=SPARE_MS,
-                now_ms=now_ms,
-                folders=self.folder.folders,
-                remove=self.folder.remove_folders,
-            )
+            gone = clean(self.folder, keep_ms=keep, spare_ms=SPARE_MS, now_ms=now_ms)
             self.seen["cleaned"] += bool(gone)
         except (Crash, ConnectionError, FileNotFoundError):
             self.seen["clean-up killed"] += 1

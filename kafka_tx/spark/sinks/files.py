@@ -177,8 +177,8 @@ def clean_files(
         path: As of ``append_files``.
         keep_s: Also remove the batches that were published longer ago, in the order of
             their txids; the last one stays. None: all batches stay.
-        left_overs_after_s: Age of the left-overs that are removed; longer than a batch
-            and a reader take.
+        left_overs_after_s: How long left-overs stay after a newer attempt was
+            published; longer than a driver may be frozen, and than a reader takes.
 
     Returns:
         Number of attempts whose files were removed.
@@ -200,15 +200,12 @@ def clean_files(
         if value < 0:
             raise ConfigError.illegal(name, value, "0 seconds and more")
     folder = _HadoopFolder(spark, path)
-    gone = clean(
+    return clean(
         folder,
         keep_ms=None if keep_s is None else int(keep_s * 1000),
         spare_ms=int(left_overs_after_s * 1000),
         now_ms=SystemClock().now_ms(),
-        folders=folder.folders,
-        remove=folder.remove_folders,
     )
-    return len(gone)
 
 
 def _check_path(path: object) -> None:
@@ -270,6 +267,12 @@ class _SparkFolder:
     def remove(self, names: Sequence[Name]) -> None:
         """Nothing: a job of Spark cannot."""
 
+    def folders(self) -> list[Name]:
+        raise NotImplementedError
+
+    def remove_folders(self, folders: Sequence[Name]) -> None:
+        raise NotImplementedError
+
     def write(
         self, rows: DataFrame, name: Name, form: Form, options: Mapping[str, str]
     ) -> list[str]:
@@ -319,14 +322,20 @@ class _HadoopFolder(_SparkFolder):
         return self._packages.org.apache.hadoop.fs.Path(whole)
 
     def names(self) -> list[Name]:
-        """As of ``Folder``: in few calls, as there may be hundreds of files."""
-        status = self._fs.globStatus(self._at(PUBLISHED, "/*"))
+        return self._named(f"{PUBLISHED}/")
+
+    def folders(self) -> list[Name]:
+        return self._named(f"{ATTEMPTS}/{COLUMN}=")
+
+    def _named(self, place: str) -> list[Name]:
+        """What has a name of ours at a place, in few calls: there may be hundreds."""
+        status = self._fs.globStatus(self._at(place, "*"))
         if status is None:
             return []
         paths = self._packages.org.apache.hadoop.fs.FileUtil.stat2Paths(status)
         text = self._packages.scala.runtime.ScalaRunTime.stringOf(paths)
-        named = map(Name.of, _PUBLICATION.findall(text))
-        return [name for name in named if name is not None]
+        found = re.findall(rf"{place}([^/,() ]+)(?=[,)])", text)
+        return [name for name in map(Name.of, found) if name is not None]
 
     def lines(self, names: Sequence[Name]) -> list[str]:
         return [line for name in names for line in self._text(name).splitlines()]
@@ -374,30 +383,18 @@ class _HadoopFolder(_SparkFolder):
     def _files(self, name: Name) -> list[str]:
         return self._below(f"{ATTEMPTS}/{COLUMN}={name}")
 
-    def folders(self) -> dict[str, int]:
-        """The attempts' folders, with the last change of anything in them, in ms."""
-        found: dict[str, int] = {}
-        for status in self._statuses(ATTEMPTS):
-            name = status.getPath().getName().removeprefix(f"{COLUMN}=")
-            found[name] = status.getModificationTime()
-        return found
-
-    def _statuses(self, place: str) -> list[Any]:
-        with suppress(Py4JJavaError):
-            return list(self._fs.listStatus(self._at(place)))
-        return []
-
-    def remove_folders(self, folders: Sequence[str]) -> None:
-        """Remove attempts' folders with all that is in them."""
+    def remove_folders(self, folders: Sequence[Name]) -> None:
         for folder in folders:
             self._fs.delete(self._at(f"{ATTEMPTS}/{COLUMN}={folder}"), True)
 
     def strangers(self) -> list[str]:
-        names = (status.getPath().getName() for status in self._statuses(""))
-        return [name for name in names if not _HIDDEN.match(name)]
+        with suppress(Py4JJavaError):  # there is no folder yet
+            files = self._fs.listStatus(self._at(""))
+            names = (file.getPath().getName() for file in files)
+            return [name for name in names if not _HIDDEN.match(name)]
+        return []
 
 
-_PUBLICATION = re.compile(rf"{PUBLISHED}/([^/,() ]+)(?=[,)])")
 _HIDDEN = re.compile(r"(?:^|/)(?:\.[^/]*|_[^/=]*)(?:/|$)")
 """What Spark takes no notice of."""
 
