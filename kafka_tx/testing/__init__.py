@@ -6,7 +6,10 @@ to, compacted, trimmed, cut and deleted, and lose their leaders. ``CrashingStore
 a driver die before or after any write to its store. ``quick_spark`` gives a Spark that
 starts in half the time. ``feed`` fills a topic and counts what brokers confirm, and
 ``process_tree`` kills a program with everything that it started.
+``TransactionalSinkSuite`` tests a sink of yours; it needs pytest.
 """
+
+from typing import TYPE_CHECKING, Any
 
 from kafka_tx.testing.process_tree import (
     QUICK_JAVA,
@@ -22,6 +25,9 @@ from kafka_tx.testing.stand_ins import (
     MemoryRecord,
 )
 
+if TYPE_CHECKING:
+    from kafka_tx.testing.sink_suite import TransactionalSinkSuite
+
 __all__ = [
     "MEMORY_BROKER",
     "QUICK_JAVA",
@@ -30,6 +36,18 @@ __all__ = [
     "ManualClock",
     "MemoryLog",
     "MemoryRecord",
+    "TransactionalSinkSuite",
     "quick_spark",
     "spark_directory",
 ]
+
+
+def __getattr__(name: str) -> Any:  # noqa: ANN401 - the suite, which needs pytest
+    if name != "TransactionalSinkSuite":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    import pytest
+
+    pytest.register_assert_rewrite("kafka_tx.testing.sink_suite")
+    from kafka_tx.testing.sink_suite import TransactionalSinkSuite
+
+    return TransactionalSinkSuite
