@@ -17,6 +17,7 @@ hypothesis.settings.register_profile(
 )
 hypothesis.settings.load_profile("patient")
 
+pytest.register_assert_rewrite("kafka_tx.testing.sink_suite")
 pytest_plugins = ["tests.scheduling"]
 
 _STATES = tempfile.TemporaryDirectory(prefix="kafka-tx-states-")

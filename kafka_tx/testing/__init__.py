@@ -9,6 +9,7 @@ starts in half the time. ``feed`` fills a topic and counts what brokers confirm,
 ``TransactionalSinkSuite`` tests a sink of yours; it needs pytest.
 """
 
+import sys
 from typing import TYPE_CHECKING, Any
 
 from kafka_tx.testing.process_tree import (
@@ -47,7 +48,8 @@ def __getattr__(name: str) -> Any:  # noqa: ANN401 - the suite, which needs pyte
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     import pytest
 
-    pytest.register_assert_rewrite("kafka_tx.testing.sink_suite")
+    if f"{__name__}.sink_suite" not in sys.modules:
+        pytest.register_assert_rewrite(f"{__name__}.sink_suite")
     from kafka_tx.testing.sink_suite import TransactionalSinkSuite
 
     return TransactionalSinkSuite
