@@ -232,6 +232,28 @@ def test_orders_are_counted_once(reader, produce, orders):
     assert counts.last_attempt().txid == 2  # Spark began with an empty batch
 
 
+def test_orders_become_files_once(reader):
+    for block in (
+        "def keep_files(df, attempt)",
+        "kafka_tx.read_files(",
+        "clean_files(",
+    ):
+        reader.run(block)
+
+    assert reader.names["orders"].count() == len(KEYS)
+    assert reader.names["earlier"].count() <= len(KEYS)
+
+
+def test_orders_become_lines_once(reader):
+    for block in ("class JsonLines", "for_each_transaction(sink)"):
+        reader.run(block)
+
+    files = (reader.work / "shared").glob("*-as-lines/*.jsonl")
+    lines = [line for file in files for line in file.read_text().splitlines()]
+    found = [json.loads(line) for line in lines if '"attempt"' not in line]
+    assert sorted(int(row["value"]) for row in found) == [*range(len(KEYS))]
+
+
 def test_orders_are_copied_once(reader, topic):
     reader.run("def copy(df, attempt)")
     reader.stream(reader.names["copy"], "copy")
