@@ -5,9 +5,12 @@ from __future__ import annotations
 import json
 import shutil
 import time
+from queue import SimpleQueue
+from typing import Any
 
 import pytest
 import requests
+from confluent_kafka import Consumer, TopicPartition
 from pyspark.errors import StreamingQueryException
 from typer.testing import CliRunner
 
@@ -18,9 +21,12 @@ from integration.consuming import committed_records
 from integration.reading import reader
 from kafka_tx import sink_assembly
 from kafka_tx.cli.main import app
+from kafka_tx.config import SourceConfig
 from kafka_tx.errors import KafkaError
 from kafka_tx.kafka.transaction import Transaction
+from kafka_tx.model import Earliest, OffsetRange, Topics
 from kafka_tx.model import TopicPartition as Partition
+from kafka_tx.running.at_least_once.dead_letters import DeadLetter, DeadLetters
 from kafka_tx.running.redrive import Redrive
 
 GOOD, BAD = 5, 3
@@ -331,3 +337,103 @@ def test_a_record_that_is_no_letter_is_named_and_passed_over_if_asked(buried, pr
 
 def settings(job):
     return {"bootstrap.servers": job.kafka.bootstrap_servers}
+
+
+# --- times that Kafka's client cannot write -------------------------------------------
+
+EPOCH, YEAR_12000 = 0, 316_516_636_800_000
+FOREVER = {"retention.ms": "-1", "message.timestamp.after.max.ms": str(2**63 - 1)}
+DAY_MS = 86_400_000
+
+
+@pytest.fixture
+def odd_times(spark, kafka, topic):
+    """A topic with records of odd times, of which Java's client writes each."""
+    name, java = topic(1, "odd", config=FOREVER), spark._jvm.java
+    settings = java.util.Properties()
+    serializer = "org.apache.kafka.common.serialization.StringSerializer"
+    for key, value in {
+        "bootstrap.servers": kafka.bootstrap_servers,
+        "key.serializer": serializer,
+        "value.serializer": serializer,
+    }.items():
+        settings.put(key, value)
+    clients = spark._jvm.org.apache.kafka.clients.producer
+    producer = clients.KafkaProducer(settings)
+    for time_ms in (EPOCH, 1, YEAR_12000):
+        at = java.lang.Long.valueOf(time_ms)
+        record = clients.ProducerRecord(name, None, at, "k", f"bad {time_ms}")
+        producer.send(record).get()
+    producer.close()
+    return name
+
+
+def by_topology(job, odd_times):
+    config = SourceConfig(
+        subscription=Topics((odd_times,)),
+        kafka=settings(job),
+        start=Earliest(),
+        include_headers=True,
+    )
+    answers: SimpleQueue[Any] = SimpleQueue()
+    letters = DeadLetters(job.dead, config)
+    records = OffsetRange(Partition(odd_times, 0), 0, 3)
+    letters.write(DeadLetter(records, 1, "odd"), lambda *answer: answers.put(answer))
+    written = 0
+    while written < 3:  # a batch of Kafka's is a part
+        _, part = answers.get(timeout=30)
+        written += part.written
+    assert letters.close(30)
+
+
+def by_query(job, odd_times):
+    job.run(subscribe=odd_times)
+
+
+@pytest.mark.parametrize("bury", [by_topology, by_query])
+def test_a_time_that_cannot_be_written_stands_in_a_header(
+    spark, kafka, orders, odd_times, topic, tmp_path, bury
+):
+    job = Job(spark, kafka, orders, topic(1, "dead", config=FOREVER), tmp_path)
+    bury(job, odd_times)
+
+    letters = times_of(kafka, job.dead)
+    assert letters["bad 0"] == ("now", "0")
+    assert letters["bad 1"] == (1, None)
+    is_kept = bury is by_query
+    late = (YEAR_12000, None) if is_kept else ("now", str(YEAR_12000))
+    assert letters[f"bad {YEAR_12000}"] == late
+    shown = json.loads(reported(job, "show", "--json"))
+    assert [each["timestamp_ms"] for each in shown] == [EPOCH, 1, YEAR_12000]
+
+    said = reported(job, "send", "--yes")
+    assert "sent back: 3, 2 of them with the present time" in said
+
+    assert times_of(kafka, odd_times, since=3) == {
+        "bad 0": ("now", "0"),
+        "bad 1": (1, None),
+        f"bad {YEAR_12000}": ("now", str(YEAR_12000)),
+    }
+
+
+def times_of(kafka, name, since=0):
+    """The time of each value, and that of the header."""
+    consumer: Any = Consumer(
+        {
+            "bootstrap.servers": kafka.bootstrap_servers,
+            "group.id": "times",
+            "enable.partition.eof": True,
+        }
+    )
+    found = {}
+    try:
+        consumer.assign([TopicPartition(name, 0, since)])
+        while not (message := consumer.poll(30)).error():
+            at = message.timestamp()[1]
+            is_now = abs(at - time.time() * 1000) < DAY_MS
+            header = dict(message.headers() or ()).get("kafka_tx.timestamp_ms")
+            in_header = None if header is None else header.decode()
+            found[message.value().decode()] = "now" if is_now else at, in_header
+    finally:
+        consumer.close()
+    return found

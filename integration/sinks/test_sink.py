@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import itertools
 from functools import partial
 
@@ -15,6 +16,8 @@ from integration.consuming import committed_records
 from integration.reading import reader
 from kafka_tx.errors import ConfigError
 from kafka_tx.model import TransactionAttempt
+
+FOREVER = {"retention.ms": "-1"}
 
 
 @pytest.fixture
@@ -97,6 +100,115 @@ def test_a_column_timestamp_is_the_time_of_records_only_when_that_is_said(
 
     assert years(ignored) == years(theirs)
     assert years(taken) == {2023}
+
+
+LOCAL = {
+    "2026-07-01 12:00:00.123": "summer",
+    "2026-03-08 02:30:00": "left out in New York",
+    "2026-11-01 01:30:00": "twice in New York",
+    "1900-06-01 00:00:00.001": "old",
+}
+PYTHON = {"kafka__debug": "fetch"}
+"""An option with which only the Python writer can write."""
+
+
+@pytest.fixture
+def zone(spark):
+    """Set the session's time zone."""
+    yield partial(spark.conf.set, "spark.sql.session.timeZone")
+    spark.conf.set("spark.sql.session.timeZone", "UTC")
+
+
+@pytest.mark.parametrize("more", [{}, PYTHON], ids=["native", "python"])
+@pytest.mark.parametrize("name", ["America/New_York", "Asia/Tokyo", "UTC", "GMT+8"])
+def test_times_without_a_zone_are_those_of_the_session(
+    spark, kafka, topic, read, zone, name, more
+):
+    zone(name)
+    rows = " UNION ALL ".join(
+        f"SELECT timestamp_ntz'{at}' AS timestamp" for at in LOCAL
+    )
+    local = spark.sql(rows).selectExpr("string(timestamp) AS value", "timestamp")
+    as_spark = {
+        row.value: row.ms
+        for row in local.selectExpr(
+            "value", "unix_millis(cast(timestamp AS timestamp)) AS ms"
+        ).collect()
+    }
+    written, once = (topic(1, config=FOREVER) for _ in range(2))
+
+    write(local, kafka, topic=written, timestampColumn="true", **more)
+    options = {
+        "kafka.bootstrap.servers": kafka.bootstrap_servers,
+        **{option.replace("__", "."): value for option, value in more.items()},
+        "timestampColumn": "true",
+    }
+    kafka_tx.write_transaction(
+        local, TransactionAttempt(1, 1), {**options, "topic": once, "tx.id": once}
+    )
+
+    for found in (written, once):
+        assert {r.text: ms_of(r) for r in read(found)} == as_spark
+
+
+def ms_of(row):
+    return (row.timestamp - dt.datetime(1970, 1, 1, tzinfo=dt.UTC)) // dt.timedelta(
+        milliseconds=1
+    )
+
+
+def test_times_without_a_zone_are_refused_where_the_zone_is_unknown(
+    spark, kafka, topic, zone, read
+):
+    local = spark.sql(
+        "SELECT 'v' AS value, timestamp_ntz'2026-07-01 12:00:00' timestamp"
+    )
+    name = topic(1, config=FOREVER)
+    spark.conf.unset("spark.sql.session.timeZone")
+    refusals = [lambda: zone("PST"), lambda: None]
+    for unknown in refusals:
+        unknown()
+        with pytest.raises(PySparkException, match=r"timestamp\.cast\('timestamp'\)"):
+            write(local, kafka, topic=name, timestampColumn="true")
+    assert read(name) == []
+
+
+@pytest.mark.parametrize("more", [{}, PYTHON], ids=["native", "python"])
+def test_a_time_that_would_become_the_present_one_is_refused(
+    spark, kafka, topic, read, more
+):
+    def rows(*times_us):
+        columns = "string(t) AS value, timestamp_micros(t) AS timestamp"
+        return spark.createDataFrame([(t,) for t in times_us], "t long").selectExpr(
+            *columns.split(", ")
+        )
+
+    name = topic(1, config=FOREVER)
+    once = {
+        "kafka.bootstrap.servers": kafka.bootstrap_servers,
+        "topic": name,
+        "tx.id": name,
+        "timestampColumn": "true",
+    }
+    for at in (0, 999):
+        with pytest.raises(PySparkException, match="takes this one for none"):
+            write(rows(at), kafka, topic=name, timestampColumn="true", **more)
+        with pytest.raises(PySparkException, match="takes this one for none"):
+            kafka_tx.write_transaction(rows(at), TransactionAttempt(1, 1), once)
+
+    write(
+        rows(1_000, -1, -1_000, -1_500),
+        kafka,
+        topic=name,
+        timestampColumn="true",
+        **more,
+    )
+    assert {r.text: ms_of(r) for r in read(name)} == {
+        "1000": 1,
+        "-1": -1,
+        "-1000": -1,
+        "-1500": -2,
+    }
 
 
 def test_the_largest_record_that_sparks_sink_writes_is_written(

@@ -76,7 +76,9 @@ def send(
 ) -> None:
     """Send dead letters back to the topics and partitions of their records, once each.
 
-    A record is sent as it was, without the dead letter's headers. The records and the
+    A record is sent as it was, without the dead letter's headers. A time that Kafka's
+    client cannot write, such as 0, becomes the present one: the header
+    kafka_tx.timestamp_ms has it, and such records are counted. The records and the
     offsets of the group kafka_tx.<dead-letter topic> are one Kafka transaction, so that
     each dead letter is sent once, also if this command is killed and started again. The
     dead letters stay in their topic.
@@ -100,15 +102,23 @@ def send(
     change.done(f"sent back: {_sent(redrive, set(planned), skips=skip_unusable)}")
 
 
-def _sent(redrive: Redrive, topics: set[str], *, skips: bool) -> int:
+def _sent(redrive: Redrive, topics: set[str], *, skips: bool) -> str:
     """Report how many dead letters were sent, also after an error."""
-    counts: list[int] = []
+    counts: Counter[bool] = Counter()
+
+    def reported(some: list[DeadLetter]) -> None:
+        counts.update(dead_letter.keeps_time for dead_letter in some)
+
     try:
-        redrive.send(topics, lambda some: counts.append(len(some)), skips=skips)
+        redrive.send(topics, reported, skips=skips)
     except KafkaTxError:
-        typer.echo(f"sent back before the error: {sum(counts)}", err=True)
+        typer.echo(f"sent back before the error: {counts.total()}", err=True)
         raise
-    return sum(counts)
+    late = (
+        f", {counts[False]} of them with the present time instead of their own, which"
+        f" is in the header {dead_letter_form.TIME}"
+    )
+    return f"{counts.total()}{late if counts[False] else ''}"
 
 
 def _plan(redrive: Redrive) -> tuple[Counter[str], list[str]]:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 
 PREFIX = "kafka_tx."
 TOPIC, PARTITION, OFFSET = f"{PREFIX}topic", f"{PREFIX}partition", f"{PREFIX}offset"
 ERROR, ATTEMPTS, TXID = f"{PREFIX}error", f"{PREFIX}attempts", f"{PREFIX}txid"
 BYTES = f"{PREFIX}bytes"
 """How large the value is that the letter is without, since it did not fit."""
+TIME = f"{PREFIX}timestamp_ms"
+"""The record's time in ms since the Unix epoch, if it was written with another one."""
 
 LONGEST_ERROR = 2_000
 """Bytes of ``kafka_tx.error``."""
@@ -16,7 +19,28 @@ LONGEST_ERROR = 2_000
 LONGEST_KEY = 10_000
 """Bytes of the key of a letter without its value."""
 
+FIRST_MS, LAST_MS = -62_135_596_800_000, 253_402_300_799_999
+"""Of the years 1 to 9999: brokers may refuse others."""
+
 Header = tuple[str, bytes | None]
+
+
+def timed(time_ms: int | None) -> tuple[int | None, list[Header]]:
+    """The time to write a record with, and the header of a time that it cannot have.
+
+    The present time (None) replaces 0, which the client takes for none, and times
+    outside of the years 1 to 9999.
+    """
+    if time_ms is None or (time_ms != 0 and FIRST_MS <= time_ms <= LAST_MS):
+        return time_ms, []
+    return None, [(TIME, str(time_ms).encode())]
+
+
+def time_of(about: Mapping[str, str], written_ms: int | None) -> int | None:
+    """The time of a dead letter's record: of the header, or as the letter has it."""
+    with suppress(KeyError, ValueError):
+        return int(about[TIME])
+    return written_ms
 
 
 def headers_of(

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta, timezone, tzinfo
 from typing import Any, Self
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -42,6 +45,7 @@ class OutBatch:
         headers: pa.Array | None = None,
         partition: pa.Array | None = None,
         timestamp: pa.Array | None = None,
+        zone: str | None = None,
     ) -> Self:
         """Records from columns of any type that can be written.
 
@@ -52,9 +56,11 @@ class OutBatch:
             headers: Lists of structs of ``key`` and ``value``.
             partition: Whole numbers; null: chosen by the key.
             timestamp: Of the type timestamp; null: the time of writing.
+            zone: Of times that have none.
 
         Raises:
-            ConfigError: A partition is below 0; a header has no key.
+            ConfigError: A partition is below 0; a header has no key; a time is 0, or is
+                without a zone, and ``zone`` is none that Python knows.
             TypeError: A key or value is neither text nor bytes.
         """
         names, columns = cls._topics_of(topic)
@@ -66,7 +72,7 @@ class OutBatch:
         if partition is not None and partition.null_count < len(partition):
             columns["partition"] = _checked_partitions(partition)
         if timestamp is not None:
-            columns["timestamp"] = _milliseconds(timestamp)
+            columns["timestamp"] = _milliseconds(timestamp, zone)
         return cls(names, pa.record_batch(columns))
 
     @staticmethod
@@ -179,13 +185,72 @@ def _checked_partitions(column: pa.Array) -> pa.Array:
     return column.cast(pa.int32())
 
 
-def _milliseconds(column: pa.Array) -> pa.Array:
-    """Times without a zone are those of this process, as Python sees them."""
+def _milliseconds(column: pa.Array, zone: str | None) -> pa.Array:
     if column.type.tz is None:
-        given = column.to_pylist()
-        return pa.array(
-            [None if one is None else int(one.timestamp() * 1000) for one in given],
-            pa.int64(),
+        times = _zoned(column, zone)
+    else:
+        microseconds = column.cast(pa.timestamp("us", "UTC"), safe=False)
+        times = pc.floor_temporal(microseconds, unit="millisecond")
+        times = times.cast(pa.timestamp("ms", "UTC")).cast(pa.int64())
+    checked_ms(0 if pc.any(pc.equal(times, 0)).as_py() else None)
+    return times
+
+
+def checked_ms(time_ms: int | None) -> int | None:
+    """The time, if it can be written; raises ConfigError for 0."""
+    if time_ms == 0:
+        raise ConfigError.illegal(
+            "timestamp",
+            "1970-01-01 00:00:00.000 UTC",
+            "any other time, or null for the time of writing",
+            "Kafka's client takes this one for none and would write the present time."
+            " Leave such rows out, or give them another time, such as one millisecond"
+            " later, and the true one in a header.",
         )
-    in_ms = pa.timestamp("ms", column.type.tz)
-    return column.cast(in_ms, safe=False).cast(pa.int64())
+    return time_ms
+
+
+def _zoned(column: pa.Array, zone: str | None) -> pa.Array:
+    """Milliseconds of times without a zone, as Spark's cast to ``timestamp`` has them.
+
+    A local time that comes twice is the earlier one; one that a change of the clock
+    leaves out is as far behind the change as it says.
+    """
+    try:
+        place = _place(zone or "")
+        local = [
+            None if us is None else _LOCAL_EPOCH + timedelta(microseconds=us)
+            for us in column.cast(pa.timestamp("us")).cast(pa.int64()).to_pylist()
+        ]
+    except (ValueError, OverflowError, ZoneInfoNotFoundError):
+        raise ConfigError(
+            "column 'timestamp' is timestamp_ntz: a time without a zone, and this task"
+            f" knows {'no zone' if zone is None else f'no zone {zone!r}'} of the"
+            " session, or a time is outside of the years 1 to 9999. Cast it in the"
+            " query, where Spark knows the zone: timestamp::timestamp, or"
+            " df.withColumn('timestamp', df.timestamp.cast('timestamp'))",
+            option="timestamp",
+            value=zone,
+        ) from None
+    times = (
+        None
+        if one is None
+        else (one.replace(tzinfo=place) - _EPOCH) // timedelta(milliseconds=1)
+        for one in local
+    )
+    return pa.array(times, pa.int64())
+
+
+def _place(zone: str) -> tzinfo:
+    """A zone as Spark writes it: a region, or an offset such as ``+8`` or ``UTC+8``."""
+    found = _OFFSET.fullmatch(zone)
+    if found is None:
+        return ZoneInfo(zone)
+    sign, hours, minutes, seconds = found.groups("0")
+    away = timedelta(hours=int(hours), minutes=int(minutes), seconds=int(seconds))
+    return timezone(-away if sign == "-" else away)
+
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_LOCAL_EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001 - of times without a zone
+_OFFSET = re.compile(r"(?:UTC|GMT|UT)?([+-])(\d{1,2})(?::?(\d{2}))?(?::?(\d{2}))?|Z")

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from kafka_tx import sink_assembly
 from kafka_tx.errors import ConfigError, FailedException, KafkaTxError
-from kafka_tx.kafka.out_batch import OutBatch, as_bytes
+from kafka_tx.kafka.out_batch import OutBatch, as_bytes, checked_ms
 from kafka_tx.kafka.producer import OutRecord
 from kafka_tx.kafka.sender import Sender
 from kafka_tx.logs import event_log
@@ -279,7 +279,7 @@ class KafkaBolt(BatchBolt, RichBolt):
             as_bytes("value", message.value),
             message.headers,
             message.partition,
-            message.timestamp_ms,
+            checked_ms(message.timestamp_ms),
         )
 
     def _out_batch(self, batch: pa.RecordBatch) -> OutBatch:

@@ -42,7 +42,7 @@ class DeadLetter:
     """One record of a dead-letter topic.
 
     Attributes:
-        record: The record to send back, without the dead letter's own headers.
+        record: The failed record, without the dead letter's own headers.
         about: The dead letter's own headers, by name; empty: it is no dead letter.
     """
 
@@ -55,6 +55,19 @@ class DeadLetter:
     def where(self) -> str:
         """Partition and offset of the dead letter."""
         return f"{self.at}@{self.offset}"
+
+    @property
+    def keeps_time(self) -> bool:
+        """Whether the record can be sent with its time; else a header has the time."""
+        time_ms = self.record.timestamp_ms
+        return dead_letter_form.timed(time_ms)[0] == time_ms
+
+    @property
+    def sent(self) -> OutRecord:
+        """The record as it is sent back."""
+        time_ms, late = dead_letter_form.timed(self.record.timestamp_ms)
+        headers = [*(self.record.headers or ()), *late]
+        return replace(self.record, headers=headers, timestamp_ms=time_ms)
 
     @property
     def origin(self) -> tuple[TopicPartition, int] | None:
@@ -131,7 +144,9 @@ class Redrive:
                 headers, about = dead_letter_form.split(record.headers or ())
                 assert record.partition is not None
                 at = TopicPartition(record.topic, record.partition)
-                yield DeadLetter(at, offset, replace(record, headers=headers), about)
+                time_ms = dead_letter_form.time_of(about, record.timestamp_ms)
+                record = replace(record, headers=headers, timestamp_ms=time_ms)
+                yield DeadLetter(at, offset, record, about)
 
     def send(
         self,
@@ -197,7 +212,7 @@ class Redrive:
                 if not skips:
                     raise
         with moving.writing():
-            moving.send(dead_letter.record for dead_letter in found)
+            moving.send(dead_letter.sent for dead_letter in found)
             moving.add_position(some.topic_partition, some.end)
         moving.commit()
         return found

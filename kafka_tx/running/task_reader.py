@@ -52,11 +52,5 @@ def with_python_times(batch: pa.RecordBatch) -> pa.RecordBatch:
     return batch.set_column(index, batch.schema.field(index), shown_times)
 
 
-def milliseconds(batch: pa.RecordBatch) -> list[int | None]:
-    """The records' times in ms since the Unix epoch; None if null or unsupported."""
-    times = with_python_times(batch).column("timestamp").view(pa.int64()).to_pylist()
-    return [None if time is None else time // 1_000 for time in times]
-
-
 def _is_shown(time_us: int | None) -> bool:
     return time_us is not None and _FIRST_US <= time_us <= _LAST_US

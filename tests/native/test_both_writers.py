@@ -7,6 +7,7 @@ import datetime
 import pickle
 from itertools import count
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import pyarrow as pa
 import pytest
@@ -393,16 +394,14 @@ def test_values_that_are_neither_text_nor_bytes_are_refused():
     assert len(OutBatch.of("t", pa.nulls(2))) == 2
 
 
-def test_times_are_cut_to_milliseconds_and_without_a_zone_they_are_local():
-    local = datetime.datetime(2026, 1, 2, 3, 4, 5, 1_999)  # noqa: DTZ001 - as Spark's
-    for kind, time in (
-        (pa.timestamp("us"), local),
-        (pa.timestamp("us", "UTC"), local.astimezone(datetime.UTC)),
-    ):
-        times = pa.array([time, None], kind)
-        batch = OutBatch.of("t", pa.array(["a", "b"]), timestamp=times)
+def test_times_are_cut_to_milliseconds_and_may_be_in_a_zone_that_is_given():
+    time = datetime.datetime(2026, 1, 2, 3, 4, 5, 1_999, datetime.UTC)
+    local = time.astimezone(ZoneInfo("Asia/Tokyo")).replace(tzinfo=None)
+    for kind, at in (pa.timestamp("us"), local), (pa.timestamp("us", "UTC"), time):
+        times, values = pa.array([at, None], kind), pa.array(["a", "b"])
+        batch = OutBatch.of("t", values, timestamp=times, zone="Asia/Tokyo")
         assert batch.columns["timestamp"].to_pylist() == [
-            int(local.replace(microsecond=0).timestamp()) * 1000 + 1,
+            int(time.replace(microsecond=0).timestamp()) * 1000 + 1,
             None,
         ]
 

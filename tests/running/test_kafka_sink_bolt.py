@@ -437,3 +437,18 @@ def test_an_exactly_once_sink_refuses_an_opaque_attempt_before_its_first_row():
         KafkaBolt(options).prepare(context, object())
     del options["tx.id"]
     KafkaBolt(options).prepare(context, object())
+
+
+def at_the_epoch(row):
+    return KafkaMessage(value=row.value, timestamp_ms=0)
+
+
+def test_a_time_that_would_become_the_present_one_is_refused(options, topic, read):
+    bolt = KafkaBolt(options, mapper=at_the_epoch)
+
+    assert "takes this one for none" in str(in_batches(bolt, ROWS[:1]).failure)
+    completed, reasons = in_chunks(bolt, ROWS[:1])
+
+    assert not completed
+    assert "takes this one for none" in reasons[0]
+    assert read(topic) == []

@@ -23,6 +23,7 @@ from kafka_tx.kafka.dead_letter_form import (
     LONGEST_KEY,
     headers_of,
     split,
+    timed,
 )
 from kafka_tx.kafka.producer import OutRecord
 from kafka_tx.kafka.sender import Sender
@@ -30,7 +31,6 @@ from kafka_tx.logs import event_log
 from kafka_tx.model import OffsetRange
 from kafka_tx.protocols import RangeReader
 from kafka_tx.running.serial_worker import SerialWorker
-from kafka_tx.running.task_reader import milliseconds
 from kafka_tx.topology.at_least_once.lineage import runs_of
 from kafka_tx.topology.reasons import cut
 
@@ -79,13 +79,14 @@ class DeadLetters:
     """Reads given-up records again and sends them on, on a thread of its own.
 
     Key, value, timestamp and headers stay as they were (``source`` must include
-    headers), but a time outside of the years 1 to 9999, which brokers may refuse,
-    becomes the present one. The headers ``kafka_tx.topic``, ``kafka_tx.partition``,
-    ``kafka_tx.offset``, ``kafka_tx.error`` and ``kafka_tx.attempts`` follow. If a dead
-    letter is too large for the topic, it has neither the value nor the headers of the
-    record. Its header ``kafka_tx.bytes`` has the size of the value, and the other
-    headers name the record's offset. Writes are at least once: after a crash a dead
-    letter may be written again.
+    headers). The headers ``kafka_tx.topic``, ``kafka_tx.partition``,
+    ``kafka_tx.offset``, ``kafka_tx.error`` and ``kafka_tx.attempts`` follow. A time
+    that cannot be written becomes the present one, and the header
+    ``kafka_tx.timestamp_ms`` has it (see ``dead_letter_form.timed``). If a dead letter
+    is too large for the topic, it has neither the value nor the headers of the record.
+    Its header ``kafka_tx.bytes`` has the size of the value, and the other headers name
+    the record's offset. Writes are at least once: after a crash a dead letter may be
+    written again.
     """
 
     def __init__(self, topic: str, source: SourceConfig) -> None:
@@ -220,22 +221,25 @@ def out_records(
         where = record.topic, record.partition, offset
         error = cut(dead_letter.error, LONGEST_ERROR)
         own = headers_of(*where, error, dead_letter.attempts)
-        headers = [*(record.headers or ()), *own]
-        yield replace(record, topic=topic, partition=None, headers=headers)
+        time_ms, late = timed(record.timestamp_ms)
+        headers = [*(record.headers or ()), *own, *late]
+        yield replace(
+            record, topic=topic, partition=None, headers=headers, timestamp_ms=time_ms
+        )
 
 
 def records_of(batch: pa.RecordBatch) -> Iterator[tuple[int, OutRecord]]:
     """The offset of each record, and the record as a producer would write it again."""
-    times = milliseconds(batch)
+    times = batch.column("timestamp").view(pa.int64()).to_pylist()
     rows = batch.drop_columns(["timestamp"]).to_pylist()
-    for row, time_ms in zip(rows, times, strict=True):
+    for row, time_us in zip(rows, times, strict=True):
         record = OutRecord(
             row["topic"],
             row["key"],
             row["value"],
             headers=[(h["key"], h["value"]) for h in row.get("headers") or ()],
             partition=row["partition"],
-            timestamp_ms=time_ms,
+            timestamp_ms=None if time_us is None else time_us // 1_000,
         )
         yield row["offset"], record
 

@@ -54,8 +54,10 @@ def with_dead_letters(
     A dead letter has the record's key, value and timestamp, the record's headers if the
     source has ``includeHeaders=true``, and behind them ``kafka_tx.topic``,
     ``kafka_tx.partition``, ``kafka_tx.offset``, ``kafka_tx.error`` (the reason) and
-    ``kafka_tx.txid``. Where that is too large for ``topic`` it has neither the value
-    nor the record's headers, and says in ``kafka_tx.bytes`` how large the value is.
+    ``kafka_tx.txid``. A record of time 0, which Kafka's client cannot write, gets the
+    present time and ``kafka_tx.timestamp_ms``. Where that is too large for ``topic`` it
+    has neither the value nor the record's headers, and says in ``kafka_tx.bytes`` how
+    large the value is.
 
     Args:
         function: Handles one batch; may be called again with the same txid.
@@ -177,6 +179,11 @@ def dead_letters(rows: DataFrame, txid: int, limit: int | None) -> DataFrame:
     has_headers = "headers" in rows.columns
     none = F.array().cast(_HEADERS)
     theirs = F.coalesce(F.col("headers"), none) if has_headers else none
+    time = F.col("timestamp") if "timestamp" in rows.columns else F.lit(None)
+    time_ms = F.unix_millis(time.cast("timestamp"))
+    is_late = F.coalesce(time_ms == 0, F.lit(False))
+    late = _headers({dead_letter_form.TIME: time_ms})
+    own = F.concat(own, F.when(is_late, late).otherwise(F.array().cast(_HEADERS)))
     size = _bytes("key") + _bytes("value") + F.octet_length(error) + _size_of(theirs)
     fits = F.lit(True) if limit is None else size + _OUR_BYTES <= limit
     value_bytes = _headers({dead_letter_form.BYTES: _bytes("value")})
@@ -187,7 +194,7 @@ def dead_letters(rows: DataFrame, txid: int, limit: int | None) -> DataFrame:
         F.when(fits, F.concat(theirs, own))
         .otherwise(F.concat(own, value_bytes))
         .alias("headers"),
-        F.col("timestamp") if "timestamp" in rows.columns else F.current_timestamp(),
+        F.when(~is_late, time.cast("timestamp")).alias("timestamp"),
     )
 
 

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 logger = event_log(__name__)
 
+_NO_ZONE = "timestamp_ntz"
 _Sink = tuple[str, str, str]
 _plans: dict[_Sink, SinkPlan] = {}
 """The plans that this process has made, by sink."""
@@ -94,6 +95,8 @@ def write_transaction(
             "tx.compares": str(opaque or usable > 1).lower(),
             "tx.memory": memory,
         }
+        if config.takes_timestamp and dict(df.dtypes).get("timestamp") == _NO_ZONE:
+            df = df.withColumn("timestamp", df["timestamp"].cast("timestamp"))
         spread = _spread(df, attempt, usable, parts)
         writer = spread.write.format("kafka_tx").mode("append").options(**options)
         writer.options(**more).save()

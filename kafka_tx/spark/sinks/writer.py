@@ -27,7 +27,7 @@ from kafka_tx.kafka.part_transaction import Written
 from kafka_tx.model import TransactionAttempt
 from kafka_tx.running.worker_python import task_done
 from kafka_tx.spark.speculation import refuse_speculative_tasks
-from kafka_tx.spark.versions.names import BATCH_ID, QUERY_ID, RUN_ID
+from kafka_tx.spark.versions.names import BATCH_ID, QUERY_ID, RUN_ID, SESSION_ZONE
 from kafka_tx.spark.versions.streams import StreamWriter, record_batches
 from kafka_tx.transactions.marker_rules import begun_elsewhere, check_cut
 
@@ -252,8 +252,10 @@ def _out_batches(
 
     Raises:
         ConfigError: ``KAFKA_NULL_TOPIC_IN_DATA``; a partition below 0; a header without
-            a key.
+            a key; a time of 0, or a ``timestamp_ntz`` in an unknown zone.
     """
+    context = TaskContext.get()
+    zone = context.getLocalProperty(SESSION_ZONE) if context else None
     for batch in batches:
         if batch.num_rows == 0:
             continue
@@ -273,6 +275,7 @@ def _out_batches(
             headers=found.get("headers"),
             partition=found.get("partition"),
             timestamp=found.get("timestamp") if config.takes_timestamp else None,
+            zone=zone,
         )
 
 

@@ -8,6 +8,8 @@ from pyspark.sql import SparkSession
 QUERY_ID, BATCH_ID = "sql.streaming.queryId", "streaming.sql.batchId"
 RUN_ID = "spark.jobGroup.id"
 """Local properties that Spark gives to the jobs of a streaming query."""
+SESSION_ZONE = "spark.sql.session.timeZone"
+"""A local property of all jobs, if the session sets it."""
 
 
 def is_classic(spark: SparkSession) -> bool:

@@ -20,7 +20,8 @@ class KafkaMessage:
 
     Attributes:
         partition: None: the key decides.
-        timestamp_ms: None: the time of writing.
+        timestamp_ms: None: the time of writing. 0 is refused: Kafka's client takes it
+            for none.
     """
 
     value: str | bytes | None
