@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import tempfile
 
@@ -20,6 +21,8 @@ hypothesis.settings.load_profile("patient")
 pytest.register_assert_rewrite("kafka_tx.testing.sink_suite")
 pytest_plugins = ["tests.scheduling"]
 
+gc.disable()  # until the tests are collected: a third of what that costs
+
 _STATES = tempfile.TemporaryDirectory(prefix="kafka-tx-states-")
 os.environ["XDG_STATE_HOME"] = _STATES.name
 """Stores that no test names are of this run, and of no user."""
@@ -33,3 +36,10 @@ def pytest_collection_modifyitems(
     if left_out and not EVERYTHING:
         config.hook.pytest_deselected(items=left_out)
         items[:] = [item for item in items if not item.get_closest_marker("all")]
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_finish() -> None:
+    """Let the garbage collector pass over thousands of tests, which live to the end."""
+    gc.freeze()
+    gc.enable()

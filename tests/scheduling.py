@@ -38,7 +38,8 @@ class FileScheduling(LoadFileScheduling):  # type: ignore[misc]
 
     With xdist 3.8 such a run never ends: it hands on files of which everything has run,
     too, and waits for their results; and a worker that is given a single test waits for
-    a second one.
+    a second one. Or it ends with an error: it gives files to a worker that has started
+    and not collected its tests yet.
     """
 
     def schedule(self) -> None:
@@ -59,3 +60,8 @@ class FileScheduling(LoadFileScheduling):  # type: ignore[misc]
         for test in left[1:]:
             self.workqueue.setdefault(self._split_scope(test), {})[test] = False
         return left[0] if left else None
+
+    def _reschedule(self, node: Any) -> None:
+        """Give a worker more to do, a new one not before it has collected its tests."""
+        if node in self.registered_collections:
+            super()._reschedule(node)

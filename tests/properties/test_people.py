@@ -31,7 +31,7 @@ from tests.properties.simulated_people import (
     is_off,
 )
 
-STEPS = max(50_000, SIMULATED_STEPS)
+STEPS = max(20_000, SIMULATED_STEPS)
 Script = list[tuple[str, int]]
 
 seen: Counter[str] = Counter()

@@ -23,7 +23,7 @@ from kafka_tx.source import questions as asking
 from kafka_tx.source.transactional import TransactionalMicroBatches
 from kafka_tx.transactions import ledger_reading
 from kafka_tx.transactions.ledger_records import read_batch
-from tests.properties.rounds import SIMULATED_STEPS, play_round
+from tests.properties.rounds import SIMULATED_STEPS, is_enough, play_round
 from tests.properties.simulated_source import World, empty_batch, run
 
 PLAYED = 0.05
@@ -73,13 +73,12 @@ def test_every_record_counts_once_or_a_documented_error_says_what_to_do():
     while seen["steps"] < SIMULATED_STEPS * PLAYED:
         play_round(next(numbers), SimulatedSource, steps=8)
     played = seen["steps"]
-    while seen["steps"] < SIMULATED_STEPS:
+    while not is_enough(seen, SIMULATED_STEPS, WHAT_MUST_HAPPEN):
+        assert seen["steps"] < 10 * SIMULATED_STEPS, f"the simulation is blind: {seen}"
         walk(next(numbers))
 
     took_s = time.monotonic() - began
     print(f"\n{took_s:.0f} s, {played} by Hypothesis", dict(seen.most_common()))
-    never = {what for what in WHAT_MUST_HAPPEN if not seen[what]}
-    assert not never, f"the simulation is blind: {never} in {seen}"
 
 
 WHAT_MUST_HAPPEN = (
@@ -109,7 +108,7 @@ def test_a_query_whose_database_went_back_loses_nothing():
     """Sinks in the store's database, and in another one that was put back with it."""
     seen.clear()
 
-    for seed in range(SIMULATED_STEPS // 1_500):
+    for seed in range(max(13, SIMULATED_STEPS // 1_500)):
         walk(seed, goes_back=True)
 
     print(f"\n{dict(seen.most_common())}")
