@@ -6,10 +6,12 @@ import json
 import time
 
 import pytest
+from pyspark.errors import AnalysisException
 
 from integration.bounded import read_out
 from integration.capabilities import CAPABILITIES, PROGRESS_OF_ENDS
 from integration.cluster.records import Record
+from kafka_tx.cli import doctor
 
 COMPACTED = {
     "cleanup.policy": "compact",
@@ -157,6 +159,34 @@ def test_transactional_topics_are_equal(both, topic, produce, isolation):
 
     assert ours == theirs
     assert len(ours) == (51 if isolation == "read_committed" else 102)
+
+
+def test_the_level_of_isolation_is_taken_in_any_case_and_doctor_tells_its_effect(
+    spark, kafka, topic, produce
+):
+    name, servers = topic(1), kafka.bootstrap_servers
+    produce.committed(name, ["committed"] * 5)
+    produce.aborted(name, ["aborted"] * 5)
+    reading = spark.read.format("kafka_tx").options(subscribe=name)
+    reading = reading.option("kafka.bootstrap.servers", servers)
+    level = "kafka.isolation.level"
+    still_open = produce.open_transaction(name, ["open"] * 5)
+    try:
+        strict = reading.option(level, "READ_COMMITTED").load().count()
+        loose = reading.option(level, "Read_Uncommitted").load().count()
+        with pytest.raises(
+            AnalysisException, match="legal: read_uncommitted, read_com"
+        ):
+            reading.option(level, "read_commited").load()
+    finally:
+        still_open.abort()
+    of_doctor = [
+        doctor.isolation({"bootstrap.servers": servers, **given})
+        for given in ({"isolation.level": "READ_COMMITTED"}, {})
+    ]
+
+    assert (strict, loose) == (5, 15)
+    assert [verdict for verdict, _ in of_doctor] == ["good", "advice"]
 
 
 def test_a_topic_of_only_aborted_records_is_empty(both, topic, produce):

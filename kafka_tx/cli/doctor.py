@@ -112,7 +112,7 @@ def doctor(
         options = kafka_options(bootstrap_servers, kafka, kafka_config)
         checks += [
             ("brokers", lambda: _brokers(options)),
-            ("isolation", lambda: _isolation(options)),
+            ("isolation", lambda: isolation(options)),
         ]
         for name in topic or []:
             checks += [
@@ -218,14 +218,16 @@ def _speculation() -> tuple[Verdict, str]:
     return "good", "spark-defaults.conf does not run tasks twice (spark.speculation)"
 
 
-def _isolation(kafka: dict[str, str]) -> tuple[Verdict, str]:
-    level = kafka.get("isolation.level", "read_committed")
+def isolation(kafka: dict[str, str]) -> tuple[Verdict, str]:
+    """Which records of transactions the source reads with these options."""
+    level = client_settings(kafka, purpose="consumer")["isolation.level"]
     if level == "read_committed":
-        return "good", "records of aborted transactions are not read"
+        return "good", "records of open and of aborted transactions are not read"
     return (
         "advice",
-        f"isolation.level={level} also reads records of transactions that are aborted"
-        " later: leave it out, unless the job needs them",
+        f"isolation.level={level}, the default, also reads records of transactions that"
+        " are open or were aborted, as Spark's own source. If producers of the topics"
+        " use transactions, set kafka.isolation.level=read_committed",
     )
 
 

@@ -15,7 +15,13 @@ from typing import Any
 
 from kafka_tx.errors import ConfigError
 from kafka_tx.kafka import translations
-from kafka_tx.kafka.librdkafka_names import COMMON, CONSUMER_ONLY, PRODUCER_ONLY
+from kafka_tx.kafka.librdkafka_names import (
+    COMMON,
+    CONSUMER_ONLY,
+    ENUMERATIONS,
+    PRODUCER_ONLY,
+    spelled,
+)
 from kafka_tx.kafka.tokens import PROVIDER
 from kafka_tx.kafka.translations import (
     Purpose,
@@ -88,7 +94,8 @@ def client_settings(options: Mapping[str, str], *, purpose: Purpose) -> ClientSe
 
     Names are taken in any case. Java's names are translated; librdkafka's own pass
     through and win. Names of the other kind of client are dropped, so that one set of
-    options serves all. Numbers that only Java takes become the nearest one. A name
+    options serves all. Words of enumerations are taken in any case, and become those
+    of ``ENUMERATIONS``. Numbers that only Java takes become the nearest one. A name
     without effect is logged, once in a process.
 
     The settings of an ``admin`` client keep ``isolation.level``: it decides which end
@@ -96,8 +103,8 @@ def client_settings(options: Mapping[str, str], *, purpose: Purpose) -> ClientSe
 
     Raises:
         ConfigError: A name is refused (with what replaces it) or unknown (with the
-            nearest known one), a value cannot be translated, or the addresses of the
-            brokers are missing.
+            nearest known one), a value is not legal or cannot be translated, or the
+            addresses of the brokers are missing.
     """
     given = {name.strip().lower(): str(v).strip() for name, v in options.items()}
     provider = given.pop(PROVIDER, "")
@@ -178,11 +185,29 @@ def _translate(
     row = translations.find(name, purpose)
     if row is not None:
         for target, text in row.apply(value).items():
-            chosen.setdefault(target, text)
+            chosen.setdefault(target, _word(name, target, text, purpose))
     elif name in COMMON or name in CONSUMER_ONLY or name in PRODUCER_ONLY:
-        native[name] = value
+        native[name] = _word(name, name, value, purpose)
     elif name not in translations.known_names():
         raise _unknown(name)
+
+
+def _word(name: str, target: str, value: str, purpose: Purpose) -> str:
+    """The value as this package compares it: words of one case, numbers as digits."""
+    if target not in _names_of(purpose):
+        return value
+    if target in translations.NUMBERS:
+        try:
+            return str(int(value))
+        except ValueError:
+            raise ConfigError.illegal(
+                f"kafka.{name}", value, "a whole number"
+            ) from None
+    word = spelled(target, value)
+    if word is None:
+        legal = ", ".join(ENUMERATIONS[target])
+        raise ConfigError.illegal(f"kafka.{name}", value, legal)
+    return word
 
 
 def _say_once(name: str) -> None:

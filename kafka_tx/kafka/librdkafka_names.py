@@ -1,4 +1,4 @@
-"""The configuration names of librdkafka 2.x that a user can set as text.
+"""The configuration names of librdkafka 2.x that a user can set as text, and words.
 
 Callbacks, pointers and names without effect are left out. Newer names can be used as
 soon as they are listed here. A name that a client of the other kind would only warn
@@ -88,3 +88,67 @@ PRODUCER_ONLY = words(
     """
 )
 """Understood by producers."""
+
+_BOOLEANS = words(
+    """
+    allow.auto.create.topics api.version.request check.crcs delivery.report.only.error
+    enable.auto.commit enable.auto.offset.store enable.gapless.guarantee
+    enable.idempotence enable.metrics.push enable.partition.eof enable.random.seed
+    enable.sasl.oauthbearer.unsecure.jwt enable.ssl.certificate.verification
+    log.connection.close log.thread.name sasl.oauthbearer.assertion.claim.jti.include
+    socket.keepalive.enable socket.nagle.disable topic.metadata.refresh.sparse
+    """
+)
+_COMPRESSION = ("none", "gzip", "snappy", "lz4", "zstd")
+_ACKS = ("all", "-1", "0", "1")
+_MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER", "GSSAPI")
+
+ENUMERATIONS: dict[str, tuple[str, ...]] = {
+    **dict.fromkeys(sorted(_BOOLEANS), ("true", "false")),
+    **dict.fromkeys(("acks", "request.required.acks"), _ACKS),
+    **dict.fromkeys(("sasl.mechanism", "sasl.mechanisms"), _MECHANISMS),
+    "auto.offset.reset": (
+        *("smallest", "earliest", "beginning"),
+        *("largest", "latest", "end", "error"),
+    ),
+    "broker.address.family": ("any", "v4", "v6"),
+    "client.dns.lookup": (
+        "use_all_dns_ips",
+        "resolve_canonical_bootstrap_servers_only",
+    ),
+    "compression.codec": (*_COMPRESSION, "inherit"),
+    "compression.type": _COMPRESSION,
+    "group.protocol": ("classic", "consumer"),
+    "isolation.level": ("read_uncommitted", "read_committed"),
+    "metadata.recovery.strategy": ("none", "rebootstrap"),
+    "partitioner": (
+        *("random", "consistent", "consistent_random"),
+        *("murmur2", "murmur2_random", "fnv1a", "fnv1a_random"),
+    ),
+    "sasl.oauthbearer.assertion.algorithm": ("RS256", "ES256"),
+    "sasl.oauthbearer.grant.type": (
+        "client_credentials",
+        "urn:ietf:params:oauth:grant-type:jwt-bearer",
+    ),
+    "sasl.oauthbearer.metadata.authentication.type": ("none", "azure_imds", "aws_iam"),
+    "sasl.oauthbearer.method": ("default", "oidc"),
+    "security.protocol": ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"),
+    "ssl.endpoint.identification.algorithm": ("none", "https"),
+}
+"""The legal words of each such name, in the spelling that this package compares."""
+
+_SHORT = {"t": "true", "1": "true", "f": "false", "0": "false"}
+
+
+def spelled(name: str, value: str) -> str | None:
+    """A word as the table spells it, from any case; None: the name has no such word.
+
+    Names without words keep their value. librdkafka takes booleans in short forms, too.
+    """
+    legal = ENUMERATIONS.get(name)
+    if legal is None:
+        return value
+    given = value.strip().lower()
+    if name in _BOOLEANS:
+        given = _SHORT.get(given, given)
+    return next((word for word in legal if word.lower() == given), None)

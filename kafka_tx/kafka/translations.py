@@ -52,6 +52,11 @@ BOUNDS: dict[str, tuple[int, int]] = {
 }
 """By librdkafka's names: least and greatest value that it takes."""
 
+NUMBERS = {*BOUNDS, "max.in.flight", "message.send.max.retries", "retries"} - {
+    "linger.ms"  # may have a fraction
+}
+"""Whole numbers, which this package reads, too."""
+
 _NEVER = {"connections.max.idle.ms": "0", "topic.metadata.refresh.interval.ms": "-1"}
 """What a negative number, Java's "never", becomes."""
 

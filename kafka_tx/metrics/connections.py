@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import sys
+import time
 from socketserver import ThreadingMixIn
 from threading import Lock
 from typing import Any
@@ -18,24 +19,27 @@ MOST_CONNECTIONS = 64
 class BoundedConnections(ThreadingMixIn):
     """One thread for each connection, and at most ``MOST_CONNECTIONS`` of them.
 
-    One more closes the oldest, so that silent clients never keep out others. A client
-    that disconnects or sends nonsense appears in the debug log only. This class comes
-    before the server class among the bases.
+    One more closes the oldest, so that silent clients never keep out others. So does a
+    request that is not over after ``answers_within_s``, however many bytes have come. A
+    client that disconnects or sends nonsense appears in the debug log only. This class
+    comes before the server class among the bases.
     """
+
+    answers_within_s = 5.0
 
     daemon_threads = True
     request_queue_size = 1024
     """Connections that may wait to be accepted; one more waits a second or longer."""
 
     def __init__(self, *arguments: Any, **named: Any) -> None:  # noqa: ANN401 - passed on
-        self._open: dict[socket.socket, None] = {}
+        self._open: dict[socket.socket, float] = {}
         self._open_lock = Lock()
         super().__init__(*arguments, **named)
 
     def process_request(self, request: Any, client_address: Any) -> None:  # noqa: ANN401 - socketserver's
         """Answer on a thread; end the oldest connection if there are too many."""
         with self._open_lock:
-            self._open[request] = None
+            self._open[request] = time.monotonic()
             oldest = next(iter(self._open))
             is_full = len(self._open) > MOST_CONNECTIONS
             if is_full:
@@ -43,6 +47,21 @@ class BoundedConnections(ThreadingMixIn):
         if is_full:
             _end(oldest)
         super().process_request(request, client_address)
+
+    def admit(self, request: socket.socket) -> bool:
+        """Exempt a client that has shown who it is; False: its connection has ended."""
+        with self._open_lock:
+            return self._open.pop(request, None) is not None
+
+    def service_actions(self) -> None:
+        """End requests that last too long; the server calls it twice a second."""
+        latest = time.monotonic() - self.answers_within_s
+        with self._open_lock:
+            late = [each for each, since in self._open.items() if since < latest]
+            for each in late:
+                del self._open[each]
+        for each in late:
+            _end(each)
 
     def shutdown_request(self, request: Any) -> None:  # noqa: ANN401 - socketserver's
         """The connection is over."""

@@ -209,6 +209,8 @@ class _Server(BoundedConnections, HTTPServer):
     ``holders`` has one entry for every open Endpoint; guarded by ``_listening_lock``.
     """
 
+    answers_within_s = 10.0
+
     def __init__(self, port: int, address: str) -> None:
         self.address = address
         self.holders: list[MetricsRegistry] = []
@@ -235,7 +237,6 @@ class _Server(BoundedConnections, HTTPServer):
 
 class _Handler(BaseHTTPRequestHandler):
     server: _Server
-    timeout = 10  # seconds for a client that connects and sends nothing
     server_version = "kafka_tx"
     sys_version = ""
 

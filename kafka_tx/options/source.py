@@ -86,6 +86,12 @@ SOURCE = (
         "Group id that the clients send to brokers.",
         default="generated",
     ),
+    Option(
+        "kafka.isolation.level",
+        "`read_uncommitted`, as Spark's source: also reads records of transactions that"
+        " are open or were aborted. `read_committed`: reads committed records only.",
+        default="read_uncommitted",
+    ),
     *rows(SourceConfig, BatchLimits, TransactionsConfig),
 )
 """Options of the source: those parsed together with others, then one field each."""

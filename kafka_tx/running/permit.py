@@ -23,6 +23,7 @@ from itertools import count
 
 from kafka_tx.errors import FailedException, TransactionError
 from kafka_tx.logs import event_log
+from kafka_tx.metrics.connections import BoundedConnections
 from kafka_tx.model import TransactionAttempt
 from kafka_tx.running.task_reports import DriverAddress
 
@@ -90,6 +91,8 @@ SILENCE_S = 30.0
 
 YES, NO, BEAT, END, DONE = b"y", b"n", b".", b"x", b"d"
 _CONNECT_WITHIN_S = 30.0
+_ANSWER_WITHIN_S = 10.0
+_PAUSE_S = 0.1
 _EXIT_CODE = 70
 
 
@@ -126,10 +129,10 @@ def permit(
             earlier run of the task is done or still works.
         TransactionError: The driver cannot be reached.
     """
-    connection = _connect(address)
+    asked = {"token": address.token, "attempt": str(attempt), "task": task}
+    connection, is_allowed = _ask(address, asked, silence_s)
     try:
-        asked = {"token": address.token, "attempt": str(attempt), "task": task}
-        if not _is_allowed(connection, asked, silence_s):
+        if not is_allowed:
             raise FailedException(
                 f"the commit phase of attempt {attempt} was given up before task {task}"
                 " began in it, or the task has run in it before"
@@ -140,6 +143,20 @@ def permit(
                 connection.sendall(DONE)
     finally:
         connection.close()
+
+
+def _ask(
+    address: PermitAddress, asked: dict[str, str], silence_s: float
+) -> tuple[socket.socket, bool]:
+    """Ask until the driver answers: it ends the oldest connection of too many."""
+    deadline = time.monotonic() + _ANSWER_WITHIN_S
+    while True:
+        connection = _connect(address)
+        answer = _answer(connection, asked, silence_s)
+        if answer or time.monotonic() > deadline:
+            return connection, answer == YES
+        connection.close()
+        time.sleep(_PAUSE_S)
 
 
 def _connect(address: PermitAddress) -> socket.socket:
@@ -159,15 +176,16 @@ def _connect(address: PermitAddress) -> socket.socket:
             time.sleep(1)
 
 
-def _is_allowed(
+def _answer(
     connection: socket.socket, asked: dict[str, str], silence_s: float
-) -> bool:
+) -> bytes:
+    """The driver's answer; empty: the connection has ended."""
     connection.settimeout(silence_s)
     try:
         connection.sendall(json.dumps(asked).encode() + b"\n")
-        return connection.recv(1) == YES
+        return connection.recv(1)
     except OSError:
-        return False
+        return b""
 
 
 @contextmanager
@@ -307,9 +325,9 @@ class PermitServer:
 
 def _server(
     where: tuple[str, int], token: str, serve: object
-) -> socketserver.ThreadingTCPServer:
+) -> socketserver.TCPServer:
     class Handler(socketserver.StreamRequestHandler):
-        timeout = BEAT_S
+        server: Server
 
         def handle(self) -> None:
             try:
@@ -317,13 +335,12 @@ def _server(
                 is_ours = secrets.compare_digest(str(asked["token"]), token)
             except (ValueError, KeyError, TypeError, OSError):
                 return
-            if is_ours:
+            if is_ours and self.server.admit(self.connection):
                 _keep_alive(self.connection)
                 serve(self.connection, asked)  # type: ignore[operator]
 
-    class Server(socketserver.ThreadingTCPServer):
+    class Server(BoundedConnections, socketserver.TCPServer):
         address_family = socket.AF_INET6 if ":" in where[0] else socket.AF_INET
-        daemon_threads = True
         block_on_close = False
 
     return Server(where, Handler)

@@ -176,7 +176,6 @@ class _ReportServer(BoundedConnections, TCPServer):
 
 class _Handler(StreamRequestHandler):
     server: _ReportServer
-    timeout = 5  # seconds for a client that connects and sends nothing
 
     def handle(self) -> None:
         said = self.rfile.readline(_LONGEST_TOKEN).strip()

@@ -172,21 +172,17 @@ def servers(monkeypatch):
 
 def test_topics_and_isolation_are_looked_at(run, servers):
     asked = ("doctor", "--json", "--bootstrap-servers", servers)
+    committed = ("--kafka", "isolation.level=READ_COMMITTED")
 
-    found = findings(run(*asked, "--topic", "orders"))
-    other = run(
-        *asked,
-        "--topic",
-        "no-such-topic",
-        "--kafka",
-        "isolation.level=read_uncommitted",
-    )
+    found = findings(run(*asked, "--topic", "orders", *committed))
+    other = run(*asked, "--topic", "no-such-topic")
 
     assert found["topic"]["text"] == "orders has 2 partitions, and their logs answer"
     assert found["isolation"]["verdict"] == "good"
     assert found["clock"]["verdict"] == found["promises"]["verdict"] == "good"
     assert found["versions"]["text"].startswith("transaction.version is 0")
     assert findings(other)["isolation"]["verdict"] == "advice"
+    assert "set kafka.isolation.level=read_committed" in other.stdout
     assert findings(other)["topic"]["verdict"] == "bad"
     assert other.exit_code == 1
 

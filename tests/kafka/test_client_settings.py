@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ctypes
 import logging
 import pickle
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,7 +16,12 @@ from kafka_tx.errors import ConfigError
 from kafka_tx.kafka import client_settings as settings_module
 from kafka_tx.kafka import translations
 from kafka_tx.kafka.client_settings import ClientSettings, client_settings, is_secret
-from kafka_tx.kafka.librdkafka_names import COMMON, PRODUCER_ONLY
+from kafka_tx.kafka.librdkafka_names import (
+    COMMON,
+    CONSUMER_ONLY,
+    ENUMERATIONS,
+    PRODUCER_ONLY,
+)
 from kafka_tx.kafka.translations import Purpose
 
 BROKERS = {"bootstrap.servers": "one:9092,two:9092"}
@@ -433,8 +440,60 @@ def test_the_brokers_decide_how_large_a_record_may_be():
     assert int(made["message.max.bytes"]) > 1_048_576 + 512
 
 
-def test_a_word_where_a_number_belongs_is_left_to_the_client():
-    assert settings_of(fetch_max_bytes="many")["fetch.max.bytes"] == "many"
+def test_a_word_where_a_number_belongs_is_refused():
+    with pytest.raises(ConfigError, match=r"kafka\.request\.timeout\.ms' is 'soon'"):
+        settings_of(request_timeout_ms="soon")
+
+
+@pytest.mark.parametrize(
+    ("name", "word"),
+    [(name, word) for name, words in ENUMERATIONS.items() for word in words],
+)
+def test_words_are_taken_in_any_case_and_compared_in_one(name, word):
+    purpose = "producer" if name in PRODUCER_ONLY else "consumer"
+    if name in translations.NO_EFFECT or name in translations.REFUSED_FOR_READING:
+        return  # no client gets them
+    given = [word.upper(), word.lower(), f" {word} "]
+
+    made = [client_settings({**BROKERS, name: w}, purpose=purpose) for w in given]
+    refused = {**BROKERS, name: f"{word}d"}
+
+    target = "sasl.mechanisms" if name == "sasl.mechanism" else name
+    fixed = client_settings(BROKERS, purpose=purpose).get(target)
+    assert {each[target] for each in made} <= {word, fixed}
+    with pytest.raises(ConfigError, match=f"legal: {', '.join(ENUMERATIONS[name])}"):
+        client_settings(refused, purpose=purpose)
+
+
+def test_words_are_those_of_librdkafka(tmp_path):
+    shown = tmp_path / "properties"
+    _show_properties(shown)
+    rows = [line.split("|") for line in shown.read_text().splitlines() if "|" in line]
+    theirs = {}
+    for name, _, legal, *_ in rows:
+        words = legal.strip().split(", ")
+        if len(words) > 1 and name.strip() != "debug":  # a list of words
+            theirs.setdefault(name.strip(), set()).update(words)
+    ours = {
+        name: {word.lower() for word in ENUMERATIONS[name]} for name in ENUMERATIONS
+    }
+
+    names = theirs.keys() & (COMMON | CONSUMER_ONLY | PRODUCER_ONLY)
+    assert len(names) > 30
+    for name in names:
+        ours = {word.lower() for word in ENUMERATIONS[name]}
+        assert ours == {word.lower() for word in theirs[name]}, name
+
+
+def _show_properties(place):
+    """Librdkafka's own table; it writes it to a file of C's."""
+    maps = Path("/proc/self/maps").read_text().splitlines()
+    (found,) = {line.split()[-1] for line in maps if "/librdkafka" in line}
+    library, libc = ctypes.CDLL(found), ctypes.CDLL(None)
+    libc.fopen.restype = ctypes.c_void_p
+    file = ctypes.c_void_p(libc.fopen(str(place).encode(), b"w"))
+    library.rd_kafka_conf_properties_show(file)
+    libc.fclose(file)
 
 
 @pytest.mark.parametrize(

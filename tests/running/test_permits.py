@@ -12,6 +12,7 @@ import pytest
 
 from kafka_tx.errors import FailedException
 from kafka_tx.model import TransactionAttempt
+from kafka_tx.running import permit as permits
 from kafka_tx.running.permit import PermitAddress, PermitServer, permit
 from kafka_tx.running.task_reports import DriverAddress
 
@@ -43,7 +44,8 @@ def test_a_task_works_while_its_phase_is_open(server):
         pass
 
 
-def test_a_stranger_is_not_answered(server):
+def test_a_stranger_is_not_answered(server, monkeypatch):
+    monkeypatch.setattr(permits, "_ANSWER_WITHIN_S", 0.3)
     stranger = PermitAddress("127.0.0.1", server.address.port, "guessed")
 
     with (

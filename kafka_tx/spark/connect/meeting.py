@@ -17,6 +17,7 @@ from kafka_tx.errors import ConfigError, KafkaTxError
 from kafka_tx.logs import event_log
 from kafka_tx.planning.offset_json import SourceOffset
 from kafka_tx.running.connect_meeting import meeting_place, new_socket, sockets_since
+from kafka_tx.running.heartbeat import end_with_session
 from kafka_tx.source.agreement import logged_as
 from kafka_tx.source.microbatches import MicroBatches
 from kafka_tx.source.questions import Answer, Question, moves
@@ -24,6 +25,7 @@ from kafka_tx.source.transactional import TransactionalMicroBatches
 from kafka_tx.spark.source.stream import KafkaTxStreamReader
 from kafka_tx.spark.versions.jvm import error_of
 from kafka_tx.spark.versions.streams import ReadLimit
+from kafka_tx.spark.versions.workers import SessionFolder, is_for_one_query
 
 logger = event_log(__name__)
 
@@ -157,6 +159,8 @@ class ConnectRun:
                 "for_each_transaction was unpickled in a process that Spark's Connect"
                 " server has not started; give it to foreachBatch as it is"
             )
+        if is_for_one_query():
+            end_with_session(SessionFolder().is_gone)
         self._place = place
         self._planner: Path | None = None
 

@@ -7,9 +7,6 @@ connections are made on first use.
 
 from __future__ import annotations
 
-import os
-import signal
-import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property, wraps
@@ -20,15 +17,14 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
 from kafka_tx import assembly
 from kafka_tx.config import SourceConfig
-from kafka_tx.errors import KafkaTxError
 from kafka_tx.errors_first import tells_first
-from kafka_tx.logs import about, event_log
+from kafka_tx.logs import about
 from kafka_tx.options.source import parse_source
 from kafka_tx.planning.offset_json import MARK, SourceOffset, nested
 from kafka_tx.planning.split import task_ranges
+from kafka_tx.running.heartbeat import Heartbeat, end_with_session
 from kafka_tx.source.microbatches import MicroBatches
 from kafka_tx.source.questions import Question
-from kafka_tx.source.stored_batches import SILENT_MS
 from kafka_tx.source.transactional import TransactionalMicroBatches
 from kafka_tx.spark.source.ranges import RangePartition, read_range
 from kafka_tx.spark.versions.streams import (
@@ -38,6 +34,7 @@ from kafka_tx.spark.versions.streams import (
     ReadMinRows,
     SupportsTriggerAvailableNow,
 )
+from kafka_tx.spark.versions.workers import SessionFolder, is_for_one_query
 
 if TYPE_CHECKING:
     from kafka_tx.kafka.mirror import MirrorThread
@@ -120,8 +117,7 @@ class KafkaTxStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._is_bounded:  # the run is over: Spark ends this process now
             if self._mirror is not None:
                 self._mirror.flush()
-            if self._heartbeat is not None:
-                self._heartbeat.stop()
+            self._end_of_life()
         return start
 
     def prepareForTriggerAvailableNow(self) -> None:
@@ -168,9 +164,8 @@ class KafkaTxStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def stop(self) -> None:
         """Release connections; Spark may never call it."""
-        if self._heartbeat is not None:
-            self._heartbeat.stop()
-            self._heartbeat = None
+        self._end_of_life()
+        self._heartbeat = None
         if self._batches is not None:
             self._batches.close()
             self._batches = None
@@ -185,6 +180,8 @@ class KafkaTxStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _open(self) -> MicroBatches:
         config, transactions = self._config, self._config.transactions
+        if is_for_one_query():
+            end_with_session(SessionFolder().is_gone, self._end_of_life)
         view = assembly.cluster_view(config)
         clock = assembly.SystemClock()
         committed = assembly.group_offsets(config)
@@ -204,64 +201,11 @@ class KafkaTxStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             committed=committed,
         )
         self._heartbeat = Heartbeat(planner.beat, planner.let_go)
-        self._heartbeat.ends_with_process()
         return planner
+
+    def _end_of_life(self) -> None:
+        if self._heartbeat is not None:
+            self._heartbeat.stop()
 
     def _count_failure(self) -> None:
         self._mirror_failures += 1
-
-
-logger = event_log(__name__)
-
-_EVERY_S = SILENT_MS / 3 / 1000
-_ENDS_WITHIN_S = 2.0
-
-
-class Heartbeat:
-    """Calls ``beat`` three times in ``SILENT_MS``, on a thread of its own.
-
-    A failed call is ignored: a fenced planner notices that by other means. ``let_go``
-    removes the sign of life, once, at the end.
-    """
-
-    def __init__(
-        self,
-        beat: Callable[[], None],
-        let_go: Callable[[], None],
-        every_s: float = _EVERY_S,
-    ) -> None:
-        self._beat = beat
-        self._let_go = let_go
-        self._every_s = every_s
-        self._stops = threading.Event()
-        self._thread = threading.Thread(
-            target=self._run, name="kafka-tx heartbeat", daemon=True
-        )
-        self._thread.start()
-
-    def stop(self) -> None:
-        """Stop beating and call ``let_go``; waits two seconds at most."""
-        self._stops.set()
-        self._thread.join(_ENDS_WITHIN_S)
-
-    def ends_with_process(self) -> None:
-        """Call ``let_go`` also if Spark terminates this process (a planner)."""
-        is_main = threading.current_thread() is threading.main_thread()
-        if is_main and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
-            signal.signal(signal.SIGTERM, self._terminated)
-
-    def _terminated(self, number: int, _: object) -> None:
-        self.stop()
-        signal.signal(number, signal.SIG_DFL)
-        os.kill(os.getpid(), number)
-
-    def _run(self) -> None:
-        while not self._stops.wait(self._every_s):
-            self._try(self._beat)
-        self._try(self._let_go)
-
-    def _try(self, call: Callable[[], None]) -> None:
-        try:
-            call()
-        except KafkaTxError as error:
-            logger.debug("the heartbeat was not written or not removed: %s", error)

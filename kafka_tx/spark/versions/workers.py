@@ -5,6 +5,8 @@ from __future__ import annotations
 import gc
 import os
 import sys
+import time
+from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
 from zipimport import zipimporter
@@ -25,6 +27,12 @@ _NEEDED = (
     "kafka_tx.native.reader",
 )
 
+_OF_ONE_QUERY = {
+    "pyspark.sql.streaming.python_streaming_source_runner",
+    "pyspark.sql.connect.streaming.worker.foreach_batch_worker",
+}
+
+_TOUCHED_S = 3600.0
 _STREAMS_FOLDER = "streaming_job"
 """Where Spark's planning process of streams looks (``PythonStreamingSourceRunner``)."""
 
@@ -46,6 +54,34 @@ def preload() -> None:
 def run_daemon() -> None:
     """Fork workers for Spark until Spark ends this process."""
     import_module("pyspark.daemon").manager()
+
+
+def is_for_one_query() -> bool:
+    """Whether Spark has started this process for one query, and ends it with it."""
+    program = getattr(sys.modules["__main__"], "__spec__", None)
+    return program is not None and program.name in _OF_ONE_QUERY
+
+
+class SessionFolder:
+    """Whether this process's session lives: Spark removes its folder of files.
+
+    ``spark.stop()`` stops no query: each goes on to ask its planning process, and fails
+    once there are records. Programs that clean up temporary folders see a fresh one.
+    """
+
+    def __init__(self) -> None:
+        root = Path(SparkFiles._root_directory or os.curdir)
+        self._folder = root.parent if root.name == _STREAMS_FOLDER else root
+        self._was_there = self._folder.is_dir()
+        self._touched_s = time.monotonic()
+
+    def is_gone(self) -> bool:
+        """Whether Spark has removed it since the process began."""
+        if time.monotonic() - self._touched_s > _TOUCHED_S:
+            self._touched_s = time.monotonic()
+            with suppress(OSError):
+                os.utime(self._folder)
+        return self._was_there and not self._folder.exists()
 
 
 def _drop_cached_zip_files() -> None:
