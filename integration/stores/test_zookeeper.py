@@ -5,11 +5,14 @@ from contextlib import closing
 
 import pytest
 from kazoo.client import KazooClient
+from typer.testing import CliRunner
 
 from integration.cluster.topics import fresh_name, spread_topic
 from integration.cluster.waiting import wait_until
 from kafka_tx import assembly
-from kafka_tx.errors import StateError, StateUnavailableError
+from kafka_tx.cli.main import app
+from kafka_tx.cli.positions import each_id
+from kafka_tx.errors import StateCorruptedError, StateError, StateUnavailableError
 from kafka_tx.model import (
     Broker,
     CommittedOffset,
@@ -190,3 +193,38 @@ def test_what_at_least_once_topologies_keep_is_listed(zookeeper, by_topic):
     expected = 1, {TopicPartition("orders", 3): position}
     assert found["clicks"].at_least_once() == expected
     assert assembly.stored_states(url, ["others"]) == {}
+
+
+def test_a_foreign_node_hides_no_id(zookeeper):
+    root = fresh_name("foreign")
+    url = f"zookeeper://{zookeeper.hosts}/{root}"
+    with closing(ZooKeeperOffsetStore(url, "clicks")) as offsets:
+        offsets.acquire()
+        offsets.store({TopicPartition("orders", 3): CommittedOffset(40)})
+    foreign = {
+        "no id": {"~owner": b"x", "more": b"y"},
+        "owner": {"~owner": b"\xff\x00", "more": b""},
+        "partition": {"partition_0": b"[1"},
+        "deep": {"orders/partition_0": b"{}"},
+        "empty": {},
+    }
+    client = KazooClient(zookeeper.hosts)
+    client.start()
+    try:
+        for name, nodes in foreign.items():
+            client.ensure_path(f"/{root}/{name}")
+            for path, data in nodes.items():
+                client.create(f"/{root}/{name}/{path}", data, makepath=True)
+    finally:
+        client.stop()
+        client.close()
+
+    shown = CliRunner().invoke(app, ["status", "--store", url])
+    found = dict(each_id(url))
+
+    (clicks,) = found.pop("clicks")
+    assert clicks.state.committed.offsets == {TopicPartition("orders", 3): 40}
+    assert found
+    assert all(isinstance(each, StateCorruptedError) for each in found.values()), found
+    assert "orders-3  40" in shown.stdout
+    assert shown.stdout.count("unreadable") == len(found)

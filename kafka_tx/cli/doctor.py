@@ -33,9 +33,9 @@ from kafka_tx.cli.lag import (
     row_of,
 )
 from kafka_tx.cli.lake_tables import Verdict
-from kafka_tx.cli.positions import known_doors
+from kafka_tx.cli.positions import each_id
 from kafka_tx.cli.stores import JsonOption, text_or_file
-from kafka_tx.errors import KafkaTxError
+from kafka_tx.errors import KafkaTxError, StateCorruptedError
 from kafka_tx.kafka.client_settings import client_settings
 from kafka_tx.kafka.cluster_checks import ClusterChecks, finalized_features
 from kafka_tx.kafka.marker_topic import MarkerTopic
@@ -272,22 +272,28 @@ def _of_store(given: str) -> Iterator[tuple[str, _Check]]:
 def _tables(url: str) -> Iterator[tuple[str, _Check]]:
     """Tables of a lakehouse: whether they still know the batches of ids."""
     try:
-        for stored in assembly.stored_states(url, []).values():
-            for known in known_doors(stored.store, stored.at_least_once):
+        for _, found in each_id(url):
+            if isinstance(found, StateCorruptedError):
+                yield "table", partial(_unreadable, found)
+                continue
+            for known in found:
                 at = known.state.numbering, known.state.txid
                 for write in last_writes(known.state.held):
                     yield "table", partial(lake_tables.inspect_table, write, *at)
     except KafkaTxError as error:
-        text = str(error)
-        yield "table", lambda: ("bad", text)
+        yield "table", partial(_unreadable, error)
+
+
+def _unreadable(error: KafkaTxError) -> tuple[Verdict, str]:
+    return "bad", str(error)
 
 
 def _retention(kafka: dict[str, str], url: str) -> tuple[Verdict, str]:
     """Whether retention has passed a position, or soon will."""
     with closing(Logs(kafka)) as logs:
-        positions = positions_of(url, None, logs)
+        positions, unreadable = positions_of(url, None, logs)
         bounds = logs.poll(positions)
-    outside, near = [], []
+    outside, near = [f"{name} (unreadable)" for name in unreadable], []
     for name, of_id in positions.items():
         for partition, at in of_id.items():
             row = row_of(partition, at, bounds[name].get(partition))

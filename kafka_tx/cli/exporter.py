@@ -8,11 +8,10 @@ from dataclasses import dataclass, field
 
 import typer
 
-from kafka_tx import assembly
 from kafka_tx.cli.lag import Logs, positions_of
-from kafka_tx.cli.positions import known_doors
+from kafka_tx.cli.positions import each_id
 from kafka_tx.cli.stores import checked, text_or_file
-from kafka_tx.errors import KafkaTxError
+from kafka_tx.errors import KafkaTxError, StateCorruptedError
 from kafka_tx.metrics.endpoint import serve
 from kafka_tx.metrics.events import OffsetsStored
 from kafka_tx.metrics.registry import MetricsRegistry
@@ -21,6 +20,8 @@ from kafka_tx.transactions.held import newest_ms
 from kafka_tx.transactions.txid_layout import Door
 
 INTERVAL_S = 15.0
+FAILURES = 4
+"""Polls that fail in a row until figures disappear."""
 
 
 def export(
@@ -28,7 +29,8 @@ def export(
 ) -> None:
     """Serve until the process is ended.
 
-    After the first poll, figures stay unchanged while polls fail.
+    Figures of an id that cannot be read disappear; other ids keep theirs. If polls fail
+    for a minute, all figures disappear until one succeeds: none is older than that.
 
     Raises:
         ConfigError: A URL, an option or the port cannot be used.
@@ -39,12 +41,17 @@ def export(
     exporter.poll()
     with serve(registry, port, address) as endpoint:
         typer.echo(endpoint.url)
+        failures = 0
         while True:
             time.sleep(INTERVAL_S)
             try:
                 exporter.poll()
+                failures = 0
             except KafkaTxError as error:
                 typer.echo(f"kafka-tx: {error}", err=True)
+                failures += 1
+            if failures >= FAILURES:
+                exporter.forget()
 
 
 @dataclass
@@ -69,16 +76,27 @@ class _Exporter:
         for name, bounds in self.logs.poll(positions).items():
             self.registry.record_log(name, bounds)
 
+    def forget(self) -> None:
+        """Show no figures: they are too old."""
+        for name in self.shown:
+            self.registry.forget(name)
+        self.shown = set()
+
     def _stored(self) -> list[OffsetsStored]:
         if kind_of(text_or_file(self.store)) is StoreKind.GROUP:
-            positions = positions_of(self.store, self.wanted, self.logs)
+            positions, _ = positions_of(self.store, self.wanted, self.logs)
             return [
                 OffsetsStored(id=id_, committed=at) for id_, at in positions.items()
             ]
         ids = [self.wanted] if self.wanted is not None else []
         found = []
-        for name, stored in assembly.stored_states(checked(self.store), ids).items():
-            for one in known_doors(stored.store, stored.at_least_once):
+        for name, doors in each_id(checked(self.store), ids):
+            if isinstance(doors, StateCorruptedError):
+                if self.wanted is not None:
+                    raise doors
+                typer.echo(f"kafka-tx: no figures of '{name}': {doors}", err=True)
+                continue
+            for one in doors:
                 committed = one.state.committed
                 if committed is not None and not one.state.moved_to:
                     is_counted = one.door is not Door.AT_LEAST_ONCE

@@ -7,14 +7,14 @@ from collections.abc import Mapping
 from contextlib import closing
 from itertools import groupby
 from pathlib import Path
-from typing import Annotated, TypeAlias
+from typing import Annotated, NamedTuple, TypeAlias
 
 import typer
 from rich.console import Console
 from rich.table import Table
 
 from kafka_tx import assembly
-from kafka_tx.cli.positions import committed_of, known_doors
+from kafka_tx.cli.positions import committed_of, each_id
 from kafka_tx.cli.stores import (
     STORE,
     JsonOption,
@@ -24,7 +24,7 @@ from kafka_tx.cli.stores import (
     text_or_file,
 )
 from kafka_tx.config import SourceConfig
-from kafka_tx.errors import ConfigError
+from kafka_tx.errors import ConfigError, StateCorruptedError
 from kafka_tx.model import (
     Earliest,
     Latest,
@@ -168,11 +168,19 @@ def config_of(kafka: Mapping[str, str]) -> SourceConfig:
     )
 
 
-def positions_of(url: str, wanted: str | None, logs: Logs) -> dict[str, Positions]:
+class StoredPositions(NamedTuple):
+    """Committed positions of ids, and the ids that cannot be read."""
+
+    positions: dict[str, Positions]
+    unreadable: dict[str, StateCorruptedError]
+
+
+def positions_of(url: str, wanted: str | None, logs: Logs) -> StoredPositions:
     """The committed positions of an id, or of all ids that have some.
 
     Raises:
-        StateError: The id has none, or those of two topologies.
+        StateError: The wanted id has none, or those of two topologies.
+        StateCorruptedError: The wanted id cannot be read.
     """
     if kind_of(text_or_file(url)) is StoreKind.GROUP:
         if wanted is None:
@@ -181,17 +189,23 @@ def positions_of(url: str, wanted: str | None, logs: Logs) -> dict[str, Position
                 " name is the id of the topology: add --id",
                 option="--id",
             )
-        return {wanted: logs.group(wanted)}
+        return StoredPositions({wanted: logs.group(wanted)}, {})
     if wanted is not None:
         with opened(url, wanted) as state:
             _, committed = committed_of(url, state)
-        return {wanted: dict(sorted(committed.positions().items()))}
-    found: dict[str, dict[TopicPartition, LogPosition]] = {}
-    for name, stored in assembly.stored_states(checked(url)).items():
-        for one in known_doors(stored.store, stored.at_least_once):
-            if one.state.committed is not None:
-                found.setdefault(name, {}).update(one.state.committed.positions())
-    return {name: dict(sorted(of_id.items())) for name, of_id in found.items()}
+        of_id = dict(sorted(committed.positions().items()))
+        return StoredPositions({wanted: of_id}, {})
+    found = StoredPositions({}, {})
+    for name, doors in each_id(checked(url)):
+        if isinstance(doors, StateCorruptedError):
+            found.unreadable[name] = doors
+            continue
+        at: dict[TopicPartition, LogPosition] = {}
+        for one in doors:
+            at |= one.state.committed.positions() if one.state.committed else {}
+        if at:
+            found.positions[name] = dict(sorted(at.items()))
+    return found
 
 
 def lag(
@@ -222,8 +236,9 @@ def lag(
     topic that was deleted and created again was not read yet: all of it is lag. Where
     brokers lost the end of a log, lag counts from where other records follow.
 
-    The exit code is 1 if a topic does not exist, if an offset is outside of its log, or
-    if brokers do not report them. With --store kafka:, the id is the name of the group.
+    The exit code is 1 if a topic does not exist, if an offset is outside of its log, if
+    brokers do not report them, or if a record of an id cannot be read. With --store
+    kafka:, the id is the name of the group.
     """
     options = kafka_options(bootstrap_servers, kafka, kafka_config)
     if serve is not None:
@@ -232,18 +247,22 @@ def lag(
         export(store, id_, options, serve, address)
         return
     with closing(Logs(options)) as logs:
-        positions = positions_of(store, id_, logs)
+        positions, unreadable = positions_of(store, id_, logs)
         bounds = logs.poll(positions)
     rows = [
         {"id": name} | row_of(p, at, bounds[name].get(p))
         for name, of_id in positions.items()
         for p, at in of_id.items()
     ]
+    errors = [{"id": id_, "error": str(error)} for id_, error in unreadable.items()]
     if as_json:
-        typer.echo(json.dumps(rows))
+        typer.echo(json.dumps([*rows, *errors]))
     else:
-        _print(rows)
-    if any(_is_trouble(row) for row in rows):
+        if rows or not errors:
+            _print(rows)
+        for error in errors:
+            typer.echo(f"id {error['id']}: {error['error']}")
+    if errors or any(_is_trouble(row) for row in rows):
         raise typer.Exit(1)
 
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 
 from kafka_tx import assembly
 from kafka_tx.cli.stores import text_or_file
-from kafka_tx.errors import StateError
+from kafka_tx.errors import StateCorruptedError, StateError
 from kafka_tx.protocols import Store
 from kafka_tx.transactions.ledger import Committed, Ledger, LedgerState
 from kafka_tx.transactions.ledger_reading import stored_batches
@@ -45,6 +45,20 @@ def known_doors(store: Store, at_least_once: Callable[[], Positions]) -> list[Kn
     epochs = {p: e for p, at in found.items() if (e := at.leader_epoch) is not None}
     committed = Committed(0, offsets, ids, leader_epochs=epochs)
     return [*known, KnownId(Door.AT_LEAST_ONCE, LedgerState(epoch, committed, {}))]
+
+
+def each_id(
+    url: str, ids: Collection[str] = ()
+) -> Iterator[tuple[str, list[KnownId] | StateCorruptedError]]:
+    """The states of these ids, or of all, ascending; raises as ``stored_ids``.
+
+    An id that cannot be read hides no other: its error stands for its states.
+    """
+    for name, stored in assembly.stored_states(url, ids).items():
+        try:
+            yield name, known_doors(stored.store, stored.at_least_once)
+        except StateCorruptedError as error:
+            yield name, error
 
 
 def doors_of(url: str, store: Store) -> list[KnownId]:

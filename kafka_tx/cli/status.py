@@ -81,18 +81,26 @@ def found_ids(url: str, wanted: str | None) -> list[Found]:
     notes = {notes_id(name) for name in stored}
     found = []
     for name, one in stored.items():
-        if name in notes and not one.store.read().keys() - {STOP, OWNER}:
+        if name in notes and _is_notes(one):
             continue  # shown with the id that it is about
         found += _found_in(one, stored.get(notes_id(name)))
     return [one for one in found if wanted in (None, one.id)]
 
 
+def _is_notes(stored: StoredId) -> bool:
+    try:
+        return not stored.store.read().keys() - {STOP, OWNER}
+    except StateCorruptedError:
+        return False
+
+
 def _found_in(stored: StoredId, notes: StoredId | None) -> list[Found]:
     """The jobs of this id: topologies of both kinds may share it."""
     store = stored.store
-    texts = {path: text for path, text in store.read().items() if path != STOP}
-    found = Found(store.id, store.epoch(), paths=tuple(texts))
+    found = Found(store.id, 0)
     try:
+        texts = tuple(path for path in store.read() if path != STOP)
+        found = replace(found, epoch=store.epoch(), paths=texts)
         found = replace(found, stop=last_stop(store))
         doors = known_doors(store, stored.at_least_once)
         reported = [replace(found, known=one) for one in doors]

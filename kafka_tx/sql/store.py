@@ -83,17 +83,16 @@ def _stored(
     url: str, id_: str, tables: Mapping[str, Mapping[str, list[sa.RowMapping]]]
 ) -> StoredId:
     texts, owner, rows, owners = (tables[t].get(id_, []) for t in tables)
-    epoch = int(owner[0]["epoch"]) if owner else 0
+    try:
+        epoch = int(owner[0]["epoch"]) if owner else 0
+    except (TypeError, ValueError) as error:
+        at = records.Place(OWNER.name, url, id_)
+        return StoredId.unreadable(url, id_, records.corrupted(str(error), at))
 
     def positions() -> Positions:
         if not rows:
             return 0, {}
-        offsets = {
-            TopicPartition(row["topic"], row["partition"]): LogPosition(
-                row["next_offset"], *log_in(row["completed"])
-            )
-            for row in rows
-        }
+        offsets = dict(_offset(row, url, id_) for row in rows)
         text = owners[0]["owners"] if owners else None
         at = records.Place(OWNERS.name, url, id_)
         return records.decode_owners(text, at).last, offsets
@@ -102,6 +101,19 @@ def _stored(
     values = {row["path"]: row["value"] for row in texts}
     now = MemorySnapshot(epoch, values)
     return StoredId(MemoryStore.copy_of(url, id_, now), positions)
+
+
+def _offset(
+    row: sa.RowMapping, url: str, id_: str
+) -> tuple[TopicPartition, LogPosition]:
+    try:
+        partition = TopicPartition(row["topic"], int(row["partition"]))
+        return partition, LogPosition(
+            int(row["next_offset"]), *log_in(row["completed"])
+        )
+    except (AttributeError, TypeError, ValueError) as error:
+        at = records.Place(f"{OFFSETS.name}/{row['topic']}", url, id_)
+        raise records.corrupted(str(error), at) from None
 
 
 def _existing(url: str) -> Database:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from threading import Lock
-from typing import TypeAlias
+from typing import Self, TypeAlias
 
 from kafka_tx.config import check_id
+from kafka_tx.errors import StateCorruptedError
 from kafka_tx.model import CommittedOffset, LogPosition, TopicPartition
 from kafka_tx.protocols import NOTHING, Expected, Paths, Texts
 from kafka_tx.transactions.records import check_path, check_value
@@ -32,11 +33,21 @@ class StoredId:
     """The stored state of an id at one moment, read together with other ids.
 
     ``store`` is a copy of its records. ``at_least_once`` decodes the offsets of an
-    at-least-once topology: epoch 0 and no offsets if none are stored.
+    at-least-once topology: epoch 0 and no offsets if none are stored. Of an id that
+    cannot be read, both raise the error at their use: it hides no other id.
     """
 
     store: MemoryStore
     at_least_once: Callable[[], Positions]
+
+    @classmethod
+    def unreadable(cls, url: str, id_: str, error: StateCorruptedError) -> Self:
+        """What is known of an id with a record that is none."""
+
+        def fail() -> Positions:
+            raise error
+
+        return cls(_Unreadable(url, id_, error), fail)
 
 
 @dataclass(slots=True)
@@ -133,6 +144,23 @@ class MemoryStore(StateOfId):
         """Go back to ``snapshot``, for every object of this name and id."""
         with self._cell.lock:
             self._cell.now = snapshot
+
+
+class _Unreadable(MemoryStore):
+    """Stands for the copy of an id that could not be read."""
+
+    def __init__(self, url: str, id_: str, error: StateCorruptedError) -> None:
+        StateOfId.__init__(self, url, id_)
+        self._error = error
+
+    def epoch(self) -> int:
+        raise self._error
+
+    def read(self, prefix: str = "") -> dict[str, str]:  # noqa: ARG002
+        raise self._error
+
+    def get(self, path: str) -> str | None:  # noqa: ARG002
+        raise self._error
 
 
 class MemoryOffsetStore(OffsetsOfId):

@@ -18,7 +18,12 @@ from dataclasses import dataclass
 from threading import RLock
 
 from kafka_tx.config import check_id
-from kafka_tx.errors import StateCorruptedError, StateError, StateUnavailableError
+from kafka_tx.errors import (
+    ConfigError,
+    StateCorruptedError,
+    StateError,
+    StateUnavailableError,
+)
 from kafka_tx.model import LogPosition, TopicPartition
 from kafka_tx.protocols import NOTHING, Expected, Paths, Store, Texts
 from kafka_tx.transactions import records
@@ -69,7 +74,7 @@ def stored_states(url: str, ids: Collection[str] = ()) -> dict[str, StoredId]:
     settings = ZooKeeperSettings.parse(url)
     with closing(ZooKeeperClient(settings)) as client:
         found = _nodes_by_id(client, settings.root, ids)
-        return {id_: _stored(client, settings, id_, n) for id_, n in found.items()}
+        return {id_: _readable(client, settings, id_, n) for id_, n in found.items()}
 
 
 def _nodes_by_id(
@@ -82,6 +87,19 @@ def _nodes_by_id(
         for node, names in sorted(below.items())
         if (OWNER in names and len(names) > 1) or _keeps_offsets(names)
     }
+
+
+def _readable(
+    client: ZooKeeperClient, settings: ZooKeeperSettings, id_: str, names: list[str]
+) -> StoredId:
+    """One id; an error that a person must mend is raised when its state is used."""
+    try:
+        return _stored(client, settings, id_, names)
+    except StateCorruptedError as error:
+        return StoredId.unreadable(settings.url, id_, error)
+    except ConfigError as error:  # the name is no id
+        at = records.Place("", settings.url, id_)
+        return StoredId.unreadable(settings.url, id_, records.corrupted(str(error), at))
 
 
 def _stored(

@@ -1,10 +1,12 @@
 from __future__ import annotations
 
 import json
+import sqlite3
+from contextlib import closing
 
 import pytest
 
-from kafka_tx.cli import lag
+from kafka_tx.cli import doctor, lag
 from kafka_tx.cli.exporter import _Exporter
 from kafka_tx.cli.lag import kafka_options
 from kafka_tx.errors import ConfigError
@@ -232,6 +234,67 @@ def test_the_exporter_shows_what_store_and_logs_say(behind, servers, url):
     key = ("behind", "orders", "0")
     assert lags == [{key: (RECORDS - DONE,)}, {key: (RECORDS - DONE + 1,)}, {}]
     assert txids == [{("behind",): (3,)}, {("behind",): (2,)}]
+
+
+@pytest.fixture(params=["committed", "epoch", "at least once"])
+def damaged(url, request):
+    """An id with a record that is none, first in the order of ids."""
+    name = "a-damaged"
+    state = SqlStore(url, name)
+    Ledger(state).adopt(state.acquire(), Committed(txid=1, offsets={}))
+    state.close()
+    if request.param == "at least once":
+        with closing(SqlOffsetStore(url, name)) as offsets:
+            offsets.acquire()
+            offsets.store({TopicPartition("orders", 0): CommittedOffset(1)})
+    change = {
+        "committed": "UPDATE kafka_tx_state SET value = 'junk' WHERE path = 'committed'",
+        "epoch": "UPDATE kafka_tx_owner SET epoch = 'junk' WHERE true",
+        "at least once": "UPDATE kafka_tx_offsets SET completed = 'junk' WHERE true",
+    }[request.param]
+    with closing(sqlite3.connect(url.removeprefix("sqlite:///"))) as database, database:
+        done = database.execute(f"{change} AND id = '{name}'")
+        assert done.rowcount == 1
+    return name
+
+
+def test_a_damaged_id_hides_no_other(run, behind, damaged, servers, url):
+    asked = ("lag", "--store", url, "--bootstrap-servers", servers)
+
+    shown, as_json = run(*asked), run(*asked, "--json")
+    listed = run("status", "--store", url)
+    retention = doctor._retention({"bootstrap.servers": servers}, url)
+
+    assert shown.exit_code == as_json.exit_code == 1
+    assert f"lag in total: {RECORDS - DONE} at least" in shown.stdout
+    assert f"id {damaged}: [KAFKA_TX_STATE_CORRUPTED]" in shown.stdout
+    *rows, broken = json.loads(as_json.stdout)
+    assert {row["id"] for row in rows} == {"behind"}
+    assert broken["id"] == damaged
+    assert "KAFKA_TX_STATE_CORRUPTED" in broken["error"]
+    assert "unreadable" in listed.stdout
+    assert "committed    txid 3" in listed.stdout
+    assert retention[0] == "bad"
+    assert f"{damaged} (unreadable)" in retention[1]
+
+
+def test_the_exporter_shows_no_figure_that_it_cannot_renew(
+    behind, damaged, servers, url, capsys
+):
+    logs, registry = lag.Logs(kafka_options(servers, None)), MetricsRegistry()
+    exporter = _Exporter(url, None, logs, registry)
+
+    with closing(logs):
+        exporter.poll()
+        healthy = registry.samples()["kafka_tx_lag_records"]
+        exporter.forget()
+        too_old = registry.samples()["kafka_tx_lag_records"]
+        exporter.poll()
+
+    assert healthy == {("behind", "orders", "0"): (RECORDS - DONE,)}
+    assert too_old == {}
+    assert registry.samples()["kafka_tx_lag_records"] == healthy
+    assert f"no figures of '{damaged}'" in capsys.readouterr().err
 
 
 def test_an_option_without_a_value_is_refused(run, behind, url):
