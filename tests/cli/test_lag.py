@@ -248,7 +248,7 @@ def damaged(url, request):
             offsets.acquire()
             offsets.store({TopicPartition("orders", 0): CommittedOffset(1)})
     change = {
-        "committed": "UPDATE kafka_tx_state SET value = 'junk' WHERE path = 'committed'",
+        "committed": "UPDATE kafka_tx_state SET value = 'junk' WHERE path='committed'",
         "epoch": "UPDATE kafka_tx_owner SET epoch = 'junk' WHERE true",
         "at least once": "UPDATE kafka_tx_offsets SET completed = 'junk' WHERE true",
     }[request.param]
