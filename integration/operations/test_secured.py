@@ -128,17 +128,18 @@ def test_the_command_named_for_a_pkcs12_trust_store_converts_it(
     spark, secured, topic, trusted, tmp_path, monkeypatch
 ):
     monkeypatch.chdir(tmp_path)
-    keytool = str(Path(java()).resolve().with_name("keytool"))
-    keytool += " -importcert -noprompt -alias ca -file ca.pem -keystore ca.p12"
-    run(f"{keytool} -storetype PKCS12 -storepass {STORE_PASSWORD}")
+    tool = str(Path(java()).resolve().with_name("keytool"))
+    adding = f"{tool} -importcert -noprompt -alias ca -file ca.pem -keystore ca.p12"
+    run(f"{adding} -storetype PKCS12 -storepass {STORE_PASSWORD}")
     there = {"subscribe": topic, **login()}
     in_java = {"kafka__ssl__truststore__location": "ca.p12"}
     with pytest.raises(PySparkException, match="PKCS12") as caught:
         reader(spark, secured.login_servers, streaming=False, **there, **in_java).load()
 
-    command = re.search(r"Convert it: (openssl .*?);", str(caught.value))
+    command = re.search(r": keytool (.*?) > truststore.pem;", str(caught.value))
     assert command is not None
-    run(f"{command[1]} -passin pass:{STORE_PASSWORD}")
+    printed = run(f"{tool} {command[1]} -storepass {STORE_PASSWORD}")
+    Path("truststore.pem").write_bytes(printed)
 
     pem = {"kafka__ssl__truststore__location": str(tmp_path / "truststore.pem")}
     df = reader(spark, secured.login_servers, streaming=False, **there, **pem)
@@ -146,7 +147,7 @@ def test_the_command_named_for_a_pkcs12_trust_store_converts_it(
 
 
 def run(command):
-    subprocess.run(command.split(), check=True, capture_output=True)
+    return subprocess.run(command.split(), check=True, capture_output=True).stdout
 
 
 def test_a_stream_stores_commits_and_writes_behind_a_password(

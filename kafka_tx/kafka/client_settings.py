@@ -233,7 +233,7 @@ _CONVERT = (
     "keytool -importkeystore -srckeystore {location} -destkeystore store.p12"
     " -deststoretype PKCS12"
 )
-_EXTRACT = "openssl pkcs12 -in {location} -nokeys -out truststore.pem"
+_EXTRACT = "keytool -list -rfc -keystore {location} > truststore.pem"
 
 
 def tls_settings(options: Mapping[str, str]) -> dict[str, str]:
@@ -255,9 +255,7 @@ def _truststore(options: Mapping[str, str]) -> dict[str, str]:
     kind = _kind(location, options.get("ssl.truststore.type"))
     if kind == "PEM":
         return {"ssl.ca.location": location}
-    first = "" if kind == "PKCS12" else _CONVERT.format(location=location) + " && "
-    source = location if kind == "PKCS12" else "store.p12"
-    command = first + _EXTRACT.format(location=source)
+    command = _EXTRACT.format(location=location)
     raise _refused("truststore", location, kind, "PEM", command, "truststore.pem")
 
 
@@ -289,6 +287,16 @@ def _kind(location: str, given: str | None) -> str:
     return "PKCS12" if name.endswith(_PKCS12_ENDINGS) else "JKS"
 
 
+def advice_for_old_pkcs12(location: str) -> str:
+    """How to convert a keystore with ciphers that OpenSSL reads no longer."""
+    return (
+        f" The keytool that wrote {location} encrypts with RC2, which OpenSSL does not"
+        " read: so do those of Java before 8u301 and 11.0.12. Convert the file with the"
+        f" keytool of Java 17 or newer: {_CONVERT.format(location=location)}; then set"
+        " 'kafka.ssl.keystore.location' to store.p12. The password may stay."
+    )
+
+
 def _refused(
     store: str, location: str, kind: str, wanted: str, command: str, file: str
 ) -> ConfigError:
@@ -298,8 +306,8 @@ def _refused(
         f"{option}.location",
         f"{location} ({kind})",
         legal,
-        f"Convert it: {command}; then set '{option}.location' to {file} and"
-        f" '{option}.type' to {wanted}.",
+        f"Convert it with the keytool of Java 17 or newer: {command}; then set"
+        f" '{option}.location' to {file} and '{option}.type' to {wanted}.",
     )
 
 

@@ -10,7 +10,7 @@ from confluent_kafka import KafkaError as ClientError
 from confluent_kafka.admin import AdminClient
 
 from kafka_tx.errors import ConfigError
-from kafka_tx.kafka.client_settings import is_secret
+from kafka_tx.kafka.client_settings import advice_for_old_pkcs12, is_secret
 from kafka_tx.kafka.errors import ErrorWatch, without_secrets
 from kafka_tx.kafka.tokens import PROVIDER, token_of
 
@@ -83,12 +83,14 @@ def refused_settings(
     secrets = {k: v for k, v in settings.items() if is_secret(k)}
     return ConfigError(
         f"the Kafka client cannot be made: {without_secrets(text, secrets)}."
-        f" Brokers: {watch.addresses}.{_advice(text)}",
+        f" Brokers: {watch.addresses}.{_advice(text, settings)}",
         option="kafka",
     )
 
 
-def _advice(text: str) -> str:
+def _advice(text: str, settings: Mapping[str, Any]) -> str:
+    if "PKCS#12" in text and "unsupported" in text:
+        return advice_for_old_pkcs12(settings.get("ssl.keystore.location", "it"))
     if "GSSAPI" in text or "Kerberos" in text.title():
         return (
             " The published packages of confluent-kafka come without Kerberos: install"

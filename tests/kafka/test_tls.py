@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import re
+import subprocess
+from pathlib import Path
+
 import pytest
 
+from kafka_tx.cli.java import find_java
 from kafka_tx.errors import ConfigError
 from kafka_tx.kafka.client_settings import client_settings, tls_settings
+from kafka_tx.kafka.clients import new_consumer
+from kafka_tx.kafka.errors import ErrorWatch
 
 
 @pytest.mark.parametrize(
@@ -56,11 +63,11 @@ def test_a_store_librdkafka_can_read_is_translated(
         ),
         (
             {"ssl.truststore.location": "/trust.p12"},
-            "openssl pkcs12 -in /trust.p12 -nokeys -out truststore.pem",
+            "keytool -list -rfc -keystore /trust.p12 > truststore.pem",
         ),
         (
             {"ssl.truststore.location": "/trust.jks"},
-            "-deststoretype PKCS12 && openssl pkcs12 -in store.p12 -nokeys",
+            "keytool -list -rfc -keystore /trust.jks > truststore.pem",
         ),
     ],
 )
@@ -74,6 +81,52 @@ def test_a_store_it_cannot_read_is_refused_with_the_command_that_converts_it(
 
     assert says in str(caught.value)
     assert "sesame" not in str(caught.value)
+
+
+PASSWORD = "sesame"
+OLD = "-J-Dkeystore.pkcs12.legacy"
+"""Lets a new keytool encrypt as those before 8u301 and 11.0.12 do."""
+
+
+def keytool(words: str, folder: Path, typed: str = "") -> None:
+    """Run it as a person would, who types the passwords."""
+    tool = Path(find_java().command).resolve().with_name("keytool")
+    subprocess.run(
+        ["sh", "-c", f"{tool} {words}"], cwd=folder, input=typed, text=True, check=True
+    )
+
+
+def test_the_commands_named_for_stores_of_an_old_keytool_convert_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    keytool(
+        f"{OLD} -genkeypair -keystore old.p12 -storetype PKCS12 -storepass {PASSWORD}"
+        " -dname CN=me -keyalg RSA -keysize 2048 -alias me",
+        tmp_path,
+    )
+    given = {"ssl.keystore.password": PASSWORD, "bootstrap.servers": "127.0.0.1:1"}
+
+    def client(**stores: str) -> None:
+        options = {name.replace("_", "."): at for name, at in stores.items()}
+        settings = client_settings(
+            {**given, "security.protocol": "SSL", **options}, purpose="consumer"
+        )
+        new_consumer(settings, ErrorWatch("")).close()
+
+    with pytest.raises(ConfigError, match="RC2") as caught:
+        client(ssl_keystore_location="old.p12")
+    command = re.search(r"keytool (-importkeystore .*?);", str(caught.value))
+    assert command is not None
+    keytool(command[1], tmp_path, f"{PASSWORD}\n" * 3)
+    client(ssl_keystore_location="store.p12")
+
+    with pytest.raises(ConfigError, match="PEM") as caught:
+        client(ssl_truststore_location="old.p12")
+    command = re.search(r"keytool (-list .*?);", str(caught.value))
+    assert command is not None
+    keytool(f"{OLD} {command[1]}", tmp_path, f"{PASSWORD}\n")
+    client(ssl_keystore_location="store.p12", ssl_truststore_location="truststore.pem")
 
 
 def test_a_keystore_without_type_is_java_s_default() -> None:
