@@ -87,9 +87,9 @@ def test_no_process_outlives_its_session_or_driver(
             wait_until(what, is_so, timeout_s=within_s, complain=failed)
 
         wait("the jobs run", lambda: "waits for go" in text())
-        assert len(planners(process.pid)) == 4
         for connection in waiting(hole):
             opened.enter_context(closing(connection))
+        assert len(planners(process.pid)) == 4
         say(process, "go")
         if how in ("TERM", "INT", "KILL"):
             wait("the driver waits", lambda: "waits for a signal" in text())

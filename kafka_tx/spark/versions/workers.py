@@ -70,9 +70,10 @@ class SessionFolder:
     """
 
     def __init__(self) -> None:
-        root = Path(SparkFiles._root_directory or os.curdir)
+        given = SparkFiles._root_directory
+        root = Path(given or os.curdir)
         self._folder = root.parent if root.name == _STREAMS_FOLDER else root
-        self._was_there = self._folder.is_dir()
+        self._was_there = given is not None and self._folder.is_dir()
         self._touched_s = time.monotonic()
 
     def is_gone(self) -> bool:
