@@ -161,6 +161,21 @@ def test_transactional_topics_are_equal(both, topic, produce, isolation):
     assert len(ours) == (51 if isolation == "read_committed" else 102)
 
 
+def test_before_a_pattern_matches_there_is_one_empty_batch_at_most(
+    spark, kafka, tmp_path
+):
+    seen = []
+    options = {"subscribePattern": "nothing-yet.*"}
+    reading = spark.readStream.format("kafka_tx").options(**options)
+    rows = reading.option("kafka.bootstrap.servers", kafka.bootstrap_servers).load()
+    for _ in range(2):
+        writing = rows.writeStream.foreachBatch(lambda df, n: seen.append(df.count()))
+        writing = writing.option("checkpointLocation", str(tmp_path / "checkpoint"))
+        assert writing.trigger(availableNow=True).start().awaitTermination(60)
+
+    assert seen == [0]
+
+
 def test_the_level_of_isolation_is_taken_in_any_case_and_doctor_tells_its_effect(
     spark, kafka, topic, produce
 ):
