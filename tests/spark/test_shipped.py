@@ -1,11 +1,14 @@
 """What was shipped with --py-files is laid where Spark lets streams look for it."""
 
 import os
+import shutil
 import zipfile
 
 import pytest
+from pyspark import SparkFiles
 
-from kafka_tx.spark.versions.workers import show_to_streams
+from kafka_tx.spark.versions import workers
+from kafka_tx.spark.versions.workers import SessionFolder, show_to_streams
 
 
 @pytest.fixture
@@ -59,3 +62,29 @@ def test_a_directory_that_cannot_be_written_is_logged(root, caplog):
     show_to_streams(module_file(root), str(root))
 
     assert "some_package.zip" in caplog.text
+
+
+@pytest.mark.parametrize("below", ["", "streaming_job"])
+def test_a_session_is_over_once_spark_has_removed_its_folder(root, monkeypatch, below):
+    monkeypatch.setattr(SparkFiles, "_root_directory", str(root / below))
+    folder = SessionFolder()
+    alive = folder.is_gone()
+    shutil.rmtree(root)
+
+    assert (alive, folder.is_gone()) == (False, True)
+
+
+@pytest.mark.parametrize("given", [None, "/no/such/folder"])
+def test_a_folder_that_never_was_says_nothing(monkeypatch, given):
+    monkeypatch.setattr(SparkFiles, "_root_directory", given)
+
+    assert not SessionFolder().is_gone()
+
+
+def test_a_session_s_folder_stays_fresh_for_those_who_clean_up(root, monkeypatch):
+    monkeypatch.setattr(SparkFiles, "_root_directory", str(root))
+    monkeypatch.setattr(workers, "_TOUCHED_S", 0.0)
+    os.utime(root, (0, 0))
+
+    assert not SessionFolder().is_gone()
+    assert root.stat().st_mtime > 0

@@ -77,12 +77,18 @@ class SessionFolder:
         self._touched_s = time.monotonic()
 
     def is_gone(self) -> bool:
-        """Whether Spark has removed it since the process began."""
+        """Whether Spark has removed it since the process began. Never raises."""
         if time.monotonic() - self._touched_s > _TOUCHED_S:
             self._touched_s = time.monotonic()
             with suppress(OSError):
                 os.utime(self._folder)
-        return self._was_there and not self._folder.exists()
+        try:
+            self._folder.stat()
+        except FileNotFoundError:
+            return self._was_there
+        except OSError:  # out of reach, maybe for a moment
+            return False
+        return False
 
 
 def _drop_cached_zip_files() -> None:
