@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from contextlib import closing
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
@@ -15,7 +16,10 @@ from integration.cluster.rights import grant, guarded_kafka, login_of
 from integration.cluster.running import running
 from integration.cluster.waiting import wait_until
 from kafka_tx.cli.main import app
+from kafka_tx.model import TopicPartition as Partition
 from kafka_tx.own_topics import MARKER_TOPIC
+from kafka_tx.sql.store import SqlStore
+from kafka_tx.transactions.ledger import Committed, Ledger
 
 TOPIC, GROUP = "orders", "of-orders"
 IN_GROUP = {"group.id": GROUP}
@@ -111,3 +115,21 @@ def test_it_compares_the_clock_of_a_database(postgresql, monkeypatch):
 
     assert (same["verdict"], other["verdict"]) == ("good", "advice")
     assert "+6" in other["text"]
+
+
+def test_it_finds_what_retention_soon_takes(kafka, topic, tmp_path):
+    name, url = topic(1), f"sqlite:///{tmp_path}/state.db"
+    producer = Producer({"bootstrap.servers": kafka.bootstrap_servers})
+    for _ in range(100):
+        producer.produce(name, b"x", partition=0)
+    producer.flush()
+    kafka.delete_records(name, {0: 5})
+
+    def retention(at):
+        with closing(SqlStore(url, "job")) as store:
+            position = Committed(1, {Partition(name, 0): at})
+            Ledger(store).adopt(store.acquire(), position)
+        asked = ("--bootstrap-servers", kafka.bootstrap_servers, "--store", url)
+        return findings(*asked)["retention"]["verdict"]
+
+    assert [retention(at) for at in (2, 6, 90)] == ["bad", "advice", "good"]

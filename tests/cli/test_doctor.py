@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from kafka_tx.cli import doctor
+from kafka_tx.cli import doctor, lag
 from kafka_tx.kafka import cluster_checks
 from kafka_tx.model import TopicPartition
+from kafka_tx.native.library import Status
 from kafka_tx.running.worker_python import WorkerPython
 from kafka_tx.sql.store import SqlStore, stored_ids
 from kafka_tx.testing.mock import MockCluster
@@ -29,6 +30,50 @@ def test_doctor_finds_the_source_and_this_python(run, monkeypatch):
     assert 'format("kafka_tx")' in found["source"]["text"]
     assert found["workers"]["verdict"] == "good"
     assert "reader" in found["reader"]["text"]
+
+
+@pytest.mark.parametrize(
+    ("version", "verdict"), [("3.5.6", "bad"), ("4.0.0", "good"), ("4.10.1", "good")]
+)
+def test_an_old_pyspark_is_bad(monkeypatch, version, verdict):
+    monkeypatch.setattr(doctor.importlib.metadata, "version", lambda _: version)
+
+    assert doctor._spark()[0] == verdict
+
+
+def test_settings_that_nobody_made_are_told(run, monkeypatch, tmp_path):
+    monkeypatch.setenv("SPARK_CONF_DIR", str(tmp_path))
+
+    found = findings(run("doctor", "--json"))
+
+    assert found["sockets"]["verdict"] == "advice"
+    assert found["tasks"]["verdict"] == "good"
+
+
+@pytest.mark.parametrize(("is_native", "verdict"), [(True, "good"), (False, "advice")])
+def test_the_reader_in_python_is_told(monkeypatch, is_native, verdict):
+    status = Status(is_native=is_native, reason="why")
+    monkeypatch.setattr(doctor.native, "status", lambda: status)
+
+    assert doctor._reader() == (verdict, str(status))
+
+
+def test_brokers_that_do_not_answer_are_bad(monkeypatch):
+    monkeypatch.setattr(lag, "TIMEOUT_MS", 500)
+    nobody = {"bootstrap.servers": "127.0.0.1:1"}
+
+    checked = doctor._checked("brokers", lambda: doctor._brokers(nobody))
+
+    assert checked.verdict == "bad"
+    assert "127.0.0.1:1" in checked.text
+
+
+@pytest.mark.parametrize(
+    ("url", "verdict"),
+    [("sqlite:////jobs/state.db", "advice"), ("postgresql://db/jobs", "good")],
+)
+def test_a_store_of_one_machine_is_told(url, verdict):
+    assert doctor._folder(url)[0] == verdict
 
 
 def test_a_worker_python_without_the_package_gets_advice(run, monkeypatch, tmp_path):
