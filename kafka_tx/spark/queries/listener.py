@@ -82,7 +82,10 @@ class Attachment:
         return f"<kafka_tx.Attachment {where}, ids: {self._listener.seen or 'none'}>"
 
     def close(self) -> None:
-        """Remove the listener and stop the endpoint; queries go on."""
+        """Remove the listener and stop the endpoint; queries go on.
+
+        Also if the session or the JVM has ended.
+        """
         atexit.unregister(self._let_finish)
         self._let_finish()
         self._opened.close()
@@ -138,7 +141,7 @@ def attach(
         listener = CommitListener(spark, registry, options or {}, read_reports)
         undo.callback(listener.close)
         spark.streams.addListener(listener)
-        undo.callback(spark.streams.removeListener, listener)
+        undo.callback(jvm.remove_listener, spark, listener)
         return Attachment(spark, listener, registry, endpoint, undo.pop_all())
 
 

@@ -17,6 +17,7 @@ from typing import Any
 from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
+from pyspark.sql.streaming.listener import StreamingQueryListener
 
 from kafka_tx import errors
 from kafka_tx.errors import ConfigError, KafkaTxError
@@ -31,7 +32,8 @@ from kafka_tx.store_place import store_url
 
 logger = event_log(__name__)
 
-_FAILURES = (Py4JError, PySparkException, AttributeError, TypeError)
+_FAILURES = (Py4JError, PySparkException, AttributeError, TypeError, OSError)
+"""Errors of a JVM that lacks a name, or is gone."""
 
 _PLANNER_ENVIRONMENT = {
     "SPARK_LOCAL_DIRS": "",
@@ -248,6 +250,14 @@ def let_listeners_finish(spark: SparkSession, timeout_ms: int) -> None:
         context.listenerBus().waitUntilEmpty(timeout_ms)
     except _FAILURES as error:
         logger.debug("listeners may not have heard everything: %s", error)
+
+
+def remove_listener(spark: SparkSession, listener: StreamingQueryListener) -> None:
+    """Remove a listener; a session or a JVM that has ended needs none removed."""
+    try:
+        spark.streams.removeListener(listener)
+    except _FAILURES as error:
+        logger.debug("the listener was not removed: %s", error)
 
 
 def error_of(text: str) -> KafkaTxError:
