@@ -195,7 +195,8 @@ SOURCE = Sequence(
         Step(FUNCTION, FUNCTION, "its tasks read\norders-0 [100, 200)"),
         Step(FUNCTION, SINK, "rows and txid 7,\nin one step", "stored"),
         Step(SPARK, SPARK, "writes its commit log"),
-        Step(SPARK, STORE, "commit: txid 7 is done", "stored"),
+        Step(SPARK, PLANNER, "what follows txid 7?"),
+        Step(PLANNER, STORE, "commit: txid 7 is done", "stored"),
     ),
 )
 REPLAY = Sequence(
