@@ -36,7 +36,7 @@ def test_doctor_finds_the_source_and_this_python(run, monkeypatch):
     ("version", "verdict"), [("3.5.6", "bad"), ("4.0.0", "good"), ("4.10.1", "good")]
 )
 def test_an_old_pyspark_is_bad(monkeypatch, version, verdict):
-    monkeypatch.setattr(doctor.importlib.metadata, "version", lambda _: version)
+    monkeypatch.setattr("importlib.metadata.version", lambda _: version)
 
     assert doctor._spark()[0] == verdict
 
@@ -53,7 +53,7 @@ def test_settings_that_nobody_made_are_told(run, monkeypatch, tmp_path):
 @pytest.mark.parametrize(("is_native", "verdict"), [(True, "good"), (False, "advice")])
 def test_the_reader_in_python_is_told(monkeypatch, is_native, verdict):
     status = Status(is_native=is_native, reason="why")
-    monkeypatch.setattr(doctor.native, "status", lambda: status)
+    monkeypatch.setattr("kafka_tx.native.status", lambda: status)
 
     assert doctor._reader() == (verdict, str(status))
 

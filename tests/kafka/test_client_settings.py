@@ -450,7 +450,7 @@ def test_a_word_where_a_number_belongs_is_refused():
     [(name, word) for name, words in ENUMERATIONS.items() for word in words],
 )
 def test_words_are_taken_in_any_case_and_compared_in_one(name, word):
-    purpose = "producer" if name in PRODUCER_ONLY else "consumer"
+    purpose: Purpose = "producer" if name in PRODUCER_ONLY else "consumer"
     if name in translations.NO_EFFECT or name in translations.REFUSED_FOR_READING:
         return  # no client gets them
     given = [word.upper(), word.lower(), f" {word} "]
@@ -469,14 +469,11 @@ def test_words_are_those_of_librdkafka(tmp_path):
     shown = tmp_path / "properties"
     _show_properties(shown)
     rows = [line.split("|") for line in shown.read_text().splitlines() if "|" in line]
-    theirs = {}
+    theirs: dict[str, set[str]] = {}
     for name, _, legal, *_ in rows:
         words = legal.strip().split(", ")
         if len(words) > 1 and name.strip() != "debug":  # a list of words
             theirs.setdefault(name.strip(), set()).update(words)
-    ours = {
-        name: {word.lower() for word in ENUMERATIONS[name]} for name in ENUMERATIONS
-    }
 
     names = theirs.keys() & (COMMON | CONSUMER_ONLY | PRODUCER_ONLY)
     assert len(names) > 30
