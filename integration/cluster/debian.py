@@ -45,14 +45,24 @@ def postgresql_directory() -> Path:
 
 
 def pgbouncer_program() -> Path:
-    """Where PostgreSQL's pooler is.
+    """Where PostgreSQL's pooler is; raises ProgramMissingError."""
+    return _program("pgbouncer", "pgbouncer")
 
-    Raises:
-        ProgramMissingError: It is not on this machine.
-    """
-    found = shutil.which("pgbouncer", path=f"{os.environ['PATH']}:/usr/sbin")
+
+def mariadb_program(name: str = "mariadbd") -> Path:
+    """Where a program of MariaDB's server is; raises ProgramMissingError."""
+    return _program(name, "mariadb-server")
+
+
+def redis_program() -> Path:
+    """Where Redis is; raises ProgramMissingError."""
+    return _program("redis-server", "redis-server")
+
+
+def _program(name: str, package: str) -> Path:
+    found = shutil.which(name, path=f"{os.environ['PATH']}:/usr/sbin")
     if found is None:
-        raise ProgramMissingError(_advice("'pgbouncer'", "pgbouncer"))
+        raise ProgramMissingError(_advice(f"'{name}'", package))
     return Path(found)
 
 
@@ -164,6 +174,8 @@ def main() -> None:
         for find, package in (
             (postgresql_directory, "postgresql"),
             (pgbouncer_program, "pgbouncer"),
+            (mariadb_program, "mariadb-server"),
+            (redis_program, "redis-server"),
         ):
             _found_or_installed(find, package)
         prometheus_program()

@@ -64,7 +64,7 @@ def run(spark: SparkSession, given: argparse.Namespace) -> None:
         .option("kafka.bootstrap.servers", given.servers)
         .option("subscribe", given.topic)
         .option("startingOffsets", "earliest")
-        .option("maxOffsetsPerTrigger", "60")
+        .option("maxOffsetsPerTrigger", "30")
         .option("tx.id", f"files-{given.topic}")
         .option("tx.mode", given.mode)
         .option("tx.ifOwned", "fence")  # what was killed owns it for ten seconds

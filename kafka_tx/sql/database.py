@@ -8,7 +8,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Hashable, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager
 from dataclasses import dataclass, fields, replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -350,7 +350,18 @@ def _parse(text: str, option: str) -> URL:
         return _sqlite_file(url, option)
     if url.drivername == "postgresql" and not find_spec("psycopg2"):
         return url.set(drivername="postgresql+psycopg")
+    if url.drivername in _MYSQL and not find_spec("MySQLdb"):
+        return url.set(drivername=f"{url.drivername}+pymysql")
     return url
+
+
+_MYSQL = ("mysql", "mariadb")
+
+
+def _be_strict(connection: Any, _record: object) -> None:  # noqa: ANN401 - DB-API
+    """Whatever the server's mode: what does not fit is refused, and not cut."""
+    with closing(connection.cursor()) as cursor:
+        cursor.execute("SET SESSION sql_mode = 'STRICT_ALL_TABLES'")
 
 
 def _malformed(option: str) -> ConfigError:
@@ -395,11 +406,14 @@ def _engine(url: URL, option: str, waits: Waits) -> sa.Engine:
         raise ConfigError(
             f"option '{option}' is {address(url)!r} and cannot be used"
             f" ({error}). Install the driver that the URL names; for PostgreSQL:"
-            " pip install 'kafka-tx[postgresql]'",
+            " pip install 'kafka-tx[postgresql]', for MySQL and MariaDB:"
+            " pip install 'kafka-tx[mysql]'",
             option=option,
         ) from None
     if backend == "sqlite":
         SqliteFile(address(url)).listen(engine)
     if backend == "postgresql":
         postgresql.listen(engine, waits.silence_ms)
+    if backend in _MYSQL:
+        event.listen(engine, "connect", _be_strict)
     return engine

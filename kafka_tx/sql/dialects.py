@@ -15,10 +15,31 @@ def exact_text(length: int) -> sa.types.TypeEngine[str]:
     return sa.String(length).with_variant(of_mysql, "mysql", "mariadb")
 
 
+class Utf8Key(sa.types.TypeDecorator[str]):
+    """Text in MySQL and MariaDB as its bytes: compared and ordered by code point.
+
+    Their collations fold case, accents or trailing blanks; those that fold nothing have
+    other names in each. Tables of earlier versions have a column of text: it is read.
+    """
+
+    impl = mysql.VARBINARY
+    cache_ok = True
+
+    def process_bind_param(self, value: str | None, dialect: object) -> Any:  # noqa: ANN401, ARG002
+        """As it is stored."""
+        return None if value is None else value.encode()
+
+    def process_result_value(self, value: Any, dialect: object) -> str | None:  # noqa: ANN401, ARG002
+        """As it was."""
+        return bytes(value).decode() if isinstance(value, (bytes, bytearray)) else value
+
+
 LONG_TEXT = sa.Text().with_variant(
     mysql.LONGTEXT(charset="utf8mb4"), "mysql", "mariadb"
 )
 """Text of any length."""
+LONG_BYTES = sa.LargeBinary().with_variant(mysql.LONGBLOB(), "mysql", "mariadb")
+"""Bytes of any length."""
 
 
 ROWS_PER_STATEMENT = 300

@@ -12,7 +12,7 @@ from sqlalchemy.dialects import mysql
 from sqlalchemy.sql import quoted_name
 
 from kafka_tx.errors import ConfigError
-from kafka_tx.sql.dialects import LONG_TEXT
+from kafka_tx.sql.dialects import LONG_BYTES, LONG_TEXT, Utf8Key
 
 LEGAL_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,59}")
 
@@ -22,18 +22,15 @@ BYTEWISE = "C"
 _KEYS: dict[type, sa.types.TypeEngine[Any]] = {
     str: sa.Text()
     .with_variant(sa.Text(collation=BYTEWISE), "postgresql")
-    .with_variant(
-        mysql.VARCHAR(255, charset="utf8mb4", collation="utf8mb4_bin"),
-        *("mysql", "mariadb"),
-    ),
+    .with_variant(Utf8Key(1024), "mysql", "mariadb"),
     int: sa.BigInteger(),
-    bytes: sa.LargeBinary().with_variant(mysql.VARBINARY(255), "mysql", "mariadb"),
+    bytes: sa.LargeBinary().with_variant(mysql.VARBINARY(1024), "mysql", "mariadb"),
 }
 _VALUES: dict[type, sa.types.TypeEngine[Any]] = {
     int: sa.BigInteger(),
     float: sa.Double(),
     str: LONG_TEXT.with_variant(sa.Text(collation=BYTEWISE), "postgresql"),
-    bytes: sa.LargeBinary().with_variant(mysql.LONGBLOB(), "mysql", "mariadb"),
+    bytes: LONG_BYTES,
 }
 _ARROW = {int: pa.int64(), float: pa.float64(), str: pa.string(), bytes: pa.binary()}
 _SQLITE_STORES = {int: "integer", float: "real", str: "text", bytes: "blob"}

@@ -8,12 +8,13 @@ from typing import Any
 
 import pyarrow as pa
 import sqlalchemy as sa
+from sqlalchemy.dialects import mysql
 from sqlalchemy.sql import quoted_name
 
 from kafka_tx.errors import ConfigError
 from kafka_tx.model import TransactionAttempt
 from kafka_tx.sql.database import Database
-from kafka_tx.sql.dialects import LONG_TEXT
+from kafka_tx.sql.dialects import LONG_BYTES, LONG_TEXT
 from kafka_tx.sql.map_table import check_table_name
 from kafka_tx.sql.merge import copy_rows
 from kafka_tx.sql.progress import Progress
@@ -31,8 +32,8 @@ _KINDS: tuple[tuple[str, sa.types.TypeEngine[Any]], ...] = (
     ("is_floating", sa.Double()),
     ("is_string", LONG_TEXT),
     ("is_large_string", LONG_TEXT),
-    ("is_binary", sa.LargeBinary()),
-    ("is_large_binary", sa.LargeBinary()),
+    ("is_binary", LONG_BYTES),
+    ("is_large_binary", LONG_BYTES),
     ("is_date", sa.Date()),
 )
 
@@ -132,7 +133,8 @@ def _as_told_apart(column: str, dialect: str) -> str:
 
 def _kind_of(field: pa.Field) -> sa.types.TypeEngine[Any]:
     if pa.types.is_timestamp(field.type):
-        return sa.DateTime(timezone=field.type.tz is not None)
+        moment = sa.DateTime(timezone=field.type.tz is not None)
+        return moment.with_variant(mysql.DATETIME(fsp=6), "mysql", "mariadb")
     if pa.types.is_decimal(field.type):
         return sa.Numeric(field.type.precision, field.type.scale)
     for is_kind, kind in _KINDS:

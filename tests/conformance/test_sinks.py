@@ -83,11 +83,13 @@ class SqlSink:
         with engine.connect() as db:
             if not sa.inspect(db).has_table("t"):
                 return []
-            query = f'SELECT "key", {value} FROM t WHERE {value} IS NOT NULL'
+            key = engine.dialect.identifier_preparer.quote_identifier("key")
+            query = f"SELECT {key}, {value} FROM t WHERE {value} IS NOT NULL"
             found = db.execute(sa.text(query)).all()
         engine.dispose()
         assert {count for _, count in found} <= {1}
-        return sorted(key for key, _ in found)
+        keys = (key for key, _ in found)
+        return sorted(k.decode() if isinstance(k, bytes) else k for k in keys)
 
 
 class OfSqlite(SinkSuite):

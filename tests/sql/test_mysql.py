@@ -1,4 +1,4 @@
-"""What MySQL would be told: checked as text, no server of its kind is run here."""
+"""What MySQL is told, as text; a server of its kind runs in ``integration``."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_every_kind_of_map_has_a_table_with_a_key_that_mysql_can_index(
     to = map_table("counts", kind, key, value)
     text = created(to.table)
 
-    kept = {str: "VARCHAR(255)", int: "BIGINT", bytes: "VARBINARY(255)"}[key]
+    kept = {str: "VARBINARY(1024)", int: "BIGINT", bytes: "VARBINARY(1024)"}[key]
     assert f"`key` {kept}" in text
     assert "PRIMARY KEY (`key`)" in text
     assert "CHECK" not in text

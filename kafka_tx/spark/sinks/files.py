@@ -34,6 +34,9 @@ COLUMN = "_kafka_tx"
 PUBLISHED, ATTEMPTS = "_kafka_tx/published", "_kafka_tx/attempts"
 _DAY_S = 86_400
 _TRIES = 5
+_newest: dict[str, dict[Name, str]] = {}
+"""The file of publications that this program has read or made last, by path. A file
+never changes, and no other one gets its name."""
 
 
 def append_files(
@@ -280,9 +283,9 @@ class _SparkFolder:
         if form.partition_by:
             writer = writer.partitionBy(*form.partition_by)
         writer.save(self._of_attempt(name))
-        return sorted(self._files(name))
+        return sorted(self._files(name, form))
 
-    def _files(self, name: Name) -> list[str]:
+    def _files(self, name: Name, form: Form) -> list[str]:  # noqa: ARG002
         place = _literal(self._of_attempt(name))
         found = self._spark.read.format("binaryFile")
         found = found.option("recursiveFileLookup", "true").load(place)
@@ -328,17 +331,23 @@ class _HadoopFolder(_SparkFolder):
         return self._named(f"{ATTEMPTS}/{COLUMN}=")
 
     def _named(self, place: str) -> list[Name]:
-        """What has a name of ours at a place, in few calls: there may be hundreds."""
+        names = (Name.of(name) for name in self._beside(place))
+        return [name for name in names if name is not None]
+
+    def _beside(self, place: str) -> list[str]:
+        """How the names go on that begin with a place, in few calls to the JVM."""
         status = self._fs.globStatus(self._at(place, "*"))
         if status is None:
             return []
         paths = self._packages.org.apache.hadoop.fs.FileUtil.stat2Paths(status)
-        text = self._packages.scala.runtime.ScalaRunTime.stringOf(paths)
-        found = re.findall(rf"{place}([^/,() ]+)(?=[,)])", text)
-        return [name for name in map(Name.of, found) if name is not None]
+        every = self._packages.scala.runtime.ScalaRunTime.genericWrapArray(paths)
+        return [p.rpartition(place)[2] for p in every.mkString("\n").splitlines()]
 
     def lines(self, names: Sequence[Name]) -> list[str]:
-        return [line for name in names for line in self._text(name).splitlines()]
+        texts = {name: self._text(name) for name in names}
+        if len(names) == 1:
+            _newest[self.path] = texts
+        return [line for text in texts.values() for line in text.splitlines()]
 
     def _below(self, place: str) -> list[str]:
         """The files below a folder, by their places there."""
@@ -352,6 +361,9 @@ class _HadoopFolder(_SparkFolder):
         return str(self._fs.makeQualified(path).toString())
 
     def _text(self, name: Name) -> str:
+        known = _newest.get(self.path, {}).get(name)
+        if known is not None:
+            return known
         place = f"{PUBLISHED}/{name}"
         if self._fs.getFileStatus(self._at(place)).isDirectory():  # Spark Connect's
             place = f"{place}/{self._below(place)[0]}"
@@ -375,13 +387,17 @@ class _HadoopFolder(_SparkFolder):
             raise OSError(f"{beside} could not be renamed to {there}")
         if name.level:  # no attempt's
             self._fs.delete(beside.getParent(), True)
+        else:
+            _newest[self.path] = {name: text}
 
     def remove(self, names: Sequence[Name]) -> None:
         for name in names:
             self._fs.delete(self._at(f"{PUBLISHED}/{name}"), True)
 
-    def _files(self, name: Name) -> list[str]:
-        return self._below(f"{ATTEMPTS}/{COLUMN}={name}")
+    def _files(self, name: Name, form: Form) -> list[str]:
+        place = f"{ATTEMPTS}/{COLUMN}={name}"
+        found = self._below(place) if form.partition_by else self._beside(f"{place}/")
+        return [file for file in found if not _HIDDEN.search(file)]
 
     def remove_folders(self, folders: Sequence[Name]) -> None:
         for folder in folders:

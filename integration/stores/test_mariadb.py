@@ -1,0 +1,309 @@
+"""The suites of stores, maps and tables on a MariaDB, with its defaults.
+
+Stores are retried, as they are where they are used: InnoDB ends one of two transactions
+that would wait for each other.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import itertools
+import time
+from concurrent.futures import ThreadPoolExecutor
+from decimal import Decimal
+from functools import partial
+
+import pyarrow as pa
+import pytest
+import sqlalchemy as sa
+
+from integration.cluster.mariadb import MariaDbServer
+from integration.cluster.running import running
+from integration.stores.test_sql_maps import ODD
+from integration.stores.test_stores import opened
+from kafka_tx.clock import SystemClock
+from kafka_tx.errors import ConfigError, StateError
+from kafka_tx.sql.maps import NonTransactionalMap, OpaqueMap, TransactionalMap
+from kafka_tx.sql.offsets import SqlOffsetStore
+from kafka_tx.sql.store import SqlStore
+from kafka_tx.sql.tables import append_rows
+from kafka_tx.transactions.retry_policy import (
+    RetryingOffsetStore,
+    RetryingStore,
+    RetryPolicy,
+)
+from tests.conformance.crash_suite import CrashSuite
+from tests.conformance.offset_store_suite import OffsetStoreSuite
+from tests.conformance.outage_suite import OutageSuite
+from tests.conformance.rewinding import Rewound
+from tests.conformance.sink_suite import SinkSuite, attempt
+from tests.conformance.store_suite import StoreSuite
+from tests.conformance.test_sinks import SqlSink
+
+FIRST, SECOND = attempt(1), attempt(2)
+_numbers = itertools.count()
+
+
+@pytest.fixture(scope="module")
+def server():
+    with running(MariaDbServer()) as made:
+        yield made
+
+
+@pytest.fixture
+def url(server):
+    name = f"jobs{next(_numbers)}"
+    server.execute(f"CREATE DATABASE {name}")
+    yield server.url(name)
+    server.execute(f"DROP DATABASE {name}")
+
+
+class TestStore(StoreSuite):
+    @pytest.fixture
+    def open_store(self, url):
+        policy = RetryPolicy(SystemClock())
+        yield from opened(
+            lambda id_="orders": RetryingStore(SqlStore(url, id_), policy)
+        )
+
+
+class TestStoreInSeveralProcesses(CrashSuite):
+    @pytest.fixture
+    def store_url(self, url):
+        return url
+
+
+class TestOffsetStore(OffsetStoreSuite):
+    @pytest.fixture
+    def open_offsets(self, url):
+        policy = RetryPolicy(SystemClock())
+        yield from opened(
+            lambda: RetryingOffsetStore(SqlOffsetStore(url, "orders"), policy)
+        )
+
+    @pytest.fixture
+    def rewound(self, url):
+        rewound = Rewound(url)
+        yield rewound
+        rewound.close()
+
+
+class TestOutage(OutageSuite):
+    @pytest.fixture
+    def own(self):
+        with running(MariaDbServer()) as own:
+            own.execute("CREATE DATABASE test")
+            yield own
+
+    @pytest.fixture
+    def open_store(self, own):
+        yield from opened(lambda: SqlStore(own.url(), "orders"))
+
+    @pytest.fixture
+    def outage(self, own):
+        def kill_and_start():
+            own.kill()
+            own.start()
+
+        return kill_and_start
+
+
+class AsSink(SinkSuite):
+    kind: type[TransactionalMap] | None = None
+
+    @pytest.fixture
+    def open_sink(self, url):
+        return partial(SqlSink, url, self.kind, self.takes_back)
+
+
+class TestTransactionalMapAsSink(AsSink):
+    kind = TransactionalMap
+
+
+class TestOpaqueMapAsSink(AsSink):
+    kind, takes_back = OpaqueMap, True
+
+
+class TestTableAsSink(AsSink):
+    pass
+
+
+class TestOpaqueTableAsSink(AsSink):
+    takes_back = True
+
+
+@pytest.fixture
+def open_map(url):
+    made = []
+
+    def make(kind, name="counts", **types):
+        made.append(kind(url, name, **types))
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.close()
+
+
+def content(state):
+    table = state.to_arrow()
+    return dict(zip(table["key"].to_pylist(), table["value"].to_pylist(), strict=True))
+
+
+@pytest.mark.parametrize("kind", [NonTransactionalMap, TransactionalMap, OpaqueMap])
+@pytest.mark.parametrize(("reducer", "merged"), [("sum", 12), ("max", 9), ("last", 3)])
+def test_keys_are_told_apart_by_every_character(open_map, kind, reducer, merged):
+    state = open_map(kind)
+    keys = [*ODD, "a", "A", "a ", "ä", "a\u0308", "ß", "ss", "x" * 255, "é" * 255]
+
+    for given, value in ((FIRST, 9), (SECOND, 3)):
+        rows = pa.table({"key": keys, "value": [value] * len(keys)})
+        state.update(given, rows, reducer)
+
+    assert content(state) == dict.fromkeys(keys, merged)
+    assert list(content(state)) == sorted(keys)
+    assert state.get(["a ", "A"]) == {"a ": merged, "A": merged}
+
+
+def test_a_key_that_is_too_long_is_refused_and_leaves_nothing(open_map):
+    state = open_map(TransactionalMap)
+    rows = pa.table({"key": ["a", "x" * 4_000], "value": [1, 1]})
+
+    with pytest.raises(StateError, match="Data too long for column 'key'"):
+        state.update(FIRST, rows)
+
+    assert content(state) == {}
+
+
+@pytest.mark.parametrize("kind", [TransactionalMap, OpaqueMap])
+def test_bytes_come_back_as_they_were(open_map, kind):
+    state = open_map(kind, key=bytes, value=bytes)
+    pairs = {b"": b"", b"\x00\xff": b"\xff" * 100_000, b"a": b"a", b"a ": b"A"}
+
+    rows = pa.table({"key": [*pairs], "value": [*pairs.values()]})
+    state.update(FIRST, rows, "last")
+
+    assert content(state) == pairs
+
+
+def test_an_opaque_replay_takes_everything_back(open_map):
+    state = open_map(OpaqueMap)
+    keys = [*ODD, *(f"k{n}" for n in range(1_000))]
+    rows = pa.table({"key": keys, "value": [1] * len(keys)})
+    state.update(FIRST, rows)
+    with state.batch(SECOND) as batch:
+        batch.update(rows)
+        batch.update(rows)
+        batch.remove(keys[1:])
+    assert content(state) == {keys[0]: 3}
+
+    again = attempt(2, number=2)
+    state.update(again, pa.table({"key": ["new", ""], "value": [5, 5]}))
+
+    assert content(state) == dict.fromkeys(keys, 1) | {"": 6, "new": 5}
+
+
+COLUMNS = {
+    "text": ["🙂 ключ ", "x" * 70_000, None],
+    "bytes": [b"\x00\xff", b"x" * 70_000, None],
+    "number": [2**62, -1, None],
+    "double": [0.1, -1e300, None],
+    "yes": [True, False, None],
+    "day": [dt.date(1900, 1, 1), dt.date(2024, 2, 29), None],
+    "at": [dt.datetime(2024, 1, 1, 1, 2, 3, 456789), None, None],  # noqa: DTZ001
+    "cents": [Decimal("12345678901234567890.123456"), Decimal("-0.000001"), None],
+}
+
+
+def test_values_of_a_table_come_back_as_they_were(url):
+    rows = pa.table({name: pa.array(values) for name, values in COLUMNS.items()})
+    utc = pa.array([dt.datetime(2024, 1, 1, tzinfo=dt.UTC), None, None])
+    rows = rows.append_column("utc", utc)
+
+    assert append_rows(url, "orders", FIRST, rows)
+
+    engine = sa.create_engine(url)
+    with engine.connect() as db:
+        found = db.execute(sa.text("SELECT * FROM orders")).mappings().all()
+    engine.dispose()
+    for name, values in COLUMNS.items():
+        assert [row[name] for row in found] == values, name
+    assert found[0]["utc"] == dt.datetime(2024, 1, 1)  # noqa: DTZ001
+
+
+def test_strict_mode_is_on_whatever_the_server_says(server, url):
+    server.execute("SET GLOBAL sql_mode = ''")
+    try:
+        rows = pa.table({"x": pa.array([Decimal(1)], pa.decimal128(3, 1))})
+        assert append_rows(url, "orders", FIRST, rows)
+        more = pa.table({"x": pa.array([Decimal(12345)], pa.decimal128(8, 1))})
+        with pytest.raises(StateError, match="Out of range"):
+            append_rows(url, "orders", SECOND, more)
+    finally:
+        server.execute("SET GLOBAL sql_mode = DEFAULT")
+
+
+def test_names_that_differ_by_case_are_two_or_are_refused_by_name(open_map):
+    open_map(TransactionalMap, "Counts").update(
+        FIRST, pa.table({"key": ["a"], "value": [1]})
+    )
+
+    small = open_map(TransactionalMap, "counts")
+    small.update(FIRST, pa.table({"key": ["a"], "value": [5]}))
+
+    assert content(open_map(TransactionalMap, "Counts")) == {"a": 1}
+    assert content(small) == {"a": 5}
+
+
+@pytest.mark.parametrize("level", ["REPEATABLE-READ", "READ-COMMITTED"])
+def test_two_writers_of_a_map_come_one_after_the_other(server, url, open_map, level):
+    server.execute(f"SET GLOBAL tx_isolation = '{level}'")
+    try:
+        maps = [open_map(TransactionalMap) for _ in range(2)]
+        maps[0].update(FIRST, pa.table({"key": ["a"], "value": [0]}))
+
+        def count(state, number):
+            given = attempt(2, number=number)
+            return state.update(given, pa.table({"key": ["a"], "value": [1]}))
+
+        with ThreadPoolExecutor(2) as pool:
+            wrote = list(pool.map(count, maps, (1, 2)))
+    finally:
+        server.execute("SET GLOBAL tx_isolation = DEFAULT")
+
+    assert sorted(wrote) == [False, True]
+    assert content(maps[0]) == {"a": 1}
+
+
+def test_nan_is_refused_by_name(open_map):
+    state = open_map(TransactionalMap, value=float)
+
+    with pytest.raises((ConfigError, StateError), match="(?i)nan"):
+        state.update(FIRST, pa.table({"key": ["a"], "value": [float("nan")]}))
+
+
+def test_100_000_new_keys_are_ten_times_as_fast_as_one_upsert_a_row(url, open_map):
+    size, few = 100_000, 1_000
+    keys = [f"k{n:06}" for n in range(size)]
+    state = open_map(TransactionalMap)
+    state.update(FIRST, pa.table({"key": ["x"], "value": [1]}))
+    engine = sa.create_engine(url)
+    started = time.perf_counter()
+    with engine.begin() as db:
+        db.exec_driver_sql(
+            "CREATE TABLE plain (k VARBINARY(255) PRIMARY KEY, v BIGINT)"
+        )
+        for key in keys[:few]:
+            db.exec_driver_sql(
+                "INSERT INTO plain VALUES (%s, 1) ON DUPLICATE KEY UPDATE v = v + 1",
+                (key,),
+            )
+    engine.dispose()
+    by_row = few / (time.perf_counter() - started)
+
+    started = time.perf_counter()
+    state.update(SECOND, pa.table({"key": keys, "value": [1] * size}))
+    ours = size / (time.perf_counter() - started)
+
+    print(f"{ours:,.0f} against {by_row:,.0f} keys/s")
+    assert ours > 5 * by_row
