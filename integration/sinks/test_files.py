@@ -6,6 +6,7 @@ Drivers that are killed: ``test_crashes``. The simulator dies at every step.
 from __future__ import annotations
 
 import itertools
+import json
 import shutil
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -16,7 +17,11 @@ from typing import Any
 from unittest import mock
 
 import pytest
-from pyspark.errors import AnalysisException, StreamingQueryException
+from pyspark.errors import (
+    AnalysisException,
+    PySparkException,
+    StreamingQueryException,
+)
 
 import kafka_tx
 from integration.bounded import DeadError, read_out
@@ -304,6 +309,25 @@ def test_what_does_not_fit_is_refused_by_name(spark, files, tmp_path):
     assert files.write(attempt(2), ["b"])
 
 
+def stored_schemas(files):
+    each = Path(files.path, PUBLISHED).glob("0*")
+    lines = [json.loads(line) for f in each for line in f.read_text().splitlines()]
+    return [line["schema"] for line in lines if line["schema"]]
+
+
+def test_a_file_that_somebody_has_removed_is_missed_whatever_the_session_says(files):
+    for txid in (1, 2):
+        files.write(attempt(txid), [f"{txid}"])
+    (file, *_) = files.read(as_of=1).inputFiles()
+    Path(file.removeprefix("file://")).unlink()
+    files.spark.conf.set("spark.sql.files.ignoreMissingFiles", "true")
+    try:
+        with pytest.raises(PySparkException, match="(?i)exist"):
+            files.rows()
+    finally:
+        files.spark.conf.unset("spark.sql.files.ignoreMissingFiles")
+
+
 def test_publications_are_merged_and_expire(files):
     with mock.patch.object(publications, "MERGED_AT", 2):
         for txid in range(1, 9):
@@ -313,6 +337,7 @@ def test_publications_are_merged_and_expire(files):
     assert not files.write(attempt(8, epoch=2), ["8"])
     assert files.rows() == [f"{txid}" for txid in range(1, 9)]
     assert files.rows(as_of=3) == ["1", "2", "3"]
+    assert len(stored_schemas(files)) < 8
 
     assert kafka_tx.clean_files(files.spark, files.path, keep_s=0) == 7
     assert files.rows() == ["8"]

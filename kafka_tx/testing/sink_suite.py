@@ -351,9 +351,11 @@ class _Program:
 
 
 def _files_of(sink: TransactionalSink) -> set[str]:
-    """The files of the sink's class, and of those below the base class."""
+    """The files of the sink's methods, but for those of the base class."""
     kinds = type(sink).__mro__
-    return {inspect.getfile(kind) for kind in kinds[: kinds.index(TransactionalSink)]}
+    own = (vars(kind).values() for kind in kinds[: kinds.index(TransactionalSink)])
+    methods = filter(inspect.isfunction, itertools.chain.from_iterable(own))
+    return {method.__code__.co_filename for method in methods}
 
 
 @contextmanager

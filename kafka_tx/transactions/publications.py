@@ -15,6 +15,7 @@ import json
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
+from itertools import pairwise
 from operator import attrgetter
 from typing import NamedTuple
 
@@ -26,6 +27,8 @@ MERGED_AT = 100
 HIGHEST = 9
 """The level of all publications of a folder, merged by a clean-up."""
 
+_ODD = ValueError, LookupError, TypeError, AttributeError
+"""What reading raises where a line is another one's."""
 _NAME = re.compile(r"(\d+)\.(-?\d+)\.(\d)\.([0-9a-f]{16})")
 
 
@@ -70,7 +73,7 @@ class Publication:
     Attributes:
         folder: Name of the folder that the attempt has written.
         files: Their places below it.
-        schema: Spark's schema of the batch, as JSON.
+        schema: Spark's schema of the batch, as JSON; empty: that of the next txid.
         at_ms: Unix time of the publication, for clean-ups.
         is_floor: The files of this txid and of all earlier ones were removed.
     """
@@ -104,7 +107,7 @@ class Publication:
             form["partition_by"] = tuple(form["partition_by"])
             stored["files"] = tuple(stored["files"])
             return cls(attempt=attempt, form=Form(**form), **stored)
-        except (ValueError, LookupError, TypeError) as error:
+        except (*_ODD, StateCorruptedError) as error:
             raise StateCorruptedError(
                 f"{what} has a publication that cannot be read: {line!r:.200}. Nothing"
                 " was changed. Restore its file from a copy. If a newer kafka_tx has"
@@ -132,7 +135,17 @@ def merged(publications: Iterable[Publication]) -> str:
     """The text of a file that takes the place of those of these publications."""
     every = list(publications)
     floors = sorted((p for p in every if p.is_floor), key=attrgetter("order"))
-    return "\n".join(p.as_line() for p in [*floors[-1:], *counting(every)])
+    counted = counting(every)
+    for n, (one, next_) in enumerate(pairwise(counted)):
+        if one.schema == next_.schema:  # most of a line, and mostly the same
+            counted[n] = replace(one, schema="")
+    return "\n".join(p.as_line() for p in [*floors[-1:], *counted])
+
+
+def schema_at(publications: Iterable[Publication], txid: int) -> str:
+    """The schema of a txid's batch; ``publications`` are in order of their txids."""
+    known = (p.schema for p in publications if p.schema and p.attempt.txid >= txid)
+    return next(known, "")
 
 
 def to_merge(names: Iterable[Name]) -> list[Name]:

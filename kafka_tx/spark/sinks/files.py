@@ -19,7 +19,13 @@ from kafka_tx.errors import ConfigError
 from kafka_tx.running.file_sink import FileSink, OpaqueFileSink, clean, read
 from kafka_tx.spark.versions.jvm import file_system
 from kafka_tx.spark.versions.names import is_classic
-from kafka_tx.transactions.publications import Form, Name, Publication, counting
+from kafka_tx.transactions.publications import (
+    Form,
+    Name,
+    Publication,
+    counting,
+    schema_at,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -34,6 +40,12 @@ COLUMN = "_kafka_tx"
 PUBLISHED, ATTEMPTS = "_kafka_tx/published", "_kafka_tx/attempts"
 _DAY_S = 86_400
 _TRIES = 5
+_WHOLE = {
+    "recursiveFileLookup": "true",
+    "ignoreMissingFiles": "false",
+    "ignoreCorruptFiles": "false",
+}
+"""Read everything or fail, whatever the session says."""
 _newest: dict[str, dict[Name, str]] = {}
 """The file of publications that this program has read or made last, by path. A file
 never changes, and no other one gets its name."""
@@ -139,26 +151,27 @@ def read_files(
         legal = f"{first} to {last}, the txids that are published"
         raise ConfigError.illegal("as_of", as_of, legal)
     wanted = counting(found, as_of)
-    return _frame(spark, folder, wanted, schema, options or {})
+    stored = json.loads(schema_at(found, wanted[-1].attempt.txid))
+    if isinstance(schema, str):
+        schema = spark.createDataFrame([], schema).schema
+    shape: StructType = schema or StructType.fromJson(stored)
+    return _frame(spark, folder, wanted, shape, options or {})
 
 
 def _frame(
     spark: SparkSession,
     folder: _SparkFolder,
     wanted: Sequence[Publication],
-    schema: StructType | str | None,
+    shape: StructType,
     options: Mapping[str, str],
 ) -> DataFrame:
     form = wanted[-1].form
-    stored = json.loads(wanted[-1].schema)
-    if isinstance(schema, str):
-        schema = spark.createDataFrame([], schema).schema
-    shape: StructType = schema or StructType.fromJson(stored)
     files = [folder.file(p.folder, name) for p in wanted for name in p.files]
     if not files:
         return spark.createDataFrame([], shape)
     reader = spark.read.format(form.format).schema(shape)
-    reader = reader.options(**{**form.options, **options})
+    whole = {"ignoreMissingFiles": "false"}  # a session may say true
+    reader = reader.options(**{**whole, **form.options, **options})
     found = reader.option("basePath", folder.attempts).load(files)
     return found.select(*(F.col(_quoted(name)) for name in shape.names))
 
@@ -248,7 +261,7 @@ class _SparkFolder:
         place = _literal(f"{self.path}/{PUBLISHED}")
         found: dict[Name, list[str]] = {}
         try:
-            text = self._spark.read.option("recursiveFileLookup", "true").text(place)
+            text = self._spark.read.options(**_WHOLE).text(place)
             rows = text.select("value", "_metadata.file_path").collect()
         except AnalysisException as error:
             if error.getCondition() != "PATH_NOT_FOUND":
@@ -287,16 +300,14 @@ class _SparkFolder:
 
     def _files(self, name: Name, form: Form) -> list[str]:  # noqa: ARG002
         place = _literal(self._of_attempt(name))
-        found = self._spark.read.format("binaryFile")
-        found = found.option("recursiveFileLookup", "true").load(place)
+        found = self._spark.read.format("binaryFile").options(**_WHOLE).load(place)
         return [_after(row.path, name) for row in found.select("path").collect()]
 
     def schema(self, rows: DataFrame) -> str:
         return str(rows.schema.json())
 
     def strangers(self) -> list[str]:
-        found = self._spark.read.format("binaryFile")
-        found = found.option("recursiveFileLookup", "true")
+        found = self._spark.read.format("binaryFile").options(**_WHOLE)
         try:
             rows = found.load(_literal(self.path)).select("path").limit(1).collect()
         except AnalysisException as error:
