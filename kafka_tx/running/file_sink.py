@@ -49,14 +49,18 @@ class Folder(Protocol):
     def schema(self, rows: Any) -> str:  # noqa: ANN401
         """Spark's schema of the rows, as JSON."""
 
+    def strangers(self) -> Sequence[str]:
+        """Files that are beside the published ones, some of them."""
+
+
+class CleanFolder(Folder, Protocol):
+    """A folder from which files can be removed."""
+
     def folders(self) -> Sequence[Name]:
         """The attempts' folders."""
 
     def remove_folders(self, folders: Sequence[Name]) -> None:
         """Remove attempts' folders with all that is in them."""
-
-    def strangers(self) -> Sequence[str]:
-        """Files that are beside the published ones, some of them."""
 
 
 def read(folder: Folder, names: Sequence[Name]) -> list[Publication]:
@@ -170,7 +174,9 @@ class OpaqueFileSink(FileSink):
     takes_back = True
 
 
-def clean(folder: Folder, *, keep_ms: int | None, spare_ms: int, now_ms: int) -> int:
+def clean(
+    folder: CleanFolder, *, keep_ms: int | None, spare_ms: int, now_ms: int
+) -> int:
     """Remove what no reader needs; return the number of removed folders.
 
     A kill between any two steps leaves a folder that reads the same.

@@ -4,7 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from kafka_tx import OvertakenError, TransactionalSink, TransactionAttempt
+from kafka_tx import (
+    BatchBolt,
+    MemoryTransactionalSpout,
+    OvertakenError,
+    TransactionalSink,
+    TransactionalTopologyBuilder,
+    TransactionAttempt,
+)
 from kafka_tx.errors import (
     ConfigError,
     FencedError,
@@ -16,6 +23,7 @@ from kafka_tx.running import transactional_sink
 from kafka_tx.testing import ManualClock
 from kafka_tx.transactions import table_writes
 from tests.conformance.sink_suite import attempt
+from tests.local_engine import run_commit, run_processing
 
 
 class Shelf(TransactionalSink):
@@ -160,3 +168,54 @@ def test_sinks_of_one_name_and_two_kinds_are_two(shelf):
     shelf(["a"], attempt(1))
 
     assert Other(shelf.name)(["a"], attempt(1))
+
+
+class ToShelf(BatchBolt):
+    """Gives the words of a batch to a sink."""
+
+    sink: Shelf
+
+    def prepare(self, context, collector):
+        self.attempt, self.words = context.attempt, []
+
+    def execute(self, row):
+        self.words += row.line.split()
+
+    def finish_batch(self):
+        self.sink(self.words, self.attempt)
+
+
+def test_a_committer_calls_it_once_for_each_batch(shelf):
+    spout = MemoryTransactionalSpout(
+        {0: [("the cow",), ("the moon",)]}, "line string", 2
+    )
+    builder = TransactionalTopologyBuilder("words", "lines", spout)
+    ToShelf.sink = shelf
+    builder.set_committer_bolt("shelf", ToShelf).global_grouping("lines")
+    topology = builder.build()
+    plan = spout.initialize_transaction(1, None)
+
+    for number in (1, 2):  # the second one is a replay
+        given = TransactionAttempt.of(1, epoch=1, number=number)
+        processed = run_processing(topology, given, spout.batch(given, plan))
+        run_commit(processed)
+        assert processed.failure is None
+
+    assert sorted(shelf.rows) == ["cow", "moon", "the", "the"]
+
+
+def test_what_it_has_written_is_noted_for_status_and_metrics(shelf):
+    shelf(["a"], attempt(1))
+    shelf(["b"], attempt(2))
+    shelf(["b"], attempt(2, epoch=2))
+
+    noted = [
+        write
+        for txid in (1, 2)
+        for write in table_writes.noted("orders", "one", txid)
+        if (write.table, write.sink) == (shelf.name, "Shelf")
+    ]
+    first, second = noted
+    assert (first.txid, second.txid) == (1, 2)
+    assert first.seconds is not None
+    assert second.seconds is None  # an earlier try has written it

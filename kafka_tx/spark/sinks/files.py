@@ -283,12 +283,6 @@ class _SparkFolder:
     def remove(self, names: Sequence[Name]) -> None:
         """Nothing: a job of Spark cannot."""
 
-    def folders(self) -> list[Name]:
-        raise NotImplementedError
-
-    def remove_folders(self, folders: Sequence[Name]) -> None:
-        raise NotImplementedError
-
     def write(
         self, rows: DataFrame, name: Name, form: Form, options: Mapping[str, str]
     ) -> list[str]:
