@@ -73,7 +73,8 @@ class StateTopologyJob:
                     keep(self.urls, self.mode, replay, rows)
 
 
-USUAL = in_each_mode("state topology", StateTopologyJob, BETWEEN_DATABASES)
+USUAL = in_each_mode("state topology", StateTopologyJob, BETWEEN_DATABASES)[1:]
+"""Opaque; see ``state``."""
 EVERY = in_each_mode("state topology", StateTopologyJob, POINTS)
 
 

@@ -13,13 +13,17 @@ from integration.cluster.waiting import wait_until
 from integration.sizes import size
 from integration.topologies import tally, topology_job
 from integration.topologies.tally import (
-    MODES_WITH_STORES,
+    MODES,
     PARTITIONS,
+    STORES,
     WITHIN_S,
     Leftovers,
     committed_past,
 )
 from integration.topologies.topology_job import Trouble, kept, recount
+
+USUAL = ("transactional", "zookeeper")
+"""An opaque topology whose leader goes and comes back: ``test_topology_faults``."""
 
 RECORDS = size(2_400, 4_000)
 HELD = 4
@@ -42,7 +46,16 @@ class Held(Trouble):
 
 
 @pytest.mark.timeout(WITHIN_S)
-@pytest.mark.parametrize(("mode", "store"), MODES_WITH_STORES)
+@pytest.mark.parametrize(
+    ("mode", "store"),
+    [
+        pytest.param(
+            mode, store, marks=() if (mode, store) == USUAL else pytest.mark.all
+        )
+        for mode in MODES
+        for store in STORES
+    ],
+)
 def test_a_broker_that_goes_and_comes_back_costs_no_record(
     zookeeper, spark, kafka_pair, tmp_path, mode, store
 ):

@@ -95,7 +95,7 @@ def test_a_coordinator_that_does_not_come_is_unavailable(
 def test_a_client_that_failed_is_replaced(
     admin_settings: ClientSettings, topic: MakeTopic, cluster: MockCluster
 ) -> None:
-    mirror = GroupMirror(admin_settings, "replaced", timeout_ms=300)
+    mirror = GroupMirror(admin_settings, "replaced", timeout_ms=1_000)
     one = TopicPartition(topic(), 0)
     mirror.store({one: 1})
     first = mirror._writer.client

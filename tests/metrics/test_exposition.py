@@ -13,6 +13,7 @@ from prometheus_client.exposition import choose_encoder
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 
+from integration.promptness import TRIES
 from kafka_tx.metrics import MetricsRegistry, catalogue
 from kafka_tx.metrics.exposition import exposition
 from kafka_tx.model import LogBounds, TopicPartition
@@ -165,11 +166,13 @@ def test_a_scrape_writes_only_what_changed_since_the_last_one(
         exposition([registry], "", compressed=True)
         return time.process_time() - began
 
-    scrape_s(commits=True)
-    changed = min(scrape_s(commits=True) for _ in range(5))
-    unchanged = min(scrape_s(commits=False) for _ in range(5))
+    def is_a_fraction() -> bool:
+        changed = min(scrape_s(commits=True) for _ in range(5))
+        unchanged = min(scrape_s(commits=False) for _ in range(5))
+        return unchanged < changed / 4
 
-    assert unchanged < changed / 4
+    scrape_s(commits=True)
+    assert any(is_a_fraction() for _ in range(TRIES))
 
 
 def test_many_partitions_cost_a_fraction_of_what_the_library_takes(
@@ -191,9 +194,12 @@ def test_many_partitions_cost_a_fraction_of_what_the_library_takes(
         registry.all_changed()
         return cost_s(lambda: exposition([registry], ""))
 
-    ours = min(all_changed() for _ in range(10))
-    theirs = min(cost_s(lambda: encode(prometheus(registry))) for _ in range(3))
-    assert ours < theirs / 4
+    def is_a_fraction() -> bool:
+        ours = min(all_changed() for _ in range(10))
+        theirs = min(cost_s(lambda: encode(prometheus(registry))) for _ in range(3))
+        return ours < theirs / 4
+
+    assert any(is_a_fraction() for _ in range(TRIES))
 
 
 @pytest.fixture
