@@ -257,8 +257,8 @@ def group_mirror(
 
 def group_offsets(
     config: SourceConfig,
-) -> Callable[[list[TopicPartition]], dict[TopicPartition, int]] | None:
-    """The reader of a group's offsets for ``startingOffsets=committed``, if set.
+) -> Callable[[list[TopicPartition]], dict[TopicPartition, LogPosition]] | None:
+    """The reader of a group's positions for ``startingOffsets=committed``, if set.
 
     The group is ``tx.commitGroupId``, else ``kafka.group.id``.
     """

@@ -313,6 +313,14 @@ class LogPosition:
         )
 
 
+def known_epochs(
+    positions: Mapping[TopicPartition, LogPosition],
+) -> dict[TopicPartition, int]:
+    """The leader epochs of positions; unknown ones are left out."""
+    epochs = {p: at.leader_epoch for p, at in positions.items()}
+    return {p: epoch for p, epoch in epochs.items() if epoch is not None}
+
+
 def located(
     offsets: Mapping[TopicPartition, int],
     topic_ids: Mapping[str, str],

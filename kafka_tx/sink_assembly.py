@@ -164,4 +164,5 @@ def group_positions(
     from kafka_tx.kafka.mirror import GroupMirror
 
     settings = client_settings(kafka, purpose="consumer")
-    return GroupMirror(settings, group, timeout_ms=timeout_ms).load(partitions)
+    found = GroupMirror(settings, group, timeout_ms=timeout_ms).load(partitions)
+    return {partition: at.offset for partition, at in found.items()}

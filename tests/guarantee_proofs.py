@@ -377,6 +377,16 @@ AROUND: Proofs = {
     "a person resets or deletes the group of `tx.commitGroupId`": (
         _FAULTS + "test_a_group_that_was_reset_is_never_read_and_is_written_again",
     ),
+    "another owner takes over while the former one still copies offsets to the group of"
+    " `tx.commitGroupId`": (
+        "integration/source/test_mirror_outage.py"
+        "::test_a_fenced_owner_never_sets_the_group_back",
+    ),
+    "an unclean election loses records that the group of `startingOffsets=committed`"
+    " had read": (
+        "integration/topologies/test_topology_faults.py"
+        "::test_records_that_take_the_offsets_of_lost_ones_are_read_and_nothing_twice",
+    ),
     'a person resets the group that is the store (`store="kafka:"`)': (
         "integration/topologies/test_spout_groups.py"
         "::test_a_group_that_is_reset_stops_it_and_a_restart_goes_on_there",

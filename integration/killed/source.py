@@ -88,7 +88,7 @@ class QueryJob:
         mirror = GroupMirror(settings, f"{self.topic}-group")
         try:
             wanted = [TopicPartition(self.topic, n) for n in range(PARTITIONS)]
-            return {p.partition: o for p, o in mirror.load(wanted).items()}
+            return {p.partition: at.offset for p, at in mirror.load(wanted).items()}
         finally:
             mirror.close()
 

@@ -35,7 +35,7 @@ from kafka_tx.kafka.mirror import GroupMirror
 from kafka_tx.kafka.producer import OutRecord
 from kafka_tx.kafka.reader import topic_id_now
 from kafka_tx.kafka.sender import Sender
-from kafka_tx.model import Earliest, TopicPartition, Topics
+from kafka_tx.model import Earliest, LogPosition, TopicPartition, Topics
 
 VALUES = [f"v{n}" for n in range(50)]
 MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule required"
@@ -201,7 +201,7 @@ def test_authorities_that_were_replaced_on_disk_are_read_by_who_lives(
         "topics": lambda: views[0].topics(Topics((topic,))),
         "bounds": lambda: views[1].bounds([partition]),
         "offsets": lambda: views[2].offsets({partition: Earliest()}),
-        "mirror": lambda: group.store({partition: 1}),
+        "mirror": lambda: group.store({partition: LogPosition(1, None)}),
         "reader": lambda: topic_id_now(reading, topic, 30_000),
     }
     before = {name: ask() for name, ask in living.items()}

@@ -26,6 +26,7 @@ from kafka_tx.model import (
     Earliest,
     Latest,
     LogBounds,
+    LogPosition,
     TopicPartition,
     TopicPattern,
     Topics,
@@ -321,10 +322,11 @@ def test_offsets_are_mirrored_to_a_group_that_nobody_joined(mirror, topic):
     zero, one = TopicPartition(name, 0), TopicPartition(name, 1)
 
     assert mirror.load([zero, one]) == {}
-    mirror.store({zero: 5})
-    mirror.store({zero: 7, one: 0})
+    mirror.store({zero: LogPosition(5, None)})
+    last = {zero: LogPosition(7, None, 0), one: LogPosition(0, None)}
+    mirror.store(last)
 
-    assert mirror.load([zero, one]) == {zero: 7, one: 0}
+    assert mirror.load([zero, one]) == last
 
 
 def test_a_group_with_members_refuses_the_mirror(kafka, topic):
@@ -337,15 +339,16 @@ def test_a_group_with_members_refuses_the_mirror(kafka, topic):
     while not consumer.assignment() and time.monotonic() < deadline:
         consumer.poll(0.1)
     mirror = GroupMirror(client_settings(options, purpose="admin"), group)
+    first = {TopicPartition(name, 0): LogPosition(1, None)}
 
     try:
         with pytest.raises(GroupOccupiedError, match=f"'{group}'") as refused:
-            mirror.store({TopicPartition(name, 0): 1})
+            mirror.store(first)
         assert "until it leaves" in str(refused.value)
         assert refused.value.retryable
         consumer.close()
-        mirror.store({TopicPartition(name, 0): 1})
-        assert mirror.load([TopicPartition(name, 0)]) == {TopicPartition(name, 0): 1}
+        mirror.store(first)
+        assert mirror.load([*first]) == first
     finally:
         consumer.close()
         mirror.close()

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import time
 import uuid
+from contextlib import contextmanager
 
+from confluent_kafka import Consumer
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from integration.cluster.processes.kafka import FILE
@@ -71,7 +73,8 @@ def groups_offset(servers, group, topic):
     settings = client_settings({"bootstrap.servers": servers}, purpose="admin")
     mirror = GroupMirror(settings, group, timeout_ms=5_000)
     try:
-        return sum(mirror.load([TopicPartition(topic, 0)]).values())
+        found = mirror.load([TopicPartition(topic, 0)])
+        return sum(at.offset for at in found.values())
     finally:
         mirror.close()
 
@@ -114,6 +117,56 @@ def test_a_query_with_a_group_recovers_as_fast_as_one_without(mortal_kafka, tmp_
     finally:
         plain.reader.stop()
         mirrored.reader.stop()
+
+
+@contextmanager
+def occupied(servers, group, topic):
+    """An ordinary consumer is a member of the group: nobody else can write to it."""
+    member = Consumer({"bootstrap.servers": servers, "group.id": group})
+    try:
+        member.subscribe([topic])
+        wait_until("a member", lambda: member.poll(0.1) or member.assignment())
+        yield
+    finally:
+        member.close()
+
+
+def test_a_fenced_owner_never_sets_the_group_back(mortal_kafka, tmp_path):
+    """It was refused, and tries again when another owner has gone further."""
+    topic, group = fresh_name("fenced"), fresh_name("group")
+    mortal_kafka.create_topic(topic, 1)
+    servers = mortal_kafka.bootstrap_servers
+    send = Produce(servers)
+    given = {"tx.commitGroupId": group, "tx.id": topic}
+    store = f"sqlite:///{tmp_path}/store.db"
+
+    def commit(planner, end):
+        send(topic, ["v"] * 5)
+        planner.seconds_to(end)
+        planner.step()
+
+    def is_at(end):
+        return groups_offset(servers, group, topic) == end
+
+    with closing_planner(servers, topic, store, given) as first:
+        with occupied(servers, group, topic):
+            commit(first, 5)
+            wait_until("it was refused", lambda: first.reader._mirror_failures)
+        with closing_planner(servers, topic, store, given) as second:
+            commit(second, 10)
+            wait_until("the new owner has written", lambda: is_at(10))
+            assert first.reader._mirror.flush(WITHIN_S)
+            first.reader.stop()
+            assert is_at(10)
+
+
+@contextmanager
+def closing_planner(servers, topic, store, given):
+    planner = Planner(servers, topic, store, **given)
+    try:
+        yield planner
+    finally:
+        planner.reader.stop()
 
 
 def test_brokers_that_move_are_found_through_the_address_that_was_given(tmp_path):

@@ -19,7 +19,7 @@ from integration.reading import Run, reader
 from kafka_tx.kafka.client_settings import client_settings
 from kafka_tx.kafka.mirror import GroupMirror
 from kafka_tx.kafka.reader import KafkaRangeReader
-from kafka_tx.model import OffsetRange, TopicPartition
+from kafka_tx.model import LogPosition, OffsetRange, TopicPartition
 from kafka_tx.sql.store import SqlStore
 from kafka_tx.transactions.ledger import Ledger
 
@@ -183,7 +183,7 @@ def test_committed_starts_another_job_where_the_group_stands(
     def group_has_all() -> bool:
         with closing(GroupMirror(settings, f"{name}-g")) as group:
             wanted = [TopicPartition(name, 0), TopicPartition(name, 1)]
-            return sum(group.load(wanted).values()) == 20
+            return sum(at.offset for at in group.load(wanted).values()) == 20
 
     options = {"tx__store": store, "tx__commitGroupId": f"{name}-g"}
     run(name, "first", done=group_has_all, tx__id="one", **options)
@@ -211,17 +211,20 @@ def test_a_group_that_was_reset_is_never_read_and_is_written_again(
     with closing(GroupMirror(settings, f"{name}-g")) as group:
 
         def read_to(end):
-            there = {partition: end}
+            there = [partition]
+
+            def is_at_the_end():
+                return [at.offset for at in group.load(there).values()] == [end]
+
             options = {"tx__store": store, "tx__commitGroupId": f"{name}-g"}
-            found = run(
-                name, done=lambda: group.load(there) == there, tx__id=name, **options
-            )
-            wait_for(lambda: group.load(there) == there)
+            found = run(name, done=is_at_the_end, tx__id=name, **options)
+            wait_for(is_at_the_end)
             return found
 
         produce(name, ["a"] * 5)
         assert read_to(5) == [b"a"] * 5
-        group.store({partition: 1})  # as kafka-consumer-groups --reset-offsets does
+        # as kafka-consumer-groups --reset-offsets does
+        group.store({partition: LogPosition(1, None)})
         produce(name, ["b"] * 3)
 
         assert read_to(8) == [b"b"] * 3

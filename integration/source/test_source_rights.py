@@ -16,7 +16,7 @@ from kafka_tx.config import FromCommitted, SourceConfig, TransactionsConfig
 from kafka_tx.errors import AuthenticationError
 from kafka_tx.kafka.client_settings import client_settings
 from kafka_tx.kafka.mirror import GroupMirror
-from kafka_tx.model import LogBounds, OffsetRange, TopicPartition, Topics
+from kafka_tx.model import LogBounds, LogPosition, OffsetRange, TopicPartition, Topics
 
 PARTITION = TopicPartition("in", 0)
 READ, DESCRIBE = AclOperation.READ, AclOperation.DESCRIBE
@@ -114,10 +114,12 @@ def test_a_committed_start_needs_describe_on_the_group(guarded):
 def test_the_mirror_needs_read_on_the_group(guarded):
     def store(user):
         kafka = config(guarded, user).kafka
-        GroupMirror(client_settings(kafka, purpose="admin"), "g").store({PARTITION: 2})
+        GroupMirror(client_settings(kafka, purpose="admin"), "g").store(
+            {PARTITION: LogPosition(2, None)}
+        )
 
     store("keeper")
     text = refused(lambda: store("looker"))
 
-    assert load(config(guarded, "keeper")) == {PARTITION: 2}
+    assert load(config(guarded, "keeper"))[PARTITION].offset == 2
     assert "READ on group 'g'" in text

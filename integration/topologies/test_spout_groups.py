@@ -24,7 +24,14 @@ from kafka_tx.errors import (
 from kafka_tx.kafka import group_offsets
 from kafka_tx.kafka.client_settings import client_settings
 from kafka_tx.kafka.mirror import GroupMirror
-from kafka_tx.model import Assigned, CommittedOffset, Earliest, Latest, TopicPartition
+from kafka_tx.model import (
+    Assigned,
+    CommittedOffset,
+    Earliest,
+    Latest,
+    LogPosition,
+    TopicPartition,
+)
 
 
 @pytest.fixture
@@ -97,10 +104,14 @@ def test_a_topic_that_is_deleted_ends_neither_the_topology_nor_the_mirror(
 
         partitions = [TopicPartition(stays, 0), TopicPartition(goes, 0)]
         own = mirror_of(kafka, stays)
-        wait_until("offsets", lambda: own.load(partitions) == {partitions[0]: 9})
+        wait_until(
+            "offsets",
+            lambda: [at.offset for at in own.load(partitions).values()] == [9],
+        )
         other = mirror_of(kafka, f"m-{stays}")
-        other.store({partitions[0]: 7, partitions[1]: 3})
-        assert other.load(partitions) == {partitions[0]: 7}
+        at = [LogPosition(offset, None) for offset in (7, 3)]
+        other.store(dict(zip(partitions, at, strict=True)))
+        assert other.load(partitions) == {partitions[0]: at[0]}
         assert handle.isActive
     finally:
         handle.stop(timeout_s=20)

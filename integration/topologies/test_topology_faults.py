@@ -12,16 +12,17 @@ import time
 import uuid
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import ElectionType
+from confluent_kafka import Consumer, ElectionType
 from confluent_kafka import TopicPartition as ClientPartition
 from confluent_kafka.admin import AdminClient
 from pyspark.errors import StreamingQueryException
+from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 import kafka_tx
 from integration.cluster.records import Produce
@@ -31,11 +32,15 @@ from integration.log_ends import log_ends
 from integration.reading import Run
 from kafka_tx import assembly
 from kafka_tx.config import SourceConfig
-from kafka_tx.errors import ComponentError, OffsetOutOfRangeError
+from kafka_tx.errors import ComponentError, DataLossError, OffsetOutOfRangeError
 from kafka_tx.kafka.client_settings import client_settings
+from kafka_tx.kafka.group_offsets import KafkaGroupOffsetStore
 from kafka_tx.kafka.reader import KafkaRangeReader
 from kafka_tx.model import Assigned, Earliest, OffsetRange, TopicPartition
 from kafka_tx.native import NativeRangeReader
+from kafka_tx.options.source import parse_source
+from kafka_tx.spark.source.batch import KafkaTxBatchReader
+from kafka_tx.spark.source.stream import KafkaTxStreamReader
 
 WITHIN_S = 120
 
@@ -378,6 +383,40 @@ def check_readers(servers: str, name: str) -> None:
         assert (left.num_rows, others.num_rows) == (5, 15)
 
 
+def commit_to_group(servers: str, name: str, offset: int) -> None:
+    """As an ordinary consumer that has read so far, with its leader epoch."""
+    settings = {"bootstrap.servers": servers, "group.id": name}
+    with closing(Consumer(settings)) as consumer:
+        consumer.assign([ClientPartition(name, 0, offset - 1)])
+        (record,) = consumer.consume(1, WITHIN_S)
+        consumer.commit(message=record, asynchronous=False)
+
+
+def check_starts_from_group(servers: str, name: str) -> None:
+    """What the group's consumer had read is gone; others have its offsets now."""
+    options = {
+        "kafka.bootstrap.servers": servers,
+        "subscribe": name,
+        "kafka.group.id": name,
+        "startingOffsets": "committed",
+    }
+    planner = KafkaTxStreamReader(options)
+    spout = kafka_tx.OpaqueTransactionalKafkaSpout(options | {"failOnDataLoss": "true"})
+    for start in (
+        lambda: planner.latestOffset(planner.initialOffset(), ReadAllAvailable()),
+        lambda: spout.initialize_transaction(1, None),
+        lambda: KafkaTxBatchReader(parse_source(options, streaming=False)).partitions(),
+    ):
+        with pytest.raises(DataLossError, match="from 30 to 20"):
+            start()
+    store = KafkaGroupOffsetStore(
+        client_settings({"bootstrap.servers": servers}, purpose="admin"), name
+    )
+    with closing(store):
+        (found,) = store.load([TopicPartition(name, 0)]).values()
+    assert (found.offset, found.leader_epoch) == (30, 0)
+
+
 def skipped(handle: Any) -> float:
     reported = handle.metrics.samples()["kafka_tx_skipped_offsets_total"]
     return float(sum(value[-1] for value in reported.values()))
@@ -411,6 +450,7 @@ def test_records_that_take_the_offsets_of_lost_ones_are_read_and_nothing_twice(
     def write_what_is_lost() -> None:
         write_and_process(*(f"b{n}" for n in range(10)))
         queries.read_before(words)
+        commit_to_group(kafka_pair.bootstrap_servers, name, 30)
 
     try:
         write_and_process(*(f"a{n}" for n in range(20)))
@@ -420,6 +460,7 @@ def test_records_that_take_the_offsets_of_lost_ones_are_read_and_nothing_twice(
             assert [skipped(handle) for handle in handles] == [10, 10]
             queries.go_on(others)
             check_readers(kafka_pair.bootstrap_servers, name)
+            check_starts_from_group(kafka_pair.bootstrap_servers, name)
     finally:
         for handle in handles:
             handle.stop(finish=False)

@@ -28,7 +28,7 @@ from kafka_tx.kafka.errors import (
     translated,
     unreachable,
 )
-from kafka_tx.model import TopicPartition
+from kafka_tx.model import LogPosition, TopicPartition
 
 _LATER = {
     ClientError._WAIT_COORD,
@@ -83,6 +83,19 @@ def read_group(
             where = f"group '{group}', {position.topic}-{position.partition}"
             raise translated(position.error, where, watch)
     return [p for p in found if p.error is None and p.offset >= 0]
+
+
+def as_commit(
+    partition: TopicPartition, at: LogPosition, metadata: str = ""
+) -> ClientPartition:
+    """A position as the client commits it, with its leader epoch if that is known."""
+    epoch = -1 if at.leader_epoch is None else at.leader_epoch
+    return ClientPartition(*partition, at.offset, metadata, epoch)
+
+
+def as_position(found: ClientPartition) -> LogPosition:
+    """A committed offset and its leader epoch; a group knows no topic ids."""
+    return LogPosition(found.offset, None, found.leader_epoch)
 
 
 def _outside(settings: Mapping[str, str], group: str) -> dict[str, str]:

@@ -25,6 +25,7 @@ from kafka_tx.errors import (
     StateCorruptedError,
     StateUnavailableError,
 )
+from kafka_tx.kafka.group_commits import as_commit
 from kafka_tx.kafka.mirror import GroupMirror
 from kafka_tx.model import CommittedOffset, TopicPartition
 from kafka_tx.offsets.owners import lost_offsets
@@ -244,8 +245,8 @@ class KafkaGroupOffsetStore(StateOfId):
             KafkaError: The group refused: the metadata is longer than the brokers take.
         """
         positions = [
-            ClientPartition(topic, partition, committed.offset, encode(committed))
-            for (topic, partition), committed in offsets.items()
+            as_commit(partition, committed.position, encode(committed))
+            for partition, committed in offsets.items()
         ]
         self._check_left(offsets)
         for partition, committed in offsets.items():
@@ -284,7 +285,9 @@ class KafkaGroupOffsetStore(StateOfId):
 
     def _read(self, at: ClientPartition) -> CommittedOffset:
         try:
-            return decode(at.offset, at.metadata or "")
+            found = decode(at.offset, at.metadata or "")
+            epoch = at.leader_epoch if found.leader_epoch is None else None
+            return found if epoch is None else replace(found, leader_epoch=epoch)
         except ValueError as error:
             where = f"{at.topic}-{at.partition}"
             raise StateCorruptedError(

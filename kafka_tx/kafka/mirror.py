@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import threading
+import time
 from collections.abc import Callable, Iterable, Mapping
 
 from confluent_kafka import KafkaError as ClientError
@@ -17,9 +18,15 @@ from kafka_tx.errors import (
 )
 from kafka_tx.kafka.admin import AdminConnection, Deadline
 from kafka_tx.kafka.errors import is_absent, is_refused
-from kafka_tx.kafka.group_commits import OCCUPIED, GroupWriter, read_group
+from kafka_tx.kafka.group_commits import (
+    OCCUPIED,
+    GroupWriter,
+    as_commit,
+    as_position,
+    read_group,
+)
 from kafka_tx.logs import event_log, same_events
-from kafka_tx.model import TopicPartition
+from kafka_tx.model import LogPosition, TopicPartition
 from kafka_tx.offsets.retry import BackOff
 
 _PAUSE_MS = 200
@@ -48,8 +55,8 @@ class GroupMirror:
         self._timeout_ms = timeout_ms
         self._absent: frozenset[TopicPartition] = frozenset()
 
-    def store(self, offsets: Mapping[TopicPartition, int]) -> None:
-        """Set the next offset of each partition, all in one request.
+    def store(self, positions: Mapping[TopicPartition, LogPosition]) -> None:
+        """Set the next offset of each partition and its leader epoch, in one request.
 
         Those of a topic that does not exist any more are left out: brokers keep none.
 
@@ -60,12 +67,7 @@ class GroupMirror:
             GroupOccupiedError: It has members now.
             KafkaError: The group refused it; names the partitions.
         """
-        self.store_positions(
-            [
-                ClientPartition(topic, partition, offset)
-                for (topic, partition), offset in offsets.items()
-            ]
-        )
+        self.store_positions([as_commit(p, at) for p, at in positions.items()])
 
     def store_positions(
         self, positions: list[ClientPartition]
@@ -119,13 +121,15 @@ class GroupMirror:
         self._absent = (self._absent - asked) | absent
         return refused, absent
 
-    def load(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+    def load(
+        self, partitions: Iterable[TopicPartition]
+    ) -> dict[TopicPartition, LogPosition]:
         """The group's next offsets; partitions without one are left out.
 
         Raises: as ``read_group``.
         """
         return {
-            TopicPartition(found.topic, found.partition): found.offset
+            TopicPartition(found.topic, found.partition): as_position(found)
             for found in self.load_positions(partitions)
         }
 
@@ -167,15 +171,26 @@ _PAUSES = BackOff(initial_delay_ms=500, multiplier=2, max_delay_ms=10_000)
 LAST_WITHIN_S = 5.0
 """How long the end waits for the last offsets to be sent."""
 
-_Offsets = Mapping[TopicPartition, int]
+_REPEATED_AFTER_S = 5.0, 20.0
+"""When the first offsets are sent again: an owner that was fenced during a try, or a
+client that it gave up, may still send older ones so late."""
+_RENEWED_AFTER_S = 3_600.0
+"""When unchanged offsets are sent again: brokers expire them, also of idle topics."""
+
+Positions = Mapping[TopicPartition, LogPosition]
+Committed = Callable[[], Positions | None]
+"""Reads the committed position anew; None: its owner has been fenced."""
 
 
 class MirrorThread:
-    """Copies committed offsets into a group, on a thread of its own; the newest win.
+    """Copies the committed offsets of an id into a group, on a thread of its own.
 
-    Offsets that cannot be sent are sent again, unless newer offsets came, on new
-    connections and with growing pauses. The first offsets start the thread. Only this
-    thread uses ``mirror``, and calls ``on_failure`` for every failed try.
+    Before each try the thread reads from the store what to write, so that a late try
+    sets nothing back, and it writes nothing for an owner that was fenced. Offsets that
+    cannot be sent are sent again, with growing pauses. Offsets that do not change are
+    sent again some seconds after the first time, and each hour. The first call starts
+    the thread. Only this thread uses ``mirror``, and calls ``on_failure`` for every
+    failed try.
     """
 
     def __init__(
@@ -184,18 +199,22 @@ class MirrorThread:
         self._mirror = mirror
         self._on_failure = on_failure
         self._changed = threading.Condition()
-        self._next: _Offsets | None = None
+        self._committed: Committed | None = None
+        self._is_due = False
+        self._first_sent_s: float | None = None
+        self._repeat_at_s: float | None = None
         self._is_sending = False
+        self._is_resting = False
         self._is_closing = False
         self._thread: threading.Thread | None = None
 
-    def __call__(self, offsets: _Offsets) -> None:
-        """Send them soon. Returns at once, never raises."""
+    def __call__(self, committed: Committed) -> None:
+        """Copy soon what ``committed`` reads then. Returns at once, never raises."""
         with self._changed:
             if self._is_closing:
                 return
-            self._next = dict(offsets)
-            self._changed.notify()
+            self._committed, self._is_due, self._is_resting = committed, True, False
+            self._changed.notify_all()
             if self._thread is None:
                 self._thread = threading.Thread(
                     target=same_events(self._run), name="kafka_tx-mirror", daemon=True
@@ -210,49 +229,75 @@ class MirrorThread:
         """
         with self._changed:
             return self._changed.wait_for(
-                lambda: not self._is_sending and self._next is None, timeout_s
+                lambda: not self._is_sending and not self._is_due, timeout_s
             )
+
+    def rest(self) -> None:
+        """The query has ended: one more try, then nothing until the next call."""
+        with self._changed:
+            self._is_resting = True
+            self._changed.notify_all()
 
     def close(self, timeout_s: float = LAST_WITHIN_S) -> None:
         """Send the last offsets, for at most this time. A second call is harmless."""
         with self._changed:
             self._is_closing = True
-            self._changed.notify()
+            self._changed.notify_all()
         if self._thread is not None:
             self._thread.join(timeout_s)
             atexit.unregister(self.close)
 
     def _run(self) -> None:
         failures = 0
-        while (offsets := self._taken()) is not None:
-            is_sent = self._sent(offsets)
+        while (committed := self._taken()) is not None:
+            is_settled = self._sent(committed)
+            failures = 0 if is_settled else failures + 1
             with self._changed:
                 self._is_sending = False
-                if not is_sent and self._next is None:
-                    self._next = offsets
+                self._is_due |= not is_settled and not self._is_ending()
                 self._changed.notify_all()
-                if is_sent:
-                    failures = 0
-                    continue
-                if self._is_closing:
-                    break
-                failures += 1
-                pause_s = _PAUSES.delay_ms(failures) / 1000
-                self._changed.wait_for(lambda: self._is_closing, pause_s)
+                if not is_settled and self._is_due:
+                    pause_s = _PAUSES.delay_ms(failures) / 1000
+                    self._changed.wait_for(self._is_ending, pause_s)
         self._mirror.close()
 
-    def _taken(self) -> _Offsets | None:
-        with self._changed:
-            self._changed.wait_for(lambda: self._next is not None or self._is_closing)
-            offsets, self._next = self._next, None
-            self._is_sending = offsets is not None
-            return offsets
+    def _is_ending(self) -> bool:
+        return self._is_closing or self._is_resting
 
-    def _sent(self, offsets: _Offsets) -> bool:
+    def _taken(self) -> Committed | None:
+        """What to send next; None at the end."""
+        with self._changed:
+            while not self._is_due and not self._is_closing:
+                rest_s = None
+                if self._repeat_at_s is not None and not self._is_resting:
+                    rest_s = self._repeat_at_s - time.monotonic()
+                self._is_due = rest_s is not None and rest_s <= 0
+                if not self._is_due:
+                    self._changed.wait(rest_s)
+            taken = self._committed if self._is_due else None
+            self._is_due, self._is_sending = False, taken is not None
+            return taken
+
+    def _sent(self, committed: Committed) -> bool:
+        """Whether nothing is left to do; nothing is written for a fenced owner."""
         try:
-            self._mirror.store(offsets)
+            positions = committed()
+            if positions is None:
+                logger.info("a newer owner writes the group now")
+                self._first_sent_s = self._repeat_at_s = None
+            else:
+                self._mirror.store(positions)
+                self._repeat_later()
         except KafkaTxError as error:
             logger.warning("group mirror failed: %s", error)
             self._on_failure()
             return False
         return True
+
+    def _repeat_later(self) -> None:
+        now_s = time.monotonic()
+        if self._first_sent_s is None:
+            self._first_sent_s = now_s
+        again_s = (self._first_sent_s + after_s for after_s in _REPEATED_AFTER_S)
+        later = (at_s for at_s in again_s if at_s > now_s)
+        self._repeat_at_s = next(later, now_s + _RENEWED_AFTER_S)

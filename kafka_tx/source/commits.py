@@ -25,12 +25,11 @@ from kafka_tx.planning.offset_json import (
 from kafka_tx.protocols import Clock
 from kafka_tx.source.questions import moves
 from kafka_tx.source.read_reports import ReadReports
+from kafka_tx.source.stored_batches import Mirror
 from kafka_tx.transactions.held import KEPT, Held, Reported, TableWrite
 from kafka_tx.transactions.ledger import Ledger, LedgerState
 
 logger = event_log(__name__)
-
-Mirror = Callable[[Mapping[TopicPartition, int]], None]
 
 LET_GO_AFTER_MS = 15 * 60_000
 """How long the resources of an ended query are held for its next run."""
@@ -262,11 +261,13 @@ class CommitFeed:
                     end.mark.epoch, txid, now_ms, reported=reported
                 )
             except FencedError as error:
+                query.doubtful_txid = 0
                 logger.info("planned by an earlier owner: %s", error, txid=txid)
                 return False
         query.doubtful_txid = 0
         if mine and query.mirror is not None:
-            query.mirror(end.positions)
+            epoch = end.mark.epoch
+            query.mirror(lambda: query.ledger.owned(epoch))
         return True
 
     def _tell(self, query: _Query, epoch: int, txid: int, reported: Reported) -> None:

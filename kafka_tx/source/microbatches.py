@@ -13,10 +13,12 @@ from kafka_tx.config import SourceConfig
 from kafka_tx.errors import BrokerUnavailableError, ConfigError
 from kafka_tx.model import (
     LogBounds,
+    LogPosition,
     OffsetRange,
     Skipped,
     TopicPartition,
     epochs_of,
+    known_epochs,
     located,
 )
 from kafka_tx.offsets.discovery import DELETED, Discovery
@@ -41,8 +43,8 @@ _POLL_AGAIN_MS = 1_000
 Logs = Mapping[TopicPartition, LogBounds | None]
 """Bounds of logs; None: not reported, or without a topic id."""
 
-GroupOffsets = Callable[[list[TopicPartition]], dict[TopicPartition, int]]
-"""Committed offsets of a Kafka group; partitions without one are left out."""
+GroupOffsets = Callable[[list[TopicPartition]], dict[TopicPartition, LogPosition]]
+"""Committed positions of a Kafka group; partitions without one are left out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +116,8 @@ class MicroBatches:
         """
         self._initial = self.start_positions()
         ids = _ids_of(self._initial, self._topic_ids)
-        return SourceOffset(self._initial, noted_ids=ids)
+        epochs = dict(self._leader_epochs)
+        return SourceOffset(self._initial, noted_ids=ids, noted_epochs=epochs)
 
     def latest(self, start: SourceOffset, *, everything: bool) -> SourceOffset:
         """The end of the next batch; ``start`` itself if there is nothing to do."""
@@ -212,7 +215,13 @@ class MicroBatches:
         found = self._discovery.poll()
         self._topic_ids.update(found.topic_ids())
         partitions = assigned_partitions(self._config, found)
-        return first_offsets(self._config, self._view, partitions, self._committed)
+        return first_offsets(self._config, self._view, partitions, self._of_group)
+
+    def _of_group(self, partitions: list[TopicPartition]) -> dict[TopicPartition, int]:
+        """The group's offsets; their leader epochs are known from now on."""
+        found = {} if self._committed is None else self._committed(partitions)
+        self._leader_epochs = known_epochs(found)
+        return {p: at.offset for p, at in found.items()}
 
     def plan(self, start: Positions, *, everything: bool) -> MicroBatchPlan | None:
         """A new batch from ``start``, or None to wait for more records."""

@@ -9,7 +9,13 @@ from typing import Literal
 from kafka_tx.config import TransactionsConfig
 from kafka_tx.errors import CheckpointDisagreesError
 from kafka_tx.logs import event_log
-from kafka_tx.model import BatchMetadata, QueryShape, TopicPartition, few
+from kafka_tx.model import (
+    BatchMetadata,
+    LogPosition,
+    QueryShape,
+    TopicPartition,
+    few,
+)
 from kafka_tx.offsets.discovery import is_another
 from kafka_tx.planning.cluster_poller import Positions
 from kafka_tx.planning.offset_json import SourceOffset, TransactionMark
@@ -21,7 +27,11 @@ from kafka_tx.transactions.refusals import at_work
 
 logger = event_log(__name__)
 
-Mirror = Callable[[Mapping[TopicPartition, int]], None]
+Committed = Callable[[], Mapping[TopicPartition, LogPosition] | None]
+"""Reads an owner's committed position anew; None: the owner has been fenced."""
+
+Mirror = Callable[[Committed], None]
+"""Copies the position to a group, on a thread of its own."""
 
 _CHECK_MS = 5_000
 """How often an idle query checks that the store has not changed."""
@@ -30,9 +40,6 @@ SILENT_MS = 10_000
 """Longest silence of a living owner: three times the interval of its signs of life."""
 
 _LISTEN_MS = 500
-
-_RENEW_MS = 3_600_000
-"""How often unchanged offsets are written to a group again."""
 
 
 class StoredBatches:
@@ -63,7 +70,6 @@ class StoredBatches:
         self._ledger = ledger
         self._clock = clock
         self._mirror = mirror
-        self._mirrored_ms = 0
         self._must_send = False
         self._checked_ms = 0
         self._is_logged = False
@@ -100,7 +106,7 @@ class StoredBatches:
         epoch = self._ledger.rehearse()
         self._ledger.load()
         self.epoch = epoch
-        self._send_to_group()
+        self._must_send = self.state.committed is not None
 
     def take(self) -> None:
         """Take over the id, once: from now on an older owner is fenced.
@@ -182,9 +188,6 @@ class StoredBatches:
         """
         if self._clock.monotonic_ms() - self._checked_ms >= _CHECK_MS:
             self.check()
-        # brokers expire old offsets, even of idle topics
-        if self._clock.monotonic_ms() - self._mirrored_ms >= _RENEW_MS:
-            self._send_to_group()
 
     def own_newest(self, offset: SourceOffset) -> None:
         """Raise the epoch above those in the checkpoint: sinks may have them, too.
@@ -290,13 +293,9 @@ class StoredBatches:
     # --- the group ---
 
     def _send_to_group(self) -> None:
-        committed = self.state.committed
-        if self._mirror is None or committed is None:
-            return
         self._must_send = not self.is_owner
-        if self.is_owner:
-            self._mirrored_ms = self._clock.monotonic_ms()
-            self._mirror(committed.offsets)
+        if self._mirror is not None and self.is_owner:
+            self._mirror(lambda: self._ledger.owned(self.epoch))
 
     # --- Spark's offsets ---
 

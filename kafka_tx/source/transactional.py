@@ -292,7 +292,9 @@ class TransactionalMicroBatches(MicroBatches):
     def _adopt_start(self) -> None:
         kept = self._opened()
         if kept.state.committed is None:
-            kept.adopt(0, self.start_positions(), self._topic_ids)
+            start = self.start_positions()
+            epochs = self._leader_epochs
+            kept.adopt(0, start, self._topic_ids, leader_epochs=epochs)
 
     # --- which transaction ---
 

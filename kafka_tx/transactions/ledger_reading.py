@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from kafka_tx.errors import StateCorruptedError
-from kafka_tx.model import BatchMetadata, QueryShape
+from kafka_tx.model import BatchMetadata, LogPosition, QueryShape, TopicPartition
 from kafka_tx.protocols import Store
 from kafka_tx.transactions import records
 from kafka_tx.transactions.held import Held, held_in
@@ -243,3 +243,26 @@ def stored_batches(store: Store) -> LedgerState:
     epoch = store.epoch()  # first, as the ledger does
     reader = LedgerReader(store.url, store.id, Door.TRANSACTIONAL)
     return reader.read(store.read(), epoch)
+
+
+class OwnedPosition:
+    """Reads the committed position of an id for as long as one epoch owns the id.
+
+    For one thread at a time, beside the threads that use ``store`` otherwise.
+    """
+
+    def __init__(self, store: Store, door: Door = Door.SOURCE) -> None:
+        self._store = store
+        self._reader = LedgerReader(store.url, store.id, door)
+
+    def of(self, epoch: int) -> dict[TopicPartition, LogPosition] | None:
+        """The position now; None: the epoch's owner is fenced, or the id was moved.
+
+        Raises:
+            StateCorruptedError: A record cannot be read, or two contradict each other.
+            StateUnavailableError, StateError: As of ``Store.epoch``.
+        """
+        if self._store.epoch() != epoch:
+            return None
+        state = self._reader.read(self._store.read(), epoch)
+        return None if state.moved_to else state.position.positions()

@@ -11,7 +11,7 @@ import ctypes, os, threading, time
 from kafka_tx.errors import KafkaTxError
 from kafka_tx.kafka.client_settings import client_settings
 from kafka_tx.kafka.mirror import GroupMirror
-from kafka_tx.model import TopicPartition
+from kafka_tx.model import LogPosition, TopicPartition
 from kafka_tx.testing.mock import MockCluster
 
 OFFSET_COMMIT, TRANSPORT = 8, -195
@@ -23,7 +23,7 @@ def write(settings):
         mirror = GroupMirror(settings, "g", timeout_ms=1_000)
         for offset in range(20):
             try:
-                mirror.store({TopicPartition("t", 0): offset})
+                mirror.store({TopicPartition("t", 0): LogPosition(offset, None)})
                 stored.append(offset)
             except KafkaTxError:
                 pass

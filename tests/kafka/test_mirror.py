@@ -21,11 +21,23 @@ from kafka_tx.errors import (
 )
 from kafka_tx.kafka.client_settings import ClientSettings, client_settings
 from kafka_tx.kafka.mirror import GroupMirror
-from kafka_tx.model import TopicPartition
+from kafka_tx.model import LogPosition, TopicPartition
 from kafka_tx.testing.mock import MockCluster
 from tests.prompt_errors import prompt_error
 
 MakeTopic = Callable[..., str]
+
+
+def at(offsets: dict[TopicPartition, int]) -> dict[TopicPartition, LogPosition]:
+    """Positions whose leader epochs nobody knows."""
+    return {p: LogPosition(offset, None) for p, offset in offsets.items()}
+
+
+def offsets_of(
+    mirror: GroupMirror, partitions: list[TopicPartition]
+) -> dict[TopicPartition, int]:
+    """The mock cluster has leader epochs of its own."""
+    return {p: found.offset for p, found in mirror.load(partitions).items()}
 
 
 @pytest.fixture
@@ -41,10 +53,10 @@ def test_what_was_stored_is_loaded_and_the_rest_is_left_out(
     name = topic(partitions=3)
     zero, one, two = (TopicPartition(name, number) for number in range(3))
 
-    mirror.store({zero: 5, one: 0})
-    mirror.store({zero: 6})
+    mirror.store(at({zero: 5, one: 0}))
+    mirror.store(at({zero: 6}))
 
-    assert mirror.load([zero, one, two]) == {zero: 6, one: 0}
+    assert offsets_of(mirror, [zero, one, two]) == {zero: 6, one: 0}
 
 
 OFFSET_COMMIT, FIND_COORDINATOR = 8, 10
@@ -75,9 +87,9 @@ def test_a_coordinator_that_is_only_being_made_is_asked_again(
     one = TopicPartition(topic(), 0)
     refuse(cluster, NOT_COORDINATOR, NOT_COORDINATOR)
 
-    mirror.store({one: 5})
+    mirror.store(at({one: 5}))
 
-    assert mirror.load([one]) == {one: 5}
+    assert offsets_of(mirror, [one]) == {one: 5}
 
 
 def test_a_coordinator_that_does_not_come_is_unavailable(
@@ -87,7 +99,7 @@ def test_a_coordinator_that_does_not_come_is_unavailable(
     refuse(cluster, *[NOT_COORDINATOR] * 9)
 
     with pytest.raises(BrokerUnavailableError, match="group 'mirrored'"):
-        mirror.store({TopicPartition(topic(), 0): 5})
+        mirror.store(at({TopicPartition(topic(), 0): 5}))
 
     mirror.close()
 
@@ -97,11 +109,11 @@ def test_a_client_that_failed_is_replaced(
 ) -> None:
     mirror = GroupMirror(admin_settings, "replaced", timeout_ms=1_000)
     one = TopicPartition(topic(), 0)
-    mirror.store({one: 1})
+    mirror.store(at({one: 1}))
     first = mirror._writer.client
     refuse(cluster, *[NOT_COORDINATOR] * 9)
     with pytest.raises(BrokerUnavailableError):
-        mirror.store({one: 2})
+        mirror.store(at({one: 2}))
 
     assert mirror._writer.client is not first
     mirror.close()
@@ -109,10 +121,10 @@ def test_a_client_that_failed_is_replaced(
 
 def test_one_client_writes_all(mirror: GroupMirror, topic: MakeTopic) -> None:
     one = TopicPartition(topic(), 0)
-    mirror.store({one: 1})
+    mirror.store(at({one: 1}))
     first = mirror._writer.client
 
-    mirror.store({one: 2})
+    mirror.store(at({one: 2}))
 
     assert mirror._writer.client is first
 
@@ -142,11 +154,11 @@ def test_a_group_with_members_is_named_and_is_written_when_they_are_gone(
     one, two = (TopicPartition(topic(), 0) for _ in range(2))
     refuse(cluster, code)
     with pytest.raises(GroupOccupiedError, match="2 of 2 partitions"):
-        mirror.store({one: 1, two: 1})
+        mirror.store(at({one: 1, two: 1}))
 
-    mirror.store({one: 2})
+    mirror.store(at({one: 2}))
 
-    assert mirror.load([one]) == {one: 2}
+    assert offsets_of(mirror, [one]) == {one: 2}
 
 
 @pytest.mark.parametrize("request_key", [OFFSET_COMMIT, FIND_COORDINATOR])
@@ -157,7 +169,7 @@ def test_a_refused_group_is_told_at_once(
     refuse(cluster, *[GROUP_AUTHORIZATION_FAILED] * 3, request=request_key)
 
     def store() -> None:
-        mirror.store({TopicPartition("t", 0): 5})
+        mirror.store(at({TopicPartition("t", 0): 5}))
 
     prompt_error(store, 5, AuthenticationError, "READ on group 'refused'")
 
@@ -173,7 +185,7 @@ def away() -> Iterator[tuple[MockCluster, GroupMirror]]:
         options = {"bootstrap.servers": own.bootstrap_servers}
         settings = client_settings(options, purpose="admin")
         mirror = GroupMirror(settings, "away", timeout_ms=20_000)
-        mirror.store({AWAY: 1})
+        mirror.store(at({AWAY: 1}))
         yield own, mirror
         mirror.close()
 
@@ -188,7 +200,7 @@ def test_brokers_that_hang_hold_up_nothing_beyond_the_time_out() -> None:
 
         began = time.monotonic()
         with pytest.raises(BrokerUnavailableError, match="group 'away'"):
-            late.store({AWAY: 2})
+            late.store(at({AWAY: 2}))
         late.close()
 
         assert time.monotonic() - began < 4
@@ -208,7 +220,7 @@ def test_no_more_threads_hide_no_error_and_end_nothing(
         with monkeypatch.context() as patched:
             patched.setattr(threading.Thread, "start", start)
             with pytest.raises(BrokerUnavailableError):
-                mirror.store({TopicPartition("orders", 0): 5})
+                mirror.store(at({TopicPartition("orders", 0): 5}))
         mirror.close()
 
 
@@ -223,9 +235,9 @@ def test_limits_of_readers_do_not_matter(
     mirror = GroupMirror(client_settings(options, purpose="admin"), "mirrored")
     one = TopicPartition(topic(), 0)
 
-    mirror.store({one: 5})
+    mirror.store(at({one: 5}))
 
-    assert mirror.load([one]) == {one: 5}
+    assert offsets_of(mirror, [one]) == {one: 5}
     mirror.close()
 
 
@@ -235,10 +247,10 @@ def test_a_broker_that_comes_back_gets_the_offsets() -> None:
         back = threading.Timer(1.5, own.start_broker)
         back.start()
 
-        mirror.store({AWAY: 2})
+        mirror.store(at({AWAY: 2}))
 
         back.join()
-        assert mirror.load([AWAY]) == {AWAY: 2}
+        assert offsets_of(mirror, [AWAY]) == {AWAY: 2}
 
 
 def test_a_refusal_for_good_is_not_asked_again(
@@ -248,7 +260,7 @@ def test_a_refusal_for_good_is_not_asked_again(
     refuse(cluster, INVALID_GROUP_ID)
 
     with pytest.raises(KafkaError, match="did not take the offsets of 1 of 1"):
-        mirror.store({one: 5})
+        mirror.store(at({one: 5}))
 
     assert mirror.load([one]) == {}
 
@@ -258,7 +270,7 @@ def test_other_consumers_of_the_group_see_the_offsets(
 ) -> None:
     name = topic(b"a", b"b")
 
-    mirror.store({TopicPartition(name, 0): 1})
+    mirror.store(at({TopicPartition(name, 0): 1}))
 
     consumer = Consumer(
         {"bootstrap.servers": cluster.bootstrap_servers, "group.id": "mirrored"}
@@ -281,7 +293,7 @@ def test_nothing_to_do_asks_no_broker() -> None:
     settings = client_settings({"bootstrap.servers": "127.0.0.1:1"}, purpose="admin")
     mirror = GroupMirror(settings, "g", timeout_ms=100)
 
-    mirror.store({})
+    mirror.store(at({}))
 
     assert mirror.load([]) == {}
 
@@ -289,7 +301,7 @@ def test_nothing_to_do_asks_no_broker() -> None:
 @pytest.mark.parametrize(
     "act",
     [
-        lambda mirror: mirror.store({TopicPartition("t", 0): 1}),
+        lambda mirror: mirror.store(at({TopicPartition("t", 0): 1})),
         lambda mirror: mirror.load([TopicPartition("t", 0)]),
     ],
     ids=["store", "load"],
@@ -317,10 +329,10 @@ def test_it_is_pickled_without_its_client(
     mirror: GroupMirror, topic: MakeTopic
 ) -> None:
     partition = TopicPartition(topic(), 0)
-    mirror.store({partition: 3})
+    mirror.store(at({partition: 3}))
 
     copy = pickle.loads(pickle.dumps(mirror))
 
-    assert copy.load([partition]) == {partition: 3}
+    assert offsets_of(copy, [partition]) == {partition: 3}
     copy.close()
     copy.close()

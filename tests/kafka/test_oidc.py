@@ -14,6 +14,7 @@ from kafka_tx.kafka.mirror import GroupMirror
 from kafka_tx.kafka.producer import OutRecord
 from kafka_tx.model import (
     Earliest,
+    LogPosition,
     OffsetRange,
     TopicPartition,
     Topics,
@@ -91,7 +92,7 @@ def start_from_the_group(kafka):
 
 def mirror(kafka):
     group = GroupMirror(client_settings(kafka, purpose="admin"), "g")
-    group.store({TopicPartition("in", 0): 2})
+    group.store({TopicPartition("in", 0): LogPosition(2, None)})
 
 
 def write(kafka):

@@ -9,7 +9,7 @@ import pytest
 from kafka_tx import assembly
 from kafka_tx.config import TransactionsConfig
 from kafka_tx.errors import DataLossError, FetchError, OffsetsError
-from kafka_tx.model import LogBounds, TopicPartition, Unavailable
+from kafka_tx.model import LogBounds, LogPosition, TopicPartition, Unavailable
 from kafka_tx.running.transactional.kafka_spouts import (
     OpaqueTransactionalKafkaSpout,
     TransactionalKafkaSpout,
@@ -175,10 +175,14 @@ def test_nor_has_it_if_the_topology_was_started_again_since(logs, kind):
 # --- committed ---
 
 
+def _position(given):
+    return given if isinstance(given, LogPosition) else LogPosition(given, None)
+
+
 @pytest.fixture
 def group(monkeypatch):
     """Offsets of the groups, by name."""
-    offsets: dict[str, dict[TopicPartition, int]] = {}
+    offsets: dict[str, dict[TopicPartition, int | LogPosition]] = {}
 
     class Mirror:
         def __init__(self, name):
@@ -186,7 +190,7 @@ def group(monkeypatch):
 
         def load(self, partitions):
             known = offsets.get(self.name, {})
-            return {p: known[p] for p in partitions if p in known}
+            return {p: _position(known[p]) for p in partitions if p in known}
 
     monkeypatch.setattr(assembly, "_group", lambda _, name: Mirror(name))
     return offsets
@@ -216,6 +220,22 @@ def test_committed_may_be_of_another_group_that_the_options_name(logs, group, ki
     found = starts(kind, "committed", **{"kafka.group.id": "theirs"})
 
     assert found == {"t-0": 7, "t-1": 8}
+
+
+@BOTH
+def test_the_leader_epoch_of_a_groups_offset_counts_from_the_first_batch_on(
+    logs, group, kind
+):
+    """The ordinary consumer that the topology replaces had read what was lost."""
+    group["theirs"] = {A: LogPosition(9, None, 3)}
+    logs.ids, logs.epochs, logs.ended = {"t": "same"}, {A: 4}, {(A, 3): 5}
+    options = {"kafka.group.id": "theirs"}
+
+    with pytest.raises(DataLossError, match="from 9 to 5"):
+        starts(kind, "committed", failOnDataLoss="true", **options)
+    found = starts(kind, "committed", failOnDataLoss="false", **options)
+
+    assert found == {"t-0": 5, "t-1": 0}
 
 
 @BOTH

@@ -283,6 +283,21 @@ def test_other_records_below_the_stored_offset_are_read(looked_at, log):
     assert opened.next_to_commit() is not None
 
 
+def test_an_offset_of_another_program_is_checked_by_its_leader_epoch(
+    looked_at, log, store
+):
+    """Of a group: without a topic id, which brokers drop with the topic."""
+    made, _ = looked_at
+    store.store({P0: CommittedOffset(10, leader_epoch=0)})
+    log.elect(P0, 7)
+    log.append(P0, *[b"other"] * 9)
+    made.prepare([P0])
+
+    opened = made.open(P0, None, is_new=False)
+
+    assert (opened.emitted_to, opened.topic_id) == (7, "id-1")
+
+
 def test_other_records_at_offsets_that_are_stored_as_completed_are_read(
     looked_at, log, store
 ):

@@ -25,3 +25,13 @@ def cluster():
 @pytest.fixture
 def clock():
     return FakeClock()
+
+
+def offsets_in(positions):
+    """The offsets of positions, without what is known of their logs."""
+    return {partition: at.offset for partition, at in positions.items()}
+
+
+def mirror_into(mirrored):
+    """A mirror that copies at once, into a list."""
+    return lambda committed: mirrored.append(offsets_in(committed()))

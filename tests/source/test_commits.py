@@ -16,6 +16,7 @@ from kafka_tx.transactions.held import Held, Reported, TableWrite
 from kafka_tx.transactions.ledger import Ledger
 from kafka_tx.transactions.memory import MemoryStore
 from tests.metrics.families import Families
+from tests.source.conftest import mirror_into
 
 P0 = TopicPartition("t", 0)
 
@@ -56,7 +57,9 @@ def mirrored():
 
 @pytest.fixture
 def feed(planner, registry, mirrored, clock):
-    feed = CommitFeed(lambda _: (planner.open(), mirrored.append), registry, clock)
+    feed = CommitFeed(
+        lambda _: (planner.open(), mirror_into(mirrored)), registry, clock
+    )
     yield feed
     feed.close()
 
@@ -134,7 +137,7 @@ def test_a_commit_whose_answer_was_lost_is_mirrored_once_it_is_found_done(
     store = CrashingStore(
         MemoryStore(planner.name, "job"), at_write=1, landed=True, error=lost
     )
-    feed = CommitFeed(lambda _: (Ledger(store), mirrored.append), registry, clock)
+    feed = CommitFeed(lambda _: (Ledger(store), mirror_into(mirrored)), registry, clock)
     planner.plan(1, 0, 10)
 
     feed.finished(finished(1, 0, 10))
@@ -209,7 +212,7 @@ def test_batches_that_waited_for_the_store_are_committed_in_order(
         return load()
 
     monkeypatch.setattr(ledger, "load", load_when_back)
-    feed = CommitFeed(lambda _: (ledger, mirrored.append), registry, clock)
+    feed = CommitFeed(lambda _: (ledger, mirror_into(mirrored)), registry, clock)
     planner.plan(1, 0, 10)
     planner.plan(2, 10, 20)
     feed.finished(finished(1, 0, 10))

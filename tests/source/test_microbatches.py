@@ -10,7 +10,7 @@ from kafka_tx.errors import (
     OffsetsError,
     UnknownTopicError,
 )
-from kafka_tx.model import OffsetRange, TopicPartition
+from kafka_tx.model import LogPosition, OffsetRange, TopicPartition
 from kafka_tx.options.source import parse_source
 from kafka_tx.planning.offset_json import SourceOffset
 from kafka_tx.source.microbatches import MicroBatches
@@ -104,7 +104,12 @@ def test_only_assigned_partitions_are_read(cluster, clock):
 def test_committed_takes_the_groups_offsets_and_the_rule_for_the_rest(cluster, clock):
     cluster.set(0, 0, 10)
     cluster.set(1, 2, 10)
-    batches = source(cluster, clock, lambda _: {P0: 6}, startingOffsets="committed")
+    batches = source(
+        cluster,
+        clock,
+        lambda _: {P0: LogPosition(6, None)},
+        startingOffsets="committed",
+    )
 
     assert batches.initial() == at(6, 2)
 
@@ -432,6 +437,27 @@ def test_records_that_took_the_offsets_of_lost_ones_are_read(cluster, clock):
     assert batches.skipped == {(P0, "cut"): 4}
     assert end.leader_epochs == {P0: 4}
     assert batches.latest(end, everything=True) is end
+
+
+def test_the_leader_epoch_of_a_groups_offset_counts_from_the_first_batch_on(
+    cluster, clock
+):
+    """The ordinary consumer that the query replaces had read what was lost."""
+    elect(cluster, 4, 20, former_ended=6)
+
+    def of_group(_):
+        return {P0: LogPosition(10, None, 3)}
+
+    options = {"startingOffsets": "committed"}
+    start = source(cluster, clock, of_group, **options).initial()
+    stored = SourceOffset.from_json(json.loads(json.dumps(start.to_json())))
+    with pytest.raises(DataLossError, match=r"PARTITION_OFFSET_CHANGED.*from 10 to 6"):
+        source(cluster, clock, of_group, **options).latest(stored, everything=True)
+    batches = source(cluster, clock, of_group, failOnDataLoss="false", **options)
+    end = batches.latest(stored, everything=True)
+
+    assert batches.ranges(stored, end) == [OffsetRange(P0, 6, 20)]
+    assert batches.skipped == {(P0, "cut"): 4}
 
 
 @pytest.mark.parametrize(("ids", "epochs"), [({}, {P0: 4}), ({"t": "same"}, {})])

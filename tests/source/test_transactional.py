@@ -1,6 +1,7 @@
 """Micro-batches as durable transactions: replays, restarts, contradictions."""
 
 import uuid
+from typing import Any
 
 import pytest
 
@@ -11,7 +12,7 @@ from kafka_tx.errors import (
     ReplayImpossibleError,
     StateUnavailableError,
 )
-from kafka_tx.model import BatchMetadata, OffsetRange, TopicPartition
+from kafka_tx.model import BatchMetadata, LogPosition, OffsetRange, TopicPartition
 from kafka_tx.options.source import parse_source
 from kafka_tx.planning.deleted_topics import STANDS_MS
 from kafka_tx.planning.offset_json import SourceOffset, TransactionMark
@@ -22,7 +23,7 @@ from kafka_tx.transactions.by_hand import forgotten, moved
 from kafka_tx.transactions.ledger import Ledger
 from kafka_tx.transactions.memory import MemoryStore
 from kafka_tx.transactions.retry_policy import RetryingStore, RetryPolicy
-from tests.source.conftest import NUMBERING
+from tests.source.conftest import NUMBERING, mirror_into, offsets_in
 
 P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
 
@@ -35,6 +36,7 @@ class Job:
         self.name = uuid.uuid4().hex
         self.id = "job"
         self.mirrored = []
+        self.of_group = {}
 
     def start(self, **options):
         named = {name.replace("__", "."): value for name, value in options.items()}
@@ -52,7 +54,8 @@ class Job:
             self.cluster,
             self.clock,
             self.ledger(),
-            mirror=self.mirrored.append,
+            mirror=mirror_into(self.mirrored),
+            committed=lambda _: self.of_group,
         )
 
     def ledger(self):
@@ -440,19 +443,34 @@ def test_the_mirror_is_brought_up_to_date_at_the_start(job):
     assert job.mirrored[-1] == {P0: 10}
 
 
-def test_offsets_that_do_not_change_are_mirrored_again_in_time(job):
+def test_the_leader_epoch_of_a_groups_offset_counts_from_the_first_batch_on(job):
+    job.of_group = {P0: LogPosition(10, None, 3)}
+    job.cluster.ids, job.cluster.epochs = {"t": "same"}, {P0: 4}
+    job.cluster.set(0, 0, 20)
+    job.cluster.ended[P0, 3] = 6
+    fails = job.start(startingOffsets="committed")
+    with pytest.raises(DataLossError, match="from 10 to 6"):
+        fails.latest(fails.initial(), everything=True)
+
+    run = job.start(startingOffsets="committed", failOnDataLoss="false")
+    start = run.initial()
+    end = run.latest(start, everything=True)
+
+    assert run.ranges(start, end)[0].start == 6
+
+
+def test_the_mirror_of_a_fenced_owner_is_told_so(job):
+    owned: list[Any] = []
     run = job.start()
+    run._kept._mirror = owned.append
     first = run.latest(run.initial(), everything=True)
     run.latest(first, everything=True)
-    assert job.mirrored == [{P0: 10}]
+    assert offsets_in(owned[-1]()) == {P0: 10}
 
-    job.clock.ms += 3_599_000
-    run.latest(first, everything=True)
-    assert job.mirrored == [{P0: 10}]
-    job.clock.ms += 1_000
-    run.latest(first, everything=True)
-    run.latest(first, everything=True)
-    assert job.mirrored == 2 * [{P0: 10}]
+    again = job.start()
+    again.latest(first, everything=True)
+
+    assert owned[-1]() is None
 
 
 # --- checkpoint and store contradict each other ---

@@ -798,9 +798,9 @@ class Group:
         self.offsets: list[dict[TopicPartition, int]] = []
         self.is_closed = False
 
-    def __call__(self, offsets):
+    def __call__(self, committed):
         assert not self.is_closed
-        self.offsets.append(offsets)
+        self.offsets.append({p: at.offset for p, at in committed().items()})
 
     def close(self):
         self.is_closed = True
@@ -822,8 +822,8 @@ def test_ends_of_committed_kafka_batches_go_to_the_group_in_order(world, monkeyp
     monkeypatch.setattr(topologies, "_mirror", lambda *_: group)
     jobs.start(pending=1)
 
-    wait_for(lambda: len(group.offsets) >= 3)
+    wait_for(lambda: len(group.offsets) >= 4)
     jobs.handle.stop(timeout_s=WITHIN_S)
 
-    assert group.offsets[:3] == [{partition: 2}, {partition: 3}, {partition: 4}]
+    assert [{}, {partition: 2}, {partition: 3}, {partition: 4}] == group.offsets[:4]
     assert group.is_closed

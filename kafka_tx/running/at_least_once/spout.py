@@ -337,9 +337,10 @@ class SpoutManagers:
     def _look_up(self, partitions: set[TopicPartition]) -> dict[TopicPartition, _Found]:
         stored = self._keeper.load(partitions)
         self._check_vanished(partitions, stored)
+        found = self._cluster.bounds(partitions)
+        stored = {p: _of_topic(offset, found.get(p)) for p, offset in stored.items()}
         bounds = self._ends.completed(
-            self._cluster.bounds(partitions),
-            {partition: offset.reached for partition, offset in stored.items()},
+            found, {partition: offset.reached for partition, offset in stored.items()}
         )
         positions: dict[TopicPartition, int | Unavailable | None]
         if isinstance(self._start.position, Earliest):
@@ -398,3 +399,12 @@ def _named(partitions: Sequence[TopicPartition]) -> str:
         topics.setdefault(topic, []).append(number)
     parts = (f"{topic}:{','.join(map(str, ns))}" for topic, ns in topics.items())
     return " --topic ".join(parts)
+
+
+def _of_topic(
+    stored: CommittedOffset, found: LogBounds | Unavailable | None
+) -> CommittedOffset:
+    """The offset of another program in a group, which brokers drop with its topic."""
+    if stored.topic_id or stored.leader_epoch is None or found is None:
+        return stored
+    return replace(stored, topic_id=found.topic_id or "")

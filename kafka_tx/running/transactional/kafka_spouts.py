@@ -16,7 +16,7 @@ from kafka_tx.config import (
     check_kind,
 )
 from kafka_tx.errors import ConfigError
-from kafka_tx.model import TopicPartition
+from kafka_tx.model import LogPosition, TopicPartition
 from kafka_tx.offsets.loss import OutOfRange
 from kafka_tx.options.names import folded
 from kafka_tx.options.source import parse_source
@@ -92,8 +92,8 @@ class KafkaSpoutFromOptions(KafkaBatchSpout):
 
     def committed_offsets(
         self, partitions: list[TopicPartition]
-    ) -> Mapping[TopicPartition, int]:
-        """The offsets of the topology's group, or of the group that the options name.
+    ) -> Mapping[TopicPartition, LogPosition]:
+        """The positions of the topology's group, or of the group that the options name.
 
         Raises:
             BrokerUnavailableError: The group does not answer.

@@ -38,8 +38,9 @@ from kafka_tx.running.in_flight_watch import InFlightWatch
 from kafka_tx.running.lag_watch import LagWatch
 from kafka_tx.running.task_reports import DriverAddress
 from kafka_tx.running.worker_python import warn_without_package
-from kafka_tx.source.commits import CommitFeed, Finished, Mirror
+from kafka_tx.source.commits import CommitFeed, Finished
 from kafka_tx.source.questions import Question
+from kafka_tx.source.stored_batches import Mirror
 from kafka_tx.spark.queries.dead_letters import counted
 from kafka_tx.spark.source.reports import PROPERTY, ReadReportListener
 from kafka_tx.spark.versions import jvm
@@ -261,9 +262,9 @@ class CommitListener(StreamingQueryListener):
         if options == self._options.get(tx_id):
             return
         self._options[tx_id] = options
+        self._close_mirror(tx_id)
         self.feed.forget(tx_id)
         self._lag.forget(tx_id)
-        self._close_mirror(tx_id)
 
     def watched(self) -> dict[str, list[TopicPartition]]:
         """The partitions whose lag is shown, without ids that ended some minutes ago.
@@ -294,9 +295,9 @@ class CommitListener(StreamingQueryListener):
         """Send the last offsets, within a bounded time, and release connections."""
         self._in_flight.close()
         self._lag.close()
-        self.feed.close()
-        for mirror in self._mirrors.values():
+        for mirror in self._mirrors.values():  # first: they read the stores
             mirror.close()
+        self.feed.close()
 
     def _learn(self, query_id: str, run_id: str) -> None:
         """Read the options of a run's sources while the run is active."""
@@ -358,8 +359,11 @@ class CommitListener(StreamingQueryListener):
         ids = self._ids.pop(query_id, set())
         self._in_flight.ended(query_id, ids)
         for id_ in ids:
+            is_last = not any(id_ in others for others in self._ids.values())
+            if is_last and id_ in self._mirrors:
+                self._mirrors[id_].rest()
             if event.exception is None:
-                if not any(id_ in others for others in self._ids.values()):
+                if is_last:
                     self.feed.ended(id_)
             else:
                 error = jvm.error_of(event.exception)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
+from dataclasses import replace
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
@@ -17,12 +18,14 @@ from kafka_tx.model import (
     Earliest,
     Latest,
     LogBounds,
+    LogPosition,
     OffsetRange,
     TopicPartition,
 )
 from kafka_tx.offsets.discovery import Discovery, Found, is_another
 from kafka_tx.offsets.loss import Losses, OutOfRange
-from kafka_tx.offsets.position_checks import Finding, PositionCheck
+from kafka_tx.offsets.position_checks import Finding, PositionCheck, check_position
+from kafka_tx.planning.log_bounds import Bounds, EpochEnds
 from kafka_tx.planning.open_ranges import (
     OpenRange,
     Positions,
@@ -127,24 +130,64 @@ def _starts(
     """The starts of the partitions; committed offsets are read only here."""
     if not isinstance(config.start, FromCommitted):
         return positions_of(partitions, config.start, starting=True)
-    known = _committed(config, found, partitions)
+    known = _committed(config, view, found, partitions)
     starts = committed_or(config, view, partitions, config.start, known)
     return {partition: AtOffset(offset) for partition, offset in starts.items()}
 
 
 def _committed(
-    config: SourceConfig, found: Found, partitions: list[TopicPartition]
+    config: SourceConfig,
+    view: ClusterView,
+    found: Found,
+    partitions: list[TopicPartition],
 ) -> dict[TopicPartition, int]:
-    """Offsets in the store, otherwise in the group; 0 for another topic."""
+    """Offsets in the store, otherwise in the group, as far as the log still has them.
+
+    0 for another topic; after an unclean election, the end of the log in common.
+    """
     losses, ids = Losses(OutOfRange.of(config.fails_on_data_loss)), found.topic_ids()
-    known = {}
-    for partition, stored in assembly.stored_offsets(config).items():
-        is_anew = is_another(stored.topic_id, ids.get(partition.topic))
-        if is_anew and partition in partitions:
-            losses.judge(partition, PositionCheck(Finding.ANEW, stored.offset))
-        known[partition] = 0 if is_anew else stored.offset
     from_group = assembly.group_offsets(config)
-    return known if from_group is None else from_group(partitions) | known
+    positions = {} if from_group is None else from_group(partitions)
+    positions |= assembly.stored_offsets(config)
+    at = {
+        p: positions[p] if positions[p].topic_id else _of_topic(positions[p], p, ids)
+        for p in partitions
+        if p in positions
+    }
+    bounds = _other_leaders(view, at)
+    known = {}
+    for partition, position in at.items():
+        known[partition] = position.offset
+        if is_another(position.topic_id, ids.get(partition.topic)):
+            losses.judge(partition, PositionCheck(Finding.ANEW, position.offset))
+            known[partition] = 0
+        elif partition in bounds:
+            check = check_position(position, bounds[partition])
+            if check.finding is Finding.CUT:
+                known[partition] = losses.judge(partition, check)
+    return known
+
+
+def _of_topic(
+    position: LogPosition, partition: TopicPartition, ids: Mapping[str, str]
+) -> LogPosition:
+    """The position of a group, which brokers drop with its topic."""
+    return replace(position, topic_id=ids.get(partition.topic))
+
+
+def _other_leaders(
+    view: ClusterView, positions: Mapping[TopicPartition, LogPosition]
+) -> Bounds:
+    """Bounds of the logs with another leader than that of the position."""
+    asked = {p: at for p, at in positions.items() if at.leader_epoch is not None}
+    if not asked:
+        return {}
+    bounds = EpochEnds(view).completed(view.bounds(list(asked)), asked)
+    return {
+        p: found
+        for p, found in bounds.items()
+        if isinstance(found, LogBounds) and found.epoch_ends
+    }
 
 
 def _pieces(

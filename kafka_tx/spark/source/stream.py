@@ -164,14 +164,14 @@ class KafkaTxStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def stop(self) -> None:
         """Release connections; Spark may never call it."""
+        if self._mirror is not None:  # first: it reads the store
+            self._mirror.close()
+            self._mirror = None
         self._end_of_life()
         self._heartbeat = None
         if self._batches is not None:
             self._batches.close()
             self._batches = None
-        if self._mirror is not None:
-            self._mirror.close()
-            self._mirror = None
 
     def _planner(self) -> MicroBatches:
         if self._batches is None:

@@ -18,7 +18,6 @@ from kafka_tx.running.transactional.batch_progress import (
     Journal,
     Listener,
     TerminalProgress,
-    kafka_batch,
 )
 from kafka_tx.running.transactional.spout_thread import SpoutThread, log_failure
 from kafka_tx.spark.topologies.running import (
@@ -46,6 +45,8 @@ from kafka_tx.transactions.actions import (
 )
 from kafka_tx.transactions.coordinator import TransactionCoordinator
 from kafka_tx.transactions.in_flight_batches import BatchPhase
+from kafka_tx.transactions.ledger_reading import OwnedPosition
+from kafka_tx.transactions.txid_layout import Door
 
 if TYPE_CHECKING:
     from kafka_tx.kafka.mirror import MirrorThread
@@ -78,7 +79,8 @@ class TransactionalRunner(TopologyLoop[list[Action[Json]]]):
         journal: Records the progress of attempts.
         store: This process is its owner; closed at the end.
         listeners: Called after each committed batch.
-        mirror: Commits the ends of committed Kafka batches to a group.
+        mirror: Called at the start and after each committed batch, to copy the
+            position to a group; closed at the end.
     """
 
     def __init__(
@@ -98,6 +100,8 @@ class TransactionalRunner(TopologyLoop[list[Action[Json]]]):
         self._machine = coordinator
         self._listeners = listeners
         self._mirror = mirror
+        self._owned = OwnedPosition(store, Door.TRANSACTIONAL)
+        self._epoch = coordinator.state.epoch
         self._idle_polls = 0
         self._empty_txid = 0  # of the newest plan, if it is empty
         bounds = getattr(spout, "bounds", None)
@@ -126,6 +130,7 @@ class TransactionalRunner(TopologyLoop[list[Action[Json]]]):
             self.error = error
             self._end()
             raise
+        self._copy_to_group()  # a former owner may have left it behind
         super().start()
 
     def _ask_idle(self) -> Callable[[], bool]:
@@ -259,8 +264,11 @@ class TransactionalRunner(TopologyLoop[list[Action[Json]]]):
             self._saw_idle()
         for listener in self._listeners:
             self._notice(listener, progress)
+        self._copy_to_group()
+
+    def _copy_to_group(self) -> None:
         if self._mirror is not None:
-            self._mirror(kafka_batch(metadata).ends())
+            self._mirror(lambda: self._owned.of(self._epoch))
 
     def _notice(self, call: Callable[[Any], None], given: object) -> None:
         self._notices.submit(lambda: call(given)).add_done_callback(log_failure)

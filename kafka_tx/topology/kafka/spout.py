@@ -7,7 +7,7 @@ read its ranges.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 from zlib import crc32
 
@@ -336,7 +336,8 @@ class KafkaBatchSpout(Spout):
         awaited: Collection[TopicPartition],
         former_ids: Mapping[str, str],
     ) -> BatchMetadata:
-        first = self._first_offsets(lasts)
+        first, claimed = self._first_offsets(lasts, former_ids)
+        lasts = {**lasts, **claimed}
         bounds = self._polls.logs.completed(
             self._polls.bounds(lasts), {p: at for p, at in lasts.items() if at}
         )
@@ -371,20 +372,36 @@ class KafkaBatchSpout(Spout):
             awaited=tuple(sorted(p for p in awaited if p not in after)),
         )
 
-    def _first_offsets(self, lasts: Lasts) -> Mapping[TopicPartition, int] | None:
-        """Where the very first batch starts, if not at the earliest offsets."""
+    def _first_offsets(
+        self, lasts: Lasts, ids: Mapping[str, str]
+    ) -> tuple[Mapping[TopicPartition, int] | None, dict[TopicPartition, LogPosition]]:
+        """Where the very first batch starts, if not at the earliest offsets.
+
+        Also those of a group whose leader epochs are known: they are checked as if an
+        earlier batch had ended there.
+        """
         is_first = bool(lasts) and not any(lasts.values())
         if not is_first or isinstance(self.config.start, Earliest):
-            return None
-        return first_offsets(
-            self.config, self._cluster, list(lasts), self.committed_offsets
-        )
+            return None, {}
+        found: dict[TopicPartition, LogPosition] = {}
+
+        def of_group(partitions: list[TopicPartition]) -> dict[TopicPartition, int]:
+            found.update(self.committed_offsets(partitions))
+            return {p: at.offset for p, at in found.items()}
+
+        first = first_offsets(self.config, self._cluster, list(lasts), of_group)
+        claimed = {
+            p: replace(at, topic_id=ids[p.topic])
+            for p, at in found.items()
+            if at.leader_epoch is not None and p.topic in ids
+        }
+        return first, claimed
 
     def committed_offsets(
         self,
         partitions: list[TopicPartition],  # noqa: ARG002 - of no group
-    ) -> Mapping[TopicPartition, int]:
-        """The offsets of a Kafka group, for the start ``committed``."""
+    ) -> Mapping[TopicPartition, LogPosition]:
+        """The positions of a Kafka group, for the start ``committed``."""
         return {}
 
     def is_empty(self, metadata: BatchMetadata) -> bool:
