@@ -7,7 +7,7 @@ from confluent_kafka import Producer
 from kafka_tx.kafka import marker_topic
 from kafka_tx.kafka.marker_log import MarkerLog
 from kafka_tx.kafka.marker_topic import MarkerTopic
-from kafka_tx.model import TransactionAttempt
+from kafka_tx.model import TopicPattern, TransactionAttempt
 from kafka_tx.transactions.sink_memory import Entry
 from kafka_tx.transactions.sink_parts import Digest, Marker
 
@@ -28,7 +28,11 @@ def test_all_markers_of_a_sink_are_remembered(
             producer.produce(log.topic, key=record.key, value=record.value, partition=0)
     assert producer.flush(30) == 0
 
+    named = TopicPattern(".*").matching([log.topic, log.place])
     assert log.recall("ours").markers == wanted
+
+    assert named == [log.topic, log.place]
+    assert TopicPattern(".*").matching(named) == [log.place], "none reads markers"
 
 
 def test_the_topics_policy_is_checked_by_who_reads_all_of_it_and_not_again(
