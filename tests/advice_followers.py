@@ -438,6 +438,7 @@ NOTHING_AT_RISK: dict[str, str] = {
     "spout_config::SpoutConfig.store": _MEANT,
     "topology::TopologySettings.store": _MEANT,
     "sink::_marker_topic": _MEANT,
+    "transaction::_check_not_read": _MEANT,
     "agreement::contradiction": "its advice is in _ADVICE",
     "microbatches::MicroBatches.ranges_from_log": _AGAIN,
     "source::_check_batch": _MEANT,

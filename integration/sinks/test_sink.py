@@ -545,3 +545,37 @@ def test_a_stream_is_refused_an_id_under_another_name(topic, produce, copy, read
         copy(source, target, tx_id="once")
 
     assert values(read(target)) == []
+
+
+def test_a_query_reads_no_markers_of_its_own_sink(
+    spark, kafka, topic, produce, tmp_path
+):
+    name, out = topic(1), topic(1)
+    produce(name, ["a", "b", "c"])
+    servers = {"kafka.bootstrap.servers": kafka.bootstrap_servers}
+    named = {"tx.markerTopic": f"{name}-markers"}
+    kafka.create_topic(named["tx.markerTopic"], 1, config={"cleanup.policy": "compact"})
+    batches: list[int] = []
+
+    def run(pattern, sink):
+        def write(df, attempt):
+            kafka_tx.write_transaction(df.select("value"), attempt, sink)
+            batches.append(df.count())
+
+        at = tmp_path / sink["tx.id"]
+        source = {**servers, "subscribePattern": pattern, "startingOffsets": "earliest"}
+        numbered = {"tx.id": sink["tx.id"], "tx.store": f"sqlite:///{at}.db"}
+        reading = spark.readStream.format("kafka_tx").options(**source, **numbered)
+        each = kafka_tx.for_each_transaction(write)
+        writing = reading.load().writeStream.foreachBatch(each)
+        writing = writing.option("checkpointLocation", str(at))
+        assert writing.trigger(availableNow=True).start().awaitTermination(60)
+
+    by_default = {**servers, "topic": out, "tx.id": f"{name}-default"}
+    for _ in range(2):
+        run(f"{name}$|kafka_tx.markers", by_default)
+    assert batches == [3]
+
+    with pytest.raises(StreamingQueryException, match="that the query does not read"):
+        run(f"{name}.*", {**servers, **named, "topic": out, "tx.id": f"{name}-named"})
+    assert batches == [3], "nothing was written"

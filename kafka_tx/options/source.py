@@ -128,6 +128,16 @@ def parse_source(options: Mapping[str, str], *, streaming: bool) -> SourceConfig
     return config
 
 
+def reads(config: SourceConfig, topic: str) -> bool:
+    """Whether a source with this configuration reads a topic, if the topic is there."""
+    wanted = config.subscription
+    if isinstance(wanted, TopicPattern):
+        return re.fullmatch(wanted.pattern, topic) is not None
+    if isinstance(wanted, Topics):
+        return topic in wanted.names
+    return any(partition.topic == topic for partition in wanted.partitions)
+
+
 def check_source(options: Mapping[str, str]) -> None:
     """Check options of any read, at Spark's ``load()``; raises as ``parse_source``."""
     given = {name.lower(): value for name, value in options.items()}

@@ -6,13 +6,19 @@ import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from pyspark.sql.utils import is_remote
+
 from kafka_tx import sink_assembly
 from kafka_tx.config import LEGAL_OPTIONS, SinkConfig, check_attempt, check_kind
 from kafka_tx.errors import ConfigError
 from kafka_tx.logs import event_log
 from kafka_tx.model import TransactionAttempt
 from kafka_tx.options.sink import parse_sink
+from kafka_tx.options.source import parse_source, reads
+from kafka_tx.own_topics import MARKER_TOPIC
 from kafka_tx.spark.speculation import refuse_speculation
+from kafka_tx.spark.versions import jvm
+from kafka_tx.spark.versions.names import QUERY_ID
 from kafka_tx.transactions.admission import check_mode, only_write
 from kafka_tx.transactions.sink_parts import SinkPlan, Wish
 
@@ -86,7 +92,7 @@ def write_transaction(
     if not opaque:
         check_mode(attempt, what)
     with only_write(sink, attempt, what=what, option="tx.id", advice=advice):
-        usable, memory = _settled(config, sink, attempt, parts)
+        usable, memory = _settled(config, sink, attempt, parts, df)
         plan = "" if opaque else attempt.plan
         names = attempt.source, plan, attempt.numbering
         more = {
@@ -132,8 +138,38 @@ def _sink(config: SinkConfig) -> _Sink:
     return brokers, config.marker_topic, config.id or ""
 
 
+def _check_not_read(df: DataFrame, config: SinkConfig) -> None:
+    """Refuse a marker topic that the query reads: each batch would make the next one.
+
+    No pattern matches the default name. The planning process knows no other one.
+    """
+    topic, servers = config.marker_topic, "bootstrap.servers"
+    if topic == MARKER_TOPIC or is_remote():
+        return
+    query_id = df.sparkSession.sparkContext.getLocalProperty(QUERY_ID)
+    if query_id is None:  # no query runs
+        return
+    for given in jvm.source_options(df.sparkSession, query_id).values():
+        source = parse_source(given, streaming=True)
+        is_same = source.kafka.get(servers) == config.kafka.get(servers)
+        if is_same and reads(source, topic):
+            raise ConfigError.illegal(
+                "tx.markerTopic",
+                topic,
+                "a topic that the query does not read",
+                "Each batch would write markers, which are the next batch. Nothing was"
+                f" written. Leave the option out for '{MARKER_TOPIC}', which no pattern"
+                " matches, or give a subscribePattern that leaves the topic out: it may"
+                f" begin with ^(?!{topic}$).",
+            )
+
+
 def _settled(
-    config: SinkConfig, sink: _Sink, attempt: TransactionAttempt, parts: int
+    config: SinkConfig,
+    sink: _Sink,
+    attempt: TransactionAttempt,
+    parts: int,
+    df: DataFrame,
 ) -> tuple[int, str]:
     """How many parts the batch has: known, or stored before any is written.
 
@@ -142,6 +178,7 @@ def _settled(
     wish = Wish(sink[-1], attempt, parts)
     plan, memory = _plans.get(sink), ""
     if plan is None or not plan.follows(wish):
+        _check_not_read(df, config)
         keeper = sink_assembly.plan_keeper(config)
         plan, known = keeper.settle(wish)
         _plans[sink], memory = plan, sink_assembly.handed(known)
