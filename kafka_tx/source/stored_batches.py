@@ -135,7 +135,10 @@ class StoredBatches:
         until_ms = self._clock.monotonic_ms() + SILENT_MS
         while signs is not None and self._clock.monotonic_ms() < until_ms:
             self._clock.sleep_ms(_LISTEN_MS)
-            if self._ledger.signs() != signs:
+            now = self._ledger.signs()
+            if now is None:  # it has let go meanwhile
+                return
+            if now != signs:
                 raise at_work(self._ledger)
 
     def beat(self) -> None:

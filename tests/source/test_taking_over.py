@@ -274,6 +274,24 @@ def test_a_bounded_run_waits_only_for_one_that_may_live(job, clock, owner, ends_
     assert waited_ms < 100 if ends_well else SILENT_MS <= waited_ms < SILENT_MS + 1_000
 
 
+def test_an_owner_that_lets_go_while_a_bounded_run_waits_is_followed_at_once(
+    job, clock, owner, monkeypatch
+):
+    grow(job, 20)
+    run, began_ms, sleep_ms = bounded(job), clock.monotonic_ms(), clock.sleep_ms
+    let_go: list[None] = []
+
+    def sleep(duration_ms):
+        sleep_ms(duration_ms)
+        if not let_go:
+            let_go.append(owner.let_go())
+
+    monkeypatch.setattr(clock, "sleep_ms", sleep)
+
+    assert run.latest(marked(1, 10), everything=True).positions == {P0: 20}
+    assert clock.monotonic_ms() - began_ms < 1_000
+
+
 @pytest.mark.parametrize(
     ("word", "is_bounded", "lives"),
     [("fence", True, False), ("refuse", False, True), (None, False, False)],
