@@ -95,7 +95,7 @@ def _pair(option: str, text: str) -> tuple[str, str]:
         raise ConfigError.illegal(
             option, name, f"NAME=VALUE, as in {option} security.protocol=SSL"
         )
-    return name.strip().removeprefix("kafka."), value.strip()
+    return name.strip().lower().removeprefix("kafka."), value.strip()
 
 
 class Logs:

@@ -335,10 +335,10 @@ def test_long_topics_keep_their_partitions_apart_at_80_columns(run, url, servers
 def test_clients_options_come_from_files_too(tmp_path):
     (tmp_path / "password").write_text("s3cret\n")
     file = tmp_path / "client.properties"
-    file.write_text("# ours\nsecurity.protocol = SASL_SSL\nclient.id=x\n")
+    file.write_text("# ours\nSecurity.Protocol = SASL_SSL\nclient.id=x\n")
 
     found = kafka_options(
-        "b:9092", ["client.id=y", f"kafka.sasl.password=@{tmp_path}/password"], file
+        "b:9092", ["Client.ID=y", f"kafka.sasl.password=@{tmp_path}/password"], file
     )
 
     assert found == {
