@@ -35,7 +35,7 @@ class EventLog(logging.LoggerAdapter[logging.Logger]):
             return
         given = {name: named.pop(name) for name in _FIELDS if name in named}
         fields = {**_about.get(), **_named(given)}
-        text, values = str(msg), tuple(map(_one_line, args))
+        text, values = str(msg), tuple(map(_value, args))
         if fields:
             text = f"{text if args else text.replace('%', '%%')} [%s]"
             known = [f"{name}={fields[name]}" for name in _FIELDS if name in fields]
@@ -102,8 +102,25 @@ def _named(fields: Mapping[str, Any]) -> dict[str, Any]:
     )
 
 
-def _one_line(value: object) -> object:
-    if isinstance(value, int | float):
-        return value
-    lines = [line.strip() for line in str(value).splitlines()]
-    return " | ".join(line for line in lines if line)
+def _value(value: object) -> object:
+    return value if isinstance(value, int | float) else one_line(str(value))
+
+
+def one_line(text: str) -> str:
+    """A text of records or of user code, for a terminal or a line of a log.
+
+    Line breaks become ``|``, other characters that are not shown become escapes.
+    """
+    lines = (line.strip() for line in text.splitlines())
+    return shown(" | ".join(line for line in lines if line))
+
+
+def shown(text: str) -> str:
+    """A text for a terminal: what is neither shown nor a line break is an escape."""
+    return text if text.isprintable() else "".join(map(_shown, text))
+
+
+def _shown(character: str) -> str:
+    if character == "\n" or character.isprintable():
+        return character
+    return character.encode("unicode_escape").decode()

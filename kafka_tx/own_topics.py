@@ -12,6 +12,7 @@ RESERVED = "_kafka_tx"
 MARKERS = "the markers of exactly-once sinks"
 _INSIDE_KAFKA = {"__consumer_offsets", "__transaction_state", "__share_group_state"}
 _own = {MARKER_TOPIC: MARKERS}
+_letters: set[str] = set()
 
 
 def add_own(topic: str, holds: str) -> None:
@@ -23,9 +24,17 @@ def add_own(topic: str, holds: str) -> None:
     _own[topic] = holds
 
 
+def add_letters(topic: str) -> None:
+    """Let no pattern of this process match a dead-letter topic of a job in it.
+
+    Who reads dead letters names their topic.
+    """
+    _letters.add(topic)
+
+
 def is_left_out(topic: str) -> bool:
     """Whether patterns never match the topic. See ``check_not_reserved``, too."""
-    return topic in _own or topic in _INSIDE_KAFKA
+    return topic in _own or topic in _INSIDE_KAFKA or topic in _letters
 
 
 def check_not_own(option: str, topic: str) -> None:

@@ -7,14 +7,17 @@ from contextlib import closing
 from typing import TYPE_CHECKING
 
 from kafka_tx.config import SinkConfig
+from kafka_tx.errors import ConfigError, UnknownTopicError
 from kafka_tx.kafka.client_settings import client_settings
 from kafka_tx.model import LogBounds, TopicPartition, Topics
 
 if TYPE_CHECKING:
+    from kafka_tx.kafka.letter_log import LetterLog
     from kafka_tx.kafka.marker_log import MarkerLog
     from kafka_tx.kafka.part_transaction import PartTransaction, PlanKeeper
     from kafka_tx.kafka.sender import Sender
     from kafka_tx.kafka.transaction import Transaction
+    from kafka_tx.transactions.letter_topic import TopicFacts
     from kafka_tx.transactions.sink_memory import Memory
     from kafka_tx.transactions.sink_parts import Part
 
@@ -31,6 +34,51 @@ def check_topic(config: SinkConfig) -> None:
     assert config.topic is not None
     settings = client_settings(config.kafka, purpose="producer")
     check_written(config.topic, settings, _ANSWERS_WITHIN_S)
+
+
+def topic_facts(config: SinkConfig) -> TopicFacts:
+    """What the topic takes; raises as ``topic_facts.facts_of``."""
+    from kafka_tx.kafka.topic_facts import facts_of
+
+    assert config.topic is not None
+    return facts_of(config.topic, client_settings(config.kafka, purpose="admin"))
+
+
+def topic_ids(config: SinkConfig, topics: Iterable[str]) -> dict[str, str]:
+    """The ids of topics, as far as brokers report them.
+
+    Raises: as ``holds_readers_up``.
+    """
+    from kafka_tx.kafka.cluster import KafkaClusterView
+
+    settings = client_settings(config.kafka, purpose="consumer")
+    with closing(KafkaClusterView(settings)) as view:
+        return {t: i for t, i in view.topic_ids(set(topics)).items() if i is not None}
+
+
+def check_letter_topic(option: str, config: SinkConfig) -> TopicFacts:
+    """Check, before a dead letter is needed, whether the topic takes dead letters.
+
+    Brokers that do not report something about the topic refuse nothing here.
+
+    Raises:
+        ConfigError: The topic does not exist, and brokers do not create it; or it would
+            refuse or remove dead letters.
+        KafkaError: The brokers refuse the user, or do not answer.
+    """
+    from kafka_tx.transactions.letter_topic import unfit
+
+    try:
+        check_topic(config)
+    except UnknownTopicError as error:
+        legal = "a topic that exists. Create it: a dead letter would stop the job"
+        raise ConfigError.illegal(option, config.topic, legal, error.message) from None
+    facts = topic_facts(config)
+    problem = unfit(facts)
+    if problem is not None:
+        legal = f"a topic that takes dead letters. This one does not: {problem}"
+        raise ConfigError.illegal(option, config.topic, legal, "Nothing was written.")
+    return facts
 
 
 def largest_batch(config: SinkConfig) -> int | None:
@@ -154,15 +202,11 @@ def group_transaction(
     return Transaction(writing, group, what, reading, group, topics)
 
 
-def group_positions(
-    kafka: Mapping[str, str],
-    group: str,
-    partitions: Iterable[TopicPartition],
-    timeout_ms: int,
-) -> dict[TopicPartition, int]:
-    """The group's committed offsets; raises as ``GroupMirror.load``."""
-    from kafka_tx.kafka.mirror import GroupMirror
+def letter_log(
+    kafka: Mapping[str, str], markers: str, group: str, timeout_ms: int
+) -> LetterLog:
+    """Which dead letters were sent back."""
+    from kafka_tx.kafka.letter_log import LetterLog
 
     settings = client_settings(kafka, purpose="consumer")
-    found = GroupMirror(settings, group, timeout_ms=timeout_ms).load(partitions)
-    return {partition: at.offset for partition, at in found.items()}
+    return LetterLog(markers, group, settings, timeout_ms)

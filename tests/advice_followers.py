@@ -62,6 +62,10 @@ _LOST_MARKERS = (
 )
 
 FOLLOWED: dict[str, tuple[str, ...]] = {
+    "letter_log::LetterLog._read": (
+        "integration/sinks/test_dead_letters.py"
+        "::test_a_damaged_record_of_what_was_sent_is_named_with_a_way_out",
+    ),
     "meeting::ConnectRun.ask": (
         _CONNECT
         + "test_a_query_whose_planner_died_goes_on_with_its_batch_when_started_again",
@@ -393,9 +397,9 @@ _TOLD = "says what happened, and what stops; there is nothing to choose"
 _CALLER = "for who calls the parts of the package wrongly: nothing was changed"
 
 NOTHING_AT_RISK: dict[str, str] = {
-    "redrive::_known": _AGAIN,
+    "redrive::_answered": _AGAIN,
     "transactional_sink::_Batch._waiting": _AGAIN,
-    "redrive::Redrive.waiting": _MEANT,
+    "redrive::Redrive._recalled": _MEANT,
     "meeting::ConnectRun.__init__": _CALLER,
     "meeting::_reported": _TOLD,
     "moving::renamed": _MEANT,

@@ -120,3 +120,19 @@ def test_nothing_is_made_of_a_level_that_is_off(records):
     logger.debug("%s", Costly())
 
     assert not records
+
+
+@pytest.mark.parametrize(
+    ("given", "line"),
+    [
+        ("bad\x1b[2J\x07\x00", "bad\\x1b[2J\\x07\\x00"),
+        ("a\r\nFORGED\u2028b\x85c", "a | FORGED | b | c"),
+        ("\x9b31m \u202eevil\ud800", "\\x9b31m \\u202eevil\\ud800"),
+        ("Köln, 5 € → ok", "Köln, 5 € → ok"),
+    ],
+)
+def test_a_record_writes_neither_lines_nor_escapes_into_the_log(records, given, line):
+    logger.warning("it failed: %s", ValueError(given))
+
+    (record,) = records
+    assert record.getMessage() == f"it failed: {line}"

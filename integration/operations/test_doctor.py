@@ -133,3 +133,40 @@ def test_it_finds_what_retention_soon_takes(kafka, topic, tmp_path):
         return findings(*asked)["retention"]["verdict"]
 
     assert [retention(at) for at in (2, 6, 90)] == ["bad", "advice", "good"]
+
+
+@pytest.mark.parametrize(
+    ("config", "verdict", "says"),
+    [
+        ({"retention.ms": "-1"}, "good", "keeps them"),
+        ({"retention.ms": "86400000"}, "advice", "after 1 days"),
+        ({"cleanup.policy": "compact"}, "bad", "cleanup.policy=delete"),
+        ({"max.message.bytes": "1000"}, "bad", "max.message.bytes=1048588"),
+    ],
+)
+def test_a_dead_letter_topic_is_checked_as_a_job_does(
+    kafka, topic, config, verdict, says
+):
+    servers, name = kafka.bootstrap_servers, topic(1, config=config)
+    given = "--bootstrap-servers", servers, "--dead-letter-topic", name
+    found = findings(*given)["letters"]
+
+    assert (found["verdict"], says in found["text"]) == (verdict, True), found
+
+
+@pytest.mark.parametrize(
+    ("user", "verdict", "says"),
+    [("reader", "bad", "Grant WRITE"), ("all", "unknown", "do not tell")],
+)
+def test_a_dead_letter_topic_is_checked_with_the_rights_of_the_user(
+    guarded, user, verdict, says
+):
+    options = login_of(guarded, user)
+    given = [f"{name}={value}" for name, value in options.items()]
+    found = findings(
+        *("--bootstrap-servers", options["bootstrap.servers"]),
+        *("--dead-letter-topic", TOPIC),
+        *[word for each in given for word in ("--kafka", each)],
+    )["letters"]
+
+    assert (found["verdict"], says in found["text"]) == (verdict, True), found

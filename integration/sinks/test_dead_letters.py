@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import time
 from queue import SimpleQueue
@@ -11,6 +12,7 @@ from typing import Any
 import pytest
 import requests
 from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka.admin import AdminClient
 from pyspark.errors import StreamingQueryException
 from typer.testing import CliRunner
 
@@ -23,14 +25,19 @@ from kafka_tx import sink_assembly
 from kafka_tx.cli.main import app
 from kafka_tx.config import SourceConfig
 from kafka_tx.errors import KafkaError
+from kafka_tx.kafka.client_settings import client_settings
+from kafka_tx.kafka.mirror import GroupMirror
+from kafka_tx.kafka.producer import OutRecord
 from kafka_tx.kafka.transaction import Transaction
 from kafka_tx.model import Earliest, OffsetRange, Topics
 from kafka_tx.model import TopicPartition as Partition
+from kafka_tx.own_topics import MARKER_TOPIC
 from kafka_tx.running.at_least_once.dead_letters import DeadLetter, DeadLetters
 from kafka_tx.running.redrive import Redrive
 
 GOOD, BAD = 5, 3
 NOW_MS = int(time.time()) * 1000
+HOUR_MS = 3_600_000
 
 
 def read(kafka, topic):
@@ -73,7 +80,9 @@ def buried(job, produce):
 
 @pytest.fixture
 def job(spark, kafka, orders, topic, tmp_path):
-    return Job(spark, kafka, orders, topic(1, "dead"), tmp_path)
+    any_time = {"message.timestamp.after.max.ms": str(2**62)}
+    dead = topic(1, "dead", config=any_time)
+    return Job(spark, kafka, orders, dead, tmp_path)
 
 
 class Job:
@@ -99,6 +108,7 @@ class Job:
             after()
 
         options = {"subscribe": self.orders, "includeHeaders": "true"} | options
+        options = {name: value for name, value in options.items() if value is not None}
         (
             reader(
                 self._spark,
@@ -226,6 +236,61 @@ def test_rows_that_are_no_rejected_rows_stop_the_query(job, function, says):
     assert job.dead_letters() == []
 
 
+@pytest.mark.parametrize("subscription", ["subscribe", "subscribePattern"])
+def test_a_dead_letter_topic_that_the_query_reads_is_refused(job, kafka, subscription):
+    given = {"subscribe": job.orders}
+    if subscription == "subscribePattern":
+        job.dead = f"{job.orders}-dead"
+        kafka.create_topic(job.dead, 1)
+        given = {"subscribe": None, subscription: f"{job.orders}.*"}
+    else:
+        job.dead = job.orders
+    before = len(read(kafka, job.dead))
+
+    with pytest.raises(StreamingQueryException, match="does not read"):
+        job.run(**given)
+
+    assert len(read(kafka, job.dead)) == before
+
+
+def test_a_compacted_topic_is_refused_before_a_dead_letter_is_needed(job, topic):
+    job.dead = topic(1, config={"cleanup.policy": "compact"})
+
+    with pytest.raises(StreamingQueryException, match=r"cleanup\.policy=delete"):
+        job.run(lambda df, attempt: None)
+
+
+def test_times_that_the_topic_refuses_or_soon_removes_stand_in_a_header(
+    job, kafka, topic, produce
+):
+    """A clock that is two hours ahead stops no query."""
+    any_time = {"message.timestamp.after.max.ms": str(2**62), "retention.ms": "-1"}
+    job.orders = topic(1, config=any_time)
+    job.dead = topic(1, config={"retention.ms": str(7 * 24 * HOUR_MS)})
+    times = [NOW_MS + 2 * HOUR_MS, NOW_MS - 30 * 24 * HOUR_MS, NOW_MS]
+    produce(job.orders, [Record(f"bad {t}", timestamp_ms=t) for t in times])
+
+    job.run()
+
+    found = job.dead_letters()
+    told = [about(each).get("kafka_tx.timestamp_ms") for each in found]
+    assert told == [str(times[0]), str(times[1]), None]
+    assert all(abs(each.timestamp.timestamp() - NOW_MS / 1000) < 3600 for each in found)
+
+
+def test_rows_without_a_timestamp_are_the_same_rows_in_a_replay(job):
+    columns = "key", "value", "topic", "partition", "offset", "'no' AS reason"
+
+    def rejects(df, attempt):
+        return df.selectExpr(*columns)
+
+    with pytest.raises(StreamingQueryException, match="killed"):
+        job.run(rejects, mode="opaque", after=dies)
+    job.run(rejects, mode="opaque")
+
+    assert len(job.dead_letters()) == GOOD + BAD
+
+
 def test_rejected_records_are_counted_once_they_are_committed(spark, job):
     attached = kafka_tx.attach(spark, metrics_port=0)
     name = "kafka_tx_dead_letter_records_total"
@@ -325,14 +390,198 @@ def test_a_second_sender_ends_the_first_one(buried, kafka):
     assert len(read(kafka, buried.orders)) == GOOD + 2 * BAD
 
 
-def test_a_record_that_is_no_letter_is_named_and_passed_over_if_asked(buried, produce):
-    produce(buried.dead, ["by hand"])
+def test_a_letter_that_cannot_be_sent_is_named_and_holds_up_no_other(
+    buried, kafka, topic, produce
+):
+    """Each fails alone, and is offered again until it is skipped."""
+    gone, keyed = (
+        topic(1, "gone"),
+        topic(1, "keyed", config={"cleanup.policy": "compact"}),
+    )
+    kafka.delete_topic(gone)
+    bad = {
+        "no dead letter": Record("by hand"),
+        "topic": letter(gone, 0),
+        "partition": letter(buried.orders, 7),
+        "minus": letter(buried.orders, -1),
+        "huge": letter(buried.orders, 10**30),
+        "nameless": letter("", 0),
+        "size": letter(buried.orders, 0, bytes="abc"),
+        "keyless": letter(keyed, 0, key=None),
+        "markers": letter(MARKER_TOPIC, 0),
+        "itself": letter(buried.dead, 0),
+    }
+    produce(buried.dead, [*bad.values(), letter(buried.orders, 0, value="last")])
 
     says = reported(buried, "send", "--yes", code=1)
-    assert f"{buried.dead}-0@" in says
-    assert "Nothing was sent" in says
-    assert f"sent back: {BAD}" in reported(buried, "send", "--yes", "--skip-unusable")
+    assert f"sent back: {BAD + 1}, left: {len(bad)}" in says
+    named = [line for line in says.splitlines() if line.startswith(buried.dead)]
+    assert len(named) == len(bad)
+    assert read(kafka, buried.orders)[-1].value == b"last"
+
+    again = reported(buried, "send", "--yes", code=1)
+    assert f"sent back: 0, left: {len(bad)}" in again
+    skipped = reported(buried, "send", "--yes", "--skip-unusable")
+    assert f"sent back: 0, skipped: {len(bad)}" in skipped
+    assert "sent back: 0\n" in reported(buried, "send", "--yes")
+    assert len(read(kafka, buried.orders)) == GOOD + 2 * BAD + 1
+
+
+def letter(topic, partition, value="bad", key="k", timestamp=None, **more):
+    ours = {
+        "topic": topic,
+        "partition": partition,
+        "offset": 0,
+        "error": "e",
+        "attempts": 1,
+        **more,
+    }
+    headers = [(f"kafka_tx.{name}", f"{at}".encode()) for name, at in ours.items()]
+    return Record(value, key, headers, timestamp)
+
+
+def test_a_record_that_its_topic_refuses_is_found_among_many(
+    buried, kafka, topic, produce
+):
+    """The brokers do not say which one it was: its range is halved."""
+    small = topic(1, "small", config={"max.message.bytes": "3000"})
+    few = [letter(small, 0, value=f"{n}") for n in range(20)]
+    few[13] = letter(small, 0, value=os.urandom(5_000).hex())
+    produce(buried.dead, few)
+
+    says = reported(buried, "send", "--yes", code=1)
+    assert f"sent back: {BAD + 19}, left: 1" in says
+    assert f"{buried.dead}-0@{BAD + 13}: " in says
+    values = [int(each.value) for each in read(kafka, small)]
+    assert sorted(values) == [n for n in range(20) if n != 13]
+
+
+def test_a_time_that_the_topic_refuses_is_not_restored_and_counted(
+    buried, kafka, produce
+):
+    ahead = NOW_MS + 3 * HOUR_MS
+    produce(buried.dead, [letter(buried.orders, 0, timestamp=ahead)])
+
+    says = reported(buried, "send", "--yes")
+    assert f"sent back: {BAD + 1}, 1 of them with the present time" in says
+    last = read(kafka, buried.orders)[-1]
+    assert about(last)["kafka_tx.timestamp_ms"] == str(ahead)
+
+
+def test_only_topics_that_are_given_are_sent_to(buried, kafka, topic, produce):
+    other = topic(1, "other")
+    produce(buried.dead, [letter(other, 0)])
+
+    says = reported(buried, "send", "--yes", "--to", buried.orders, code=1)
+    assert f"sent back: {BAD}, left: 1" in says
+    assert "--to" in says
+    assert read(kafka, other) == []
+    assert "sent back: 1" in reported(buried, "send", "--yes")
+
+
+def test_letters_are_sent_once_also_when_the_group_has_expired(buried, kafka, produce):
+    assert f"sent back: {BAD}" in reported(buried, "send", "--yes")
+    drop_group(kafka, buried)
+    assert reported(buried, "show") == ""
+    produce(buried.dead, [letter(buried.orders, 0, value="new")])
+
+    assert "sent back: 1" in reported(buried, "send", "--yes")
+    drop_group(kafka, buried)
     assert "sent back: 0" in reported(buried, "send", "--yes")
+    values = [each.value for each in read(kafka, buried.orders)[GOOD + BAD :]]
+    assert values == [b"bad 0", b"bad 1", b"bad 2", b"new"]
+
+    assert f"sent back: {BAD + 1}" in reported(buried, "send", "--yes", "--sent")
+
+
+def test_letters_that_an_earlier_version_sent_are_not_sent_again(buried, kafka):
+    """It kept what it sent in the offsets of the group only."""
+    group = Redrive(settings(buried), buried.dead, 10_000).group
+    former = GroupMirror(settings(buried), group)
+    former.store_positions([TopicPartition(buried.dead, 0, 2)])
+
+    assert "sent back: 1" in reported(buried, "send", "--yes")
+    drop_group(kafka, buried)
+    assert "sent back: 0" in reported(buried, "send", "--yes")
+    assert read(kafka, buried.orders)[-1].value == b"bad 2"
+
+
+def test_letters_of_a_topic_that_was_made_anew_are_sent(buried, kafka, produce):
+    assert f"sent back: {BAD}" in reported(buried, "send", "--yes")
+    kafka.delete_topic(buried.dead)
+    kafka.create_topic(buried.dead, 1)
+    produce(buried.dead, [letter(buried.orders, 0, value="new")])
+
+    assert "sent back: 1" in reported(buried, "send", "--yes")
+
+
+def test_another_sinks_open_transaction_does_not_hide_what_was_sent(buried, kafka):
+    """Its record in the topic of markers holds readers up; the group tells the rest."""
+    given = client_settings(settings(buried), purpose="producer")
+    reading = client_settings(settings(buried), purpose="consumer")
+    name = f"blocking-{buried.dead}"
+    assert "sent back: 0" in reported(
+        buried, "send", "--yes", "--to", "nothing", code=1
+    )
+    with Transaction(given, name, "a test", reading, name) as blocking:
+        blocking.client.begin_transaction()
+        mark = OutRecord(MARKER_TOPIC, b'["other","x"]', b"1", None, partition=0)
+        blocking.send([mark], is_small=True)
+        assert f"sent back: {BAD}" in reported(buried, "send", "--yes")
+        assert "sent back: 0" in reported(buried, "send", "--yes")
+        blocking.client.abort_transaction(10)
+    assert len(read(kafka, buried.orders)) == GOOD + 2 * BAD
+
+
+def test_the_group_tells_what_was_sent_where_the_markers_are_gone(
+    buried, kafka, produce
+):
+    assert f"sent back: {BAD}" in reported(buried, "send", "--yes")
+    last = committed_records(kafka.bootstrap_servers, MARKER_TOPIC)[-1]
+    produce(MARKER_TOPIC, [Record(None, last.key, partition=0)])
+
+    assert "sent back: 0" in reported(buried, "send", "--yes")
+    produce(buried.dead, [letter(buried.orders, 0, value="new")])
+    assert "sent back: 1" in reported(buried, "send", "--yes")
+    drop_group(kafka, buried)
+    assert "sent back: 0" in reported(buried, "send", "--yes")
+
+
+def test_a_damaged_record_of_what_was_sent_is_named_with_a_way_out(
+    buried, kafka, produce
+):
+    """The offsets of the group tell what was sent then."""
+    assert f"sent back: {BAD}" in reported(buried, "send", "--yes")
+    last = committed_records(kafka.bootstrap_servers, MARKER_TOPIC)[-1]
+    assert last.key is not None
+    assert buried.dead.encode() in last.key
+    produce(MARKER_TOPIC, [Record("[1]", last.key, partition=0)])
+
+    says = reported(buried, "send", "--yes", code=1)
+    assert "KAFKA_TX_STATE_CORRUPTED" in says
+    assert last.key.decode() in says
+    produce(MARKER_TOPIC, [Record(None, last.key, partition=0)])
+
+    assert "sent back: 0" in reported(buried, "send", "--yes")
+    assert len(read(kafka, buried.orders)) == GOOD + 2 * BAD
+
+
+def drop_group(kafka, job):
+    client = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
+    group = Redrive(settings(job), job.dead, 10_000).group
+    for answer in client.delete_consumer_groups([group]).values():
+        answer.result(30)
+
+
+def test_what_records_hold_does_not_reach_the_terminal(buried, produce):
+    evil = "\x1b[2J\x07all is well\nFORGED\x9b\u202e"
+    produce(buried.dead, [letter(buried.orders, 0, key=evil, error=evil)])
+
+    for words in (["show"], ["show", "--json"]):
+        shown = reported(buried, *words)
+        assert "all is well" in shown
+        assert all(c == "\n" or c.isprintable() for c in shown)
+        assert not any(line.startswith("FORGED") for line in shown.splitlines())
 
 
 def settings(job):
@@ -400,9 +649,7 @@ def test_a_time_that_cannot_be_written_stands_in_a_header(
     letters = times_of(kafka, job.dead)
     assert letters["bad 0"] == ("now", "0")
     assert letters["bad 1"] == (1, None)
-    is_kept = bury is by_query
-    late = (YEAR_12000, None) if is_kept else ("now", str(YEAR_12000))
-    assert letters[f"bad {YEAR_12000}"] == late
+    assert letters[f"bad {YEAR_12000}"] == ("now", str(YEAR_12000))
     shown = json.loads(reported(job, "show", "--json"))
     assert [each["timestamp_ms"] for each in shown] == [EPOCH, 1, YEAR_12000]
 

@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from typing import Any
 
 import pytest
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, ConfigResource
 
 import kafka_tx
+from integration.cluster.records import Record
 from integration.cluster.waiting import wait_until
+from integration.consuming import committed_records
 from integration.killed.spout import committed
 from integration.log_ends import log_ends
 from integration.topologies.test_spout import dead_letters
-from kafka_tx.errors import DataLossError
+from kafka_tx.errors import ConfigError, DataLossError
+from kafka_tx.running.redrive import Redrive
 
+NOW_MS = int(time.time()) * 1_000
+HOUR_MS = 3_600_000
+WEEK_MS = str(7 * 24 * HOUR_MS)
 SLOW = {"linger.ms": "300", "queue.buffering.max.messages": "1"}
 """One dead letter after the other."""
 
@@ -133,3 +142,125 @@ def test_the_dead_letters_that_a_stop_waited_for_are_not_written_again(
     assert start(name, dead).process_all_available(60)
 
     assert offsets(kafka, dead) == [0, 1, 2, 3, 4, 5]
+
+
+def test_a_topic_that_is_smaller_than_the_reason_has_a_letter_with_less_of_it(
+    kafka, topic, produce, start
+):
+    name, dead = topic(1), topic(1, config={"max.message.bytes": "1100"})
+    produce(name, [Record("v0", "k" * 900), "v1"])
+    ON_FIRST_ROW.append(long_reason)
+
+    handle = start(name, dead)
+    assert handle.process_all_available(60)
+
+    first, second = committed_records(kafka.bootstrap_servers, dead)
+    assert (first.key, first.value, second.value) == (None, None, b"v1")
+    assert handle.status.dead_letters == 2
+
+
+def long_reason():
+    raise ValueError("because " * 500)
+
+
+# --- the topic of the letters ---------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("config", "says"),
+    [
+        ({"cleanup.policy": "compact"}, "cleanup.policy=delete"),
+        ({"max.message.bytes": "1000"}, "max.message.bytes=1048588"),
+    ],
+)
+def test_a_topic_that_takes_no_dead_letters_is_refused_at_the_start(
+    topic, start, config, says
+):
+    with pytest.raises(ConfigError, match=says):
+        start(topic(1), topic(1, config=config))
+
+
+def test_a_dead_letter_topic_that_the_topology_reads_is_refused(topic, start):
+    name = topic(1)
+    with pytest.raises(ConfigError, match="does not read"):
+        start(name, name)
+
+
+def test_a_pattern_leaves_the_dead_letters_of_its_own_topology_out(
+    kafka, topic, produce, start
+):
+    name = topic(1)
+    dead = f"{name}-dead"
+    kafka.create_topic(dead, 1)
+    produce(name, ["bad"])
+
+    handle = start(f"{name}.*", dead, is_pattern=True)
+    wait_until("the letter", lambda: handle.status.dead_letters == 1)
+    assert handle.process_all_available(60)  # with a look for new partitions
+
+    assert offsets(kafka, dead) == [0]
+    assert handle.status.emitted == 1
+
+
+def test_a_clock_that_is_wrong_stops_no_letter_and_send_restores_the_time(
+    kafka, topic, produce, start
+):
+    """Brokers take no time that is more than an hour ahead; and week-old ones go."""
+    any_time = {"message.timestamp.after.max.ms": str(2**62), "retention.ms": "-1"}
+    name, dead = topic(1, config=any_time), topic(1, config={"retention.ms": WEEK_MS})
+    times = [NOW_MS + 2 * HOUR_MS, NOW_MS - 30 * 24 * HOUR_MS, NOW_MS, NOW_MS * 1_000]
+    produce(name, [Record(f"v{t}", timestamp_ms=t) for t in times])
+
+    assert start(name, dead).process_all_available(60)
+
+    found = committed_records(kafka.bootstrap_servers, dead)
+    assert [each.value for each in found] == [f"v{t}".encode() for t in times]
+    told = [time_header(each) for each in found]
+    assert told == [None if t == NOW_MS else str(t).encode() for t in times]
+    assert all(abs(stamp_ms(each) - NOW_MS) < HOUR_MS for each in found)
+
+    settings = {"bootstrap.servers": kafka.bootstrap_servers}
+    sent: list[Any] = []
+    Redrive(settings, dead, 10_000).send(set(), sent.extend)
+    assert [each.record.timestamp_ms for each in sent] == [*times[:3], None]
+
+
+def time_header(message: Any) -> bytes | None:
+    found: bytes | None = dict(message.headers or ()).get("kafka_tx.timestamp_ms")
+    return found
+
+
+def stamp_ms(message):
+    return round(message.timestamp.timestamp() * 1_000)
+
+
+def test_a_time_that_the_topic_begins_to_refuse_is_replaced(
+    kafka, topic, produce, start
+):
+    """What was asked at the start is no longer true when the letter is written."""
+    any_time = {"message.timestamp.after.max.ms": str(2**62)}
+    name, dead = topic(1, config=any_time), topic(1, config=any_time)
+    ahead = NOW_MS + 2 * HOUR_MS
+    produce(name, [Record("bad", timestamp_ms=ahead), "bad too"])
+    ON_FIRST_ROW.append(lambda: set_config(kafka, dead, {next(iter(any_time)): "1000"}))
+
+    handle = start(name, dead)
+    assert handle.process_all_available(60)
+
+    assert sorted(offsets(kafka, dead)) == [0, 1]
+    found = committed_records(kafka.bootstrap_servers, dead)
+    told = {time_header(each) for each in found}
+    assert told == {None, str(ahead).encode()}
+
+
+def set_config(kafka, topic, values):
+    entries = [
+        ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
+        for name, value in values.items()
+    ]
+    resource = ConfigResource(
+        ConfigResource.Type.TOPIC, topic, incremental_configs=entries
+    )
+    client = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
+    for answer in client.incremental_alter_configs([resource]).values():
+        answer.result(30)

@@ -16,6 +16,8 @@ from kafka_tx.cli.lag import TIMEOUT_MS, KafkaConfigOption, KafkaOption, kafka_o
 from kafka_tx.cli.stores import JsonOption
 from kafka_tx.errors import KafkaTxError
 from kafka_tx.kafka import dead_letter_form
+from kafka_tx.logs import one_line
+from kafka_tx.own_topics import MARKER_TOPIC
 from kafka_tx.running.redrive import DeadLetter, DeadLetterUnusableError, Redrive
 
 dead_letters = typer.Typer(
@@ -24,6 +26,12 @@ dead_letters = typer.Typer(
 
 TopicOption = Annotated[str, typer.Option(help="The dead-letter topic.")]
 ServersOption = Annotated[str, typer.Option(help="host:port,host:port")]
+MarkerOption = Annotated[
+    str, typer.Option(help="Topic that says which dead letters were sent back.")
+]
+SentOption = Annotated[
+    bool, typer.Option("--sent", help="Also dead letters that were sent back before.")
+]
 _SHOWN = 60
 """Most characters of a key in a line."""
 
@@ -34,25 +42,26 @@ def show(
     bootstrap_servers: ServersOption,
     kafka: KafkaOption = None,
     kafka_config: KafkaConfigOption = None,
-    sent: Annotated[
-        bool, typer.Option("--sent", help="Also dead letters that were sent back.")
-    ] = False,
+    marker_topic: MarkerOption = MARKER_TOPIC,
+    sent: SentOption = False,
     limit: Annotated[int, typer.Option(min=1, help="Most dead letters to show.")] = 100,
     as_json: JsonOption = False,
 ) -> None:
     """Print dead letters that `dead-letters send` has not sent back, oldest first.
 
+    Control characters of records are shown as escapes.
+
     With --json, a list of objects, with key and value as text.
     """
     options = kafka_options(bootstrap_servers, kafka, kafka_config)
-    redrive = Redrive(options, topic, TIMEOUT_MS)
+    redrive = Redrive(options, topic, TIMEOUT_MS, markers=marker_topic)
     every = _waiting(redrive, sent=sent)
     if as_json:
         typer.echo(
             json.dumps([_fields(dead_letter) for dead_letter in islice(every, limit)])
         )
     for dead_letter in () if as_json else islice(every, limit):
-        typer.echo(_line(dead_letter))
+        typer.echo(one_line(_line(dead_letter)))
     if next(every, None) is not None:
         typer.echo(f"there are more; show them with --limit above {limit}", err=True)
 
@@ -63,11 +72,20 @@ def send(
     bootstrap_servers: ServersOption,
     kafka: KafkaOption = None,
     kafka_config: KafkaConfigOption = None,
+    to: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Send only to this topic. Repeat it for several. Give it where nobody"
+            " looks at the plan: who may write the dead-letter topic names the topics."
+        ),
+    ] = None,
+    marker_topic: MarkerOption = MARKER_TOPIC,
+    sent: SentOption = False,
     skip_unusable: Annotated[
         bool,
         typer.Option(
-            help="Skip dead letters that cannot be sent back. They stay in the"
-            " topic and are not offered again."
+            help="Do not offer dead letters again that cannot be sent back for good."
+            " They stay in the topic."
         ),
     ] = False,
     yes: Annotated[bool, typer.Option("--yes", help="Send without asking.")] = False,
@@ -76,60 +94,90 @@ def send(
 ) -> None:
     """Send dead letters back to the topics and partitions of their records, once each.
 
-    A record is sent as it was, without the dead letter's headers. A time that Kafka's
-    client cannot write, such as 0, becomes the present one: the header
-    kafka_tx.timestamp_ms has it, and such records are counted. The records and the
-    offsets of the group kafka_tx.<dead-letter topic> are one Kafka transaction, so that
-    each dead letter is sent once, also if this command is killed and started again. The
-    dead letters stay in their topic.
+    A record is sent as it was, without the dead letter's headers. A time that cannot be
+    restored, such as 0, becomes the present one: the header kafka_tx.timestamp_ms has
+    it, and such records are counted.
+
+    One Kafka transaction holds the records and a record of the marker topic that says
+    which were sent. So each dead letter is sent once, also if this command is killed
+    and started again. The dead letters stay in their topic. One that cannot be sent
+    back is named, the others are sent, and the exit code is 1.
     """
     change = Change(yes=yes, dry_run=dry_run, as_json=as_json)
     options = kafka_options(bootstrap_servers, kafka, kafka_config)
-    redrive = Redrive(options, topic, TIMEOUT_MS)
-    planned, unusable = _plan(redrive)
+    redrive = Redrive(options, topic, TIMEOUT_MS, markers=marker_topic, to=to or ())
+    planned, unusable = _plan(redrive, sent=sent)
     for name, count in sorted(planned.items()):
         change.tell(f"{count} to {name}")
     for reason in unusable:
         change.tell(reason)
-    if unusable and not skip_unusable:
-        raise DeadLetterUnusableError(
-            f"{len(unusable)} dead letters cannot be sent back, such as: {unusable[0]}."
-            " Nothing was sent. Deal with these by hand, and add --skip-unusable to"
-            " send all others"
-        )
     if not change.is_agreed("Send them back?", "Nothing was sent. To send, add --yes."):
         return
-    change.done(f"sent back: {_sent(redrive, set(planned), skips=skip_unusable)}")
-
-
-def _sent(redrive: Redrive, topics: set[str], *, skips: bool) -> str:
-    """Report how many dead letters were sent, also after an error."""
-    counts: Counter[bool] = Counter()
-
-    def reported(some: list[DeadLetter]) -> None:
-        counts.update(dead_letter.keeps_time for dead_letter in some)
-
+    report = _Report(change, set(unusable))
     try:
-        redrive.send(topics, reported, skips=skips)
+        redrive.send(
+            set(planned),
+            report.sent,
+            skips=skip_unusable,
+            again=sent,
+            left=report.left,
+        )
     except KafkaTxError:
-        typer.echo(f"sent back before the error: {counts.total()}", err=True)
+        typer.echo(f"sent back before the error: {report.count}", err=True)
         raise
-    late = (
-        f", {counts[False]} of them with the present time instead of their own, which"
-        f" is in the header {dead_letter_form.TIME}"
-    )
-    return f"{counts.total()}{late if counts[False] else ''}"
+    change.done(report.text(skips=skip_unusable))
+    if report.offered_again(skips=skip_unusable):
+        raise typer.Exit(1)
 
 
-def _plan(redrive: Redrive) -> tuple[Counter[str], list[str]]:
+class _Report:
+    """Counts what is sent; names dead letters that turned out to be unusable."""
+
+    def __init__(self, change: Change, known: set[str]) -> None:
+        self._change = change
+        self._known = known
+        self._unusable: list[DeadLetterUnusableError] = []
+        self.count = self._untimed = 0
+
+    def sent(self, dead_letters: list[DeadLetter]) -> None:
+        self.count += len(dead_letters)
+        times = [dead_letter.record.timestamp_ms for dead_letter in dead_letters]
+        self._untimed += times.count(None)
+
+    def left(self, error: DeadLetterUnusableError) -> None:
+        self._unusable.append(error)
+        if (text := one_line(error.message)) not in self._known:
+            self._change.tell(text)
+
+    def offered_again(self, *, skips: bool) -> int:
+        return sum(not (skips and error.lasts) for error in self._unusable)
+
+    def text(self, *, skips: bool) -> str:
+        words = [f"sent back: {self.count}"]
+        if self._untimed:
+            words.append(
+                f"{self._untimed} of them with the present time instead of their own,"
+                f" which is in the header {dead_letter_form.TIME}"
+            )
+        again = self.offered_again(skips=skips)
+        if again:
+            lasts = sum(error.lasts for error in self._unusable)
+            advice = f"; {lasts} never can: leave them with --skip-unusable"
+            words.append(f"left: {again}{advice if lasts and not skips else ''}")
+        if len(self._unusable) > again:
+            words.append(f"skipped: {len(self._unusable) - again}")
+        return ", ".join(words)
+
+
+def _plan(redrive: Redrive, *, sent: bool) -> tuple[Counter[str], list[str]]:
     """Dead letters for each topic, and the reasons why some are not sent."""
     planned: Counter[str] = Counter()
     unusable: list[str] = []
-    for dead_letter in _waiting(redrive):
+    for dead_letter in _waiting(redrive, sent=sent):
         try:
             planned[redrive.usable(dead_letter).record.topic] += 1
         except DeadLetterUnusableError as error:
-            unusable.append(error.message)
+            unusable.append(one_line(error.message))
     return planned, unusable
 
 

@@ -20,7 +20,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from kafka_tx import assembly, native
+from kafka_tx import assembly, native, sink_assembly
 from kafka_tx.cli import lake_tables
 from kafka_tx.cli.java import find_java
 from kafka_tx.cli.lag import (
@@ -35,6 +35,7 @@ from kafka_tx.cli.lag import (
 from kafka_tx.cli.lake_tables import Verdict
 from kafka_tx.cli.positions import each_id
 from kafka_tx.cli.stores import JsonOption, text_or_file
+from kafka_tx.config import SinkConfig
 from kafka_tx.errors import KafkaTxError, StateCorruptedError
 from kafka_tx.kafka.client_settings import client_settings
 from kafka_tx.kafka.cluster_checks import ClusterChecks, finalized_features
@@ -85,6 +86,10 @@ def doctor(
         list[str] | None,
         typer.Option(help="Also check this topic. Repeat it for several."),
     ] = None,
+    dead_letter_topic: Annotated[
+        list[str] | None,
+        typer.Option(help="Also check whether this topic takes dead letters."),
+    ] = None,
     group: Annotated[
         list[str] | None,
         typer.Option(help="Also check the rights on this group (tx.commitGroupId)."),
@@ -121,6 +126,10 @@ def doctor(
                 ("clock", partial(clock, options, name)),
             ]
         checks += [
+            *(
+                ("letters", partial(letters, options, name))
+                for name in dead_letter_topic or []
+            ),
             *(("group", partial(group_rights, options, name)) for name in group or []),
             ("markers", lambda: markers(options)),
             ("promises", lambda: transactions(options)),
@@ -417,6 +426,22 @@ def markers(kafka: dict[str, str]) -> tuple[Verdict, str]:
         return "unknown", f"the brokers do not tell cleanup.policy of {MARKER_TOPIC}"
     topic.check_policy()
     return "good", f"{MARKER_TOPIC} is compacted: markers stay"
+
+
+def letters(kafka: dict[str, str], topic: str) -> tuple[Verdict, str]:
+    """What a job checks at its start, and how long dead letters stay."""
+    config = SinkConfig(kafka=kafka, topic=topic)
+    facts = sink_assembly.check_letter_topic("--dead-letter-topic", config)
+    if not facts.is_known:
+        return "unknown", f"the brokers do not tell what {topic} takes"
+    if facts.retention_ms >= 0:
+        days = facts.retention_ms / 86_400_000
+        return (
+            "advice",
+            f"{topic} takes dead letters and removes them after {days:.3g} days at the"
+            " latest (retention.ms). To keep them, set retention.ms=-1",
+        )
+    return "good", f"{topic} takes dead letters and keeps them"
 
 
 def transactions(kafka: dict[str, str]) -> tuple[Verdict, str]:

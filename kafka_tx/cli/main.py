@@ -14,6 +14,7 @@ from typer.core import TyperCommand, TyperGroup
 from typer.main import get_group
 
 from kafka_tx.errors import ConfigError, KafkaTxError
+from kafka_tx.logs import shown
 
 _COMMANDS = {
     "demo": "Count words while the job is killed, and compare the counts.",
@@ -59,7 +60,7 @@ class Commands(TyperGroup):
         try:
             return super().invoke(ctx)
         except KafkaTxError as error:
-            typer.echo(f"kafka-tx: {error}", err=True)
+            typer.echo(f"kafka-tx: {shown(str(error))}", err=True)
             is_wrong_use = isinstance(error, ConfigError)
             raise typer.Exit(2 if is_wrong_use else 1) from None
 

@@ -20,6 +20,7 @@ from kafka_tx.cli.lag import KafkaConfigOption, KafkaOption, Logs, kafka_options
 from kafka_tx.cli.positions import KnownId, known_doors
 from kafka_tx.cli.stores import STORE, JsonOption, StoreOption, checked, opened
 from kafka_tx.errors import ConfigError, KafkaTxError, StateCorruptedError
+from kafka_tx.logs import one_line, shown
 from kafka_tx.model import BatchMetadata, LogBounds
 from kafka_tx.offsets.position_checks import check_position
 from kafka_tx.planning.offset_json import nested
@@ -172,9 +173,10 @@ def _rows(found: Found) -> list[tuple[str, str]]:
     rows = [("epoch", str(found.epoch))]
     if found.stop is not None:
         stop = found.stop
-        rows.append(("last stop", f"{stop.reason}, {ago(stop.at_ms)}: {stop.error}"))
+        error = one_line(stop.error)
+        rows.append(("last stop", f"{stop.reason}, {ago(stop.at_ms)}: {error}"))
     if found.error is not None:
-        return [*rows, ("unreadable", str(found.error.fields["path"]))]
+        return [*rows, ("unreadable", one_line(str(found.error.fields["path"])))]
     if found.known is None:
         return [*rows, ("records", ", ".join(found.paths) or "none")]
     state = found.known.state
@@ -296,7 +298,7 @@ def _drawn(draw: Callable[[], RenderableType]) -> RenderableType:
     try:
         return draw()
     except KafkaTxError as error:
-        return Text(f"kafka-tx: {error}", style="red")
+        return Text(f"kafka-tx: {shown(str(error))}", style="red")
 
 
 def _polls(poll: Callable[[], _T], every_s: float, count: int | None) -> Iterator[_T]:

@@ -10,11 +10,17 @@ TOPIC, PARTITION, OFFSET = f"{PREFIX}topic", f"{PREFIX}partition", f"{PREFIX}off
 ERROR, ATTEMPTS, TXID = f"{PREFIX}error", f"{PREFIX}attempts", f"{PREFIX}txid"
 BYTES = f"{PREFIX}bytes"
 """How large the value is that the letter is without, since it did not fit."""
+
 TIME = f"{PREFIX}timestamp_ms"
 """The record's time in ms since the Unix epoch, if it was written with another one."""
+TOPIC_ID = f"{PREFIX}topic_id"
+"""The id of the record's topic, for a letter that is without its value."""
 
 LONGEST_ERROR = 2_000
 """Bytes of ``kafka_tx.error``."""
+
+SHORTEST_ERROR = 200
+"""Bytes of it in a letter that did not fit without its value, either."""
 
 LONGEST_KEY = 10_000
 """Bytes of the key of a letter without its value."""
@@ -22,25 +28,11 @@ LONGEST_KEY = 10_000
 FIRST_MS, LAST_MS = -62_135_596_800_000, 253_402_300_799_999
 """Of the years 1 to 9999: brokers may refuse others."""
 
+_LONGEST_NUMBER = 20
+"""Characters of a number of 64 bits."""
+
 Header = tuple[str, bytes | None]
-
-
-def timed(time_ms: int | None) -> tuple[int | None, list[Header]]:
-    """The time to write a record with, and the header of a time that it cannot have.
-
-    The present time (None) replaces 0, which the client takes for none, and times
-    outside of the years 1 to 9999.
-    """
-    if time_ms is None or (time_ms != 0 and FIRST_MS <= time_ms <= LAST_MS):
-        return time_ms, []
-    return None, [(TIME, str(time_ms).encode())]
-
-
-def time_of(about: Mapping[str, str], written_ms: int | None) -> int | None:
-    """The time of a dead letter's record: of the header, or as the letter has it."""
-    with suppress(KeyError, ValueError):
-        return int(about[TIME])
-    return written_ms
+Span = tuple[int, int]
 
 
 def headers_of(
@@ -55,6 +47,34 @@ def headers_of(
         ATTEMPTS: attempts,
     }
     return [(name, str(value).encode()) for name, value in about.items()]
+
+
+def possible(span: Span) -> Span:
+    """The times of a span that a record can be written with, besides 0."""
+    return max(span[0], FIRST_MS), min(span[1], LAST_MS)
+
+
+def timed(
+    time_ms: int | None, span: Span = (FIRST_MS, LAST_MS)
+) -> tuple[int | None, list[Header]]:
+    """The time to write a record with, and the header of a time that it cannot have.
+
+    ``span`` are the first and last time that its topic takes. The present time (None)
+    replaces others, those outside of the years 1 to 9999, and 0, which the client takes
+    for none.
+    """
+    first_ms, last_ms = possible(span)
+    if time_ms is None or (time_ms and first_ms <= time_ms <= last_ms):
+        return time_ms, []
+    return None, [(TIME, str(time_ms).encode())]
+
+
+def time_of(about: Mapping[str, str], written_ms: int | None) -> int | None:
+    """The time of a dead letter's record: of the header, or as the letter has it."""
+    text = about.get(TIME, "")
+    with suppress(ValueError):
+        return int(text) if len(text) <= _LONGEST_NUMBER else written_ms
+    return written_ms
 
 
 def split(headers: Sequence[Header]) -> tuple[list[Header], dict[str, str]]:

@@ -79,6 +79,11 @@ class MarkerTopic:
             log = self._ask(view)
         return log, self.stable_end()
 
+    def exists(self) -> bool:
+        """Whether the topic is there. Raises: as ``MarkerLog.recall``."""
+        with closing(self._view(ALL)) as view:
+            return self._exists(view)
+
     def stable_end(self) -> int:
         """The offset of the oldest open transaction; the log's end if none is open."""
         with closing(self._view(COMMITTED)) as view:

@@ -174,9 +174,13 @@ class Transaction:
             lambda: send(offset, _SLICE_S),
         )
 
-    def add_position(self, at: TopicPartition, next_offset: int) -> None:
+    def add_position(
+        self, at: TopicPartition, next_offset: int, metadata: str = ""
+    ) -> None:
         """Let the group's next offset of a partition be committed with the records."""
-        self.add_offset(ClientPartition(at.topic, at.partition, next_offset))
+        self.add_offset(
+            ClientPartition(at.topic, at.partition, next_offset, metadata=metadata)
+        )
 
     def commit(self) -> None:
         """Commit. After an error, which is a KafkaError, the outcome is unknown."""

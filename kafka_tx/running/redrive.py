@@ -2,27 +2,42 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
 from kafka_tx import assembly, sink_assembly
-from kafka_tx.config import SourceConfig
-from kafka_tx.errors import BrokerUnavailableError, KafkaTxError, UnknownTopicError
+from kafka_tx.config import SinkConfig, SourceConfig, check_name
+from kafka_tx.errors import (
+    AuthenticationError,
+    BrokerUnavailableError,
+    ConfigError,
+    DeliveryError,
+    KafkaTxError,
+    UnknownTopicError,
+)
 from kafka_tx.kafka import dead_letter_form
+from kafka_tx.kafka.dead_letter_form import BYTES, OFFSET, PARTITION, TOPIC
 from kafka_tx.kafka.producer import OutRecord
 from kafka_tx.kafka.transaction import BatchRefusedError
 from kafka_tx.model import (
     Earliest,
     LogBounds,
+    LogPosition,
     OffsetRange,
     TopicPartition,
     Topics,
     Unavailable,
 )
-from kafka_tx.running.at_least_once.dead_letters import records_of
+from kafka_tx.offsets.position_checks import Finding, check_position
+from kafka_tx.own_topics import MARKER_TOPIC, is_left_out
+from kafka_tx.planning.log_bounds import EpochEnds
+from kafka_tx.running.at_least_once.dead_letters import may_pass, records_of
+from kafka_tx.transactions.letter_topic import TopicFacts
+from kafka_tx.transactions.sent_letters import LetterPlace, SentLetters
 
 if TYPE_CHECKING:
     from kafka_tx.kafka.transaction import Transaction
@@ -30,11 +45,35 @@ if TYPE_CHECKING:
 _AT_ONCE = 1_000
 """Most dead letters in one transaction."""
 
+_MOST_LEFT = 10_000
+"""Most dead letters of a partition that cannot be sent and are offered again."""
+
+_LASTS = {
+    "MSG_SIZE_TOO_LARGE",
+    "RECORD_LIST_TOO_LARGE",
+    "INVALID_MSG_SIZE",
+    "INVALID_RECORD",
+    "INVALID_TIMESTAMP",
+    "POLICY_VIOLATION",
+    "TOPIC_EXCEPTION",
+    "UNKNOWN_TOPIC_OR_PART",
+    "_UNKNOWN_TOPIC",
+    "_UNKNOWN_PARTITION",
+}
+"""Codes of refusals that stay until somebody changes the topic."""
+
+_NUMBERS = {PARTITION: 2**31 - 1, OFFSET: 2**63 - 2, BYTES: 2**31 - 1}
+"""Headers that are numbers, with their largest values."""
+
 
 class DeadLetterUnusableError(KafkaTxError):
-    """A record of a dead-letter topic cannot be sent back."""
+    """A dead letter cannot be sent back.
+
+    ``lasts``: whether that is so for good, as far as known.
+    """
 
     error_class = "KAFKA_TX_LETTER_UNUSABLE"
+    lasts: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,43 +96,50 @@ class DeadLetter:
         return f"{self.at}@{self.offset}"
 
     @property
-    def keeps_time(self) -> bool:
-        """Whether the record can be sent with its time; else a header has the time."""
-        time_ms = self.record.timestamp_ms
-        return dead_letter_form.timed(time_ms)[0] == time_ms
-
-    @property
-    def sent(self) -> OutRecord:
-        """The record as it is sent back."""
-        time_ms, late = dead_letter_form.timed(self.record.timestamp_ms)
-        headers = [*(self.record.headers or ()), *late]
-        return replace(self.record, headers=headers, timestamp_ms=time_ms)
-
-    @property
     def origin(self) -> tuple[TopicPartition, int] | None:
-        """Partition and offset of the failed record; None if headers lack them."""
-        with suppress(KeyError, ValueError):
-            at = TopicPartition(
-                self.about[dead_letter_form.TOPIC],
-                int(self.about[dead_letter_form.PARTITION]),
-            )
-            return at, int(self.about[dead_letter_form.OFFSET])
+        """Partition and offset of the failed record; None if no header names them."""
+        numbers = [self.number(name) for name in (PARTITION, OFFSET)]
+        with suppress(KeyError, ConfigError):
+            topic = check_name(TOPIC, self.about[TOPIC])
+            if numbers[0] is not None and numbers[1] is not None:
+                return TopicPartition(topic, numbers[0]), numbers[1]
         return None
+
+    def number(self, name: str) -> int | None:
+        """The number in a header; None: it is absent, or none that can be."""
+        text = self.about.get(name, "")
+        if not (text.isascii() and text.isdigit() and len(text) < 20):
+            return None
+        return int(text) if int(text) <= _NUMBERS[name] else None
+
+    def unusable(self, reason: str, *, lasts: bool = True) -> DeadLetterUnusableError:
+        """The error that it cannot be sent back."""
+        return DeadLetterUnusableError(f"{self.where}: {reason}", lasts=lasts)
 
 
 class Redrive:
-    """The dead letters of one topic, and the group that stores which ones were sent.
+    """The dead letters of one topic, and which of them were sent back.
 
-    One transaction holds the sent records and the offsets of the group
-    ``kafka_tx.<topic>``. So each dead letter is sent once, wherever a sender dies. A
-    second sender fences the first one. The ``kafka.*`` options come without their
-    prefix; ``timeout_ms`` is for each request to the brokers.
+    One transaction holds the sent records, a record of the topic ``markers``, and the
+    offsets of the group ``kafka_tx.<topic>``. So each dead letter is sent once,
+    wherever a sender dies. A second sender fences the first one. The ``kafka.*``
+    options come without their prefix; ``timeout_ms`` is for each request to the
+    brokers. ``to``: the only topics to send to; empty: any.
     """
 
-    def __init__(self, kafka: Mapping[str, str], topic: str, timeout_ms: int) -> None:
+    def __init__(
+        self,
+        kafka: Mapping[str, str],
+        topic: str,
+        timeout_ms: int,
+        *,
+        markers: str = MARKER_TOPIC,
+        to: Collection[str] = (),
+    ) -> None:
         self.group = f"kafka_tx.{topic}"
         self._topic = topic
-        self._timeout_ms = timeout_ms
+        self._markers = markers
+        self._to = to
         self._config = SourceConfig(
             subscription=Topics((topic,)),
             kafka={**kafka, "isolation.level": "read_committed"},
@@ -103,34 +149,24 @@ class Redrive:
             num_retries=1,
         )
         self._reader = assembly.range_reader(self._config)
+        self._log = sink_assembly.letter_log(
+            self._config.kafka, markers, self.group, timeout_ms
+        )
+        self._facts: dict[str, TopicFacts] = {}
+        self._problems: dict[tuple[TopicPartition, int], DeliveryError] = {}
+        self._closed: dict[str, DeliveryError] = {}
 
-    def waiting(
-        self, *, sent: bool = False, is_sender: bool = False
-    ) -> list[OffsetRange]:
+    def waiting(self, *, sent: bool = False) -> list[OffsetRange]:
         """Ranges of dead letters that were not sent; ``sent``: of sent ones, too.
 
-        ``is_sender``: no other sender is at work. Otherwise another sender may have an
-        open transaction, also after its death: its offsets count as not committed.
+        Another sender may have an open transaction, also after its death: what it has
+        not committed counts as not sent.
 
         Raises:
             UnknownTopicError: The topic does not exist.
             KafkaError: The brokers refuse, or do not answer.
         """
-        with closing(assembly.cluster_view(self._config)) as view:
-            found = view.topics(self._config.subscription).get(self._topic)
-            if found is None:
-                raise UnknownTopicError(
-                    f"the topic '{self._topic}' does not exist; give the topic that the"
-                    " job writes its dead letters to"
-                )
-            bounds = view.bounds(found.partitions)
-        logs = {at: _known(at, log) for at, log in sorted(bounds.items())}
-        done = {} if sent else self._positions(list(logs), is_sender=is_sender)
-        return [
-            OffsetRange(at, max(done.get(at, 0), log.log_start), log.end)
-            for at, log in logs.items()
-            if max(done.get(at, 0), log.log_start) < log.end
-        ]
+        return self._waiting(self._recalled(is_sender=False), sent=sent)
 
     def read(self, wanted: OffsetRange) -> Iterator[DeadLetter]:
         """The dead letters of a range.
@@ -153,18 +189,24 @@ class Redrive:
         topics: set[str],
         reported: Callable[[list[DeadLetter]], None],
         *,
-        skips: bool,
+        skips: bool = False,
+        again: bool = False,
+        left: Callable[[DeadLetterUnusableError], object] = str,
     ) -> None:
-        """Send back all dead letters that were not sent.
+        """Send back all dead letters that can be sent back.
 
-        ``topics`` are those to send to, as far as known. ``reported`` is called with
-        the dead letters of each committed transaction. ``skips``: leave out dead
-        letters that cannot be sent back.
+        Each one is sent or left alone. What is left is offered again the next time.
+
+        Args:
+            topics: Topics to send to, as far as known.
+            reported: Called with the dead letters of each committed transaction.
+            skips: Do not offer those again that cannot be sent back for good.
+            again: Also send dead letters that were sent back before.
+            left: Called with the reason for each one that was not sent.
 
         Raises:
-            DeadLetterUnusableError: One cannot be sent back. Reported ones were sent.
-            DeliveryError: A record was refused. Nothing of its transaction is visible.
             KafkaError: The brokers refuse, do not answer, or another sender has begun.
+                Reported dead letters were sent.
         """
         moves = partial(
             sink_assembly.group_transaction,
@@ -173,75 +215,228 @@ class Redrive:
             f"the dead letters of '{self._topic}'",
             topics,
         )
-        while True:
-            with suppress(BatchRefusedError), moves() as moving:
-                for wanted in self.waiting(is_sender=True):
-                    for start in range(wanted.start, wanted.end, _AT_ONCE):
-                        end = min(start + _AT_ONCE, wanted.end)
-                        some = OffsetRange(wanted.topic_partition, start, end)
-                        reported(self._move(moving, some, skips=skips))
+        todo: list[OffsetRange] | None = None
+        while todo is None or todo:
+            with suppress(BatchRefusedError), moves() as moving:  # then smaller batches
+                known = self._recalled(is_sender=True)
+                if todo is None:
+                    todo = _chunks(self._waiting(known, sent=again))
+                for letters, unusable in self._moved(moving, known, todo, skips=skips):
+                    reported(letters)
+                    for error in unusable:
+                        left(error)
+
+    def _moved(
+        self,
+        moving: Transaction,
+        known: _Known,
+        todo: list[OffsetRange],
+        *,
+        skips: bool,
+    ) -> Iterator[tuple[list[DeadLetter], list[DeadLetterUnusableError]]]:
+        """Send range after range, until none is left or a transaction is refused."""
+        while todo:
+            letters, unusable = self._sorted(todo[-1])
+            kept = [at for at, why in unusable.items() if not (skips and why.lasts)]
+            try:
+                self._move(moving, known, todo[-1], letters, kept)
+            except BatchRefusedError:
+                raise
+            except DeliveryError as error:
+                todo += self._blamed(todo.pop(), letters, error)
                 return
-            # refused: repeat it in smaller batches
+            todo.pop()
+            yield letters, list(unusable.values())
 
-    def usable(self, dead_letter: DeadLetter) -> DeadLetter:
-        """The dead letter with the record to send back.
-
-        Raises:
-            DeadLetterUnusableError: Its headers do not name the failed record; or its
-                value is missing, and the failed record is gone.
-        """
-        if dead_letter.origin is None:
-            raise DeadLetterUnusableError(
-                f"{dead_letter.where} is no dead letter: its headers do not say where"
-                " the record was"
-            )
-        at, offset = dead_letter.origin
-        record = replace(dead_letter.record, topic=at.topic, partition=at.partition)
-        if dead_letter_form.BYTES in dead_letter.about:  # too large to have its value
-            record = self._original(dead_letter, OffsetRange(at, offset, offset + 1))
-        return replace(dead_letter, record=record)
-
-    def _move(
-        self, moving: Transaction, some: OffsetRange, *, skips: bool
-    ) -> list[DeadLetter]:
-        found = []
+    def _sorted(
+        self, some: OffsetRange
+    ) -> tuple[list[DeadLetter], dict[int, DeadLetterUnusableError]]:
+        """The usable dead letters of a range, and why others are not, by offset."""
+        letters, unusable = [], {}
         for dead_letter in self.read(some):
             try:
-                found.append(self.usable(dead_letter))
-            except DeadLetterUnusableError:
-                if not skips:
-                    raise
+                letters.append(self.usable(dead_letter))
+            except DeadLetterUnusableError as error:
+                unusable[dead_letter.offset] = error
+        return letters, unusable
+
+    def _move(
+        self,
+        moving: Transaction,
+        known: _Known,
+        some: OffsetRange,
+        letters: list[DeadLetter],
+        left: list[int],
+    ) -> None:
+        """Send letters of a range, and store that all of it was sent but ``left``."""
+        at = some.topic_partition
+        log, sent = known[at]
+        sent = sent.settled(some.start, some.end, left, log.log_start)
+        if len(sent.left) > _MOST_LEFT:
+            raise DeadLetterUnusableError(
+                f"more than {_MOST_LEFT} dead letters of {at} cannot be sent back, and"
+                " no more can be remembered. Those before were sent. Let go of those"
+                " that cannot be sent for good: add --skip-unusable",
+                lasts=True,
+            )
+        sent = replace(sent, serial=sent.serial + 1, leader_epoch=log.leader_epoch)
+        place = self._place(at, log)
         with moving.writing():
-            moving.send(dead_letter.sent for dead_letter in found)
-            moving.add_position(some.topic_partition, some.end)
+            moving.send(dead_letter.record for dead_letter in letters)
+            moving.send([self._log.record(place, sent)], is_small=True)
+            moving.add_position(at, sent.next_offset, place.metadata(sent.serial))
         moving.commit()
-        return found
+        known[at] = log, sent
+
+    def _blamed(
+        self, some: OffsetRange, letters: list[DeadLetter], error: DeliveryError
+    ) -> list[OffsetRange]:
+        """Find who is to blame for a refused transaction; what to try then.
+
+        One letter alone, or all of a topic; if it is not known, the range is halved.
+        """
+        topic = getattr(error, "topic", None)
+        is_of_topic = isinstance(error, AuthenticationError) or may_pass(error)
+        if topic == self._markers or topic in self._closed or not letters:
+            raise error
+        if is_of_topic:
+            self._closed[str(topic)] = error
+        elif len(letters) == 1:
+            self._problems[letters[0].at, letters[0].offset] = error
+        else:
+            middle = letters[len(letters) // 2].offset
+            return [some.between(middle, some.end), some.between(some.start, middle)]
+        return [some]
+
+    def usable(self, dead_letter: DeadLetter) -> DeadLetter:
+        """The dead letter with the record as it is sent back.
+
+        A time that its topic does not take or has removed becomes the present one.
+
+        Raises:
+            DeadLetterUnusableError: Its headers do not name the failed record; its
+                value is missing, and the failed record is gone; or the topic does not
+                take the record, or is not among those to send to.
+        """
+        origin = dead_letter.origin
+        if origin is None:
+            raise dead_letter.unusable(
+                "it is no dead letter: its headers do not say where the record was"
+            )
+        at, offset = origin
+        if at.topic in {self._markers, self._topic} or is_left_out(at.topic):
+            raise dead_letter.unusable(f"nothing is sent to topic '{at.topic}'")
+        if self._to and at.topic not in self._to:
+            reason = f"its topic '{at.topic}' is not given with --to"
+            raise dead_letter.unusable(reason, lasts=False)
+        if (refused := self._problems.get((dead_letter.at, dead_letter.offset))) or (
+            refused := self._closed.get(at.topic)
+        ):
+            raise dead_letter.unusable(refused.message, lasts=refused.code in _LASTS)
+        record = dead_letter.record
+        facts = self._facts_of(dead_letter, at.topic)
+        problem = facts.refusal(at.partition, record.key)
+        if problem is not None:
+            raise dead_letter.unusable(problem[0], lasts=problem[1])
+        record = replace(record, topic=at.topic, partition=at.partition)
+        if BYTES in dead_letter.about:  # too large to have its value
+            place = OffsetRange(at, offset, offset + 1)
+            record = self._original(dead_letter, place)
+        span = facts.record_times(time.time_ns() // 1_000_000)
+        time_ms, late = dead_letter_form.timed(record.timestamp_ms, span)
+        headers = [*(record.headers or ()), *late]
+        record = replace(record, headers=headers, timestamp_ms=time_ms)
+        return replace(dead_letter, record=record)
 
     def _original(self, dead_letter: DeadLetter, place: OffsetRange) -> OutRecord:
-        """The failed record of a dead letter without value, if its log still has it."""
-        size = int(dead_letter.about[dead_letter_form.BYTES])
-        with suppress(KafkaTxError):
-            for batch in self._reader.read(place):
+        """The failed record of a dead letter without value, if its log still has it.
+
+        The same topic, partition and offset is the same record. Letters of earlier
+        versions do not name the topic's id.
+        """
+        size = dead_letter.number(BYTES)
+        key = dead_letter.record.key
+        wanted = place.of_topic(dead_letter.about.get(dead_letter_form.TOPIC_ID))
+        why = "is no longer there"
+        try:
+            for batch in self._reader.read(wanted):
                 for _, record in records_of(batch):
-                    same_time = record.timestamp_ms == dead_letter.record.timestamp_ms
-                    if same_time and len(record.value or b"") == size:
+                    is_same = len(record.value or b"") == size
+                    if is_same and key in {None, record.key}:
                         return record
-        raise DeadLetterUnusableError(
-            f"{dead_letter.where} is without the value ({size} bytes, too large for"
-            f" '{self._topic}'), and its record is no longer at {place}"
+                    why = "is another one"
+        except KafkaTxError as error:
+            if error.retryable:
+                raise dead_letter.unusable(error.message, lasts=False) from error
+        raise dead_letter.unusable(
+            f"it is without the value ({size} bytes, too large for '{self._topic}'),"
+            f" and the record at {place} {why}"
         )
 
-    def _positions(
-        self, partitions: list[TopicPartition], *, is_sender: bool
-    ) -> dict[TopicPartition, int]:
-        level = "read_committed" if is_sender else "read_uncommitted"
-        kafka = {**self._config.kafka, "isolation.level": level}
-        return sink_assembly.group_positions(
-            kafka, self.group, partitions, self._timeout_ms
-        )
+    def _facts_of(self, dead_letter: DeadLetter, topic: str) -> TopicFacts:
+        if topic not in self._facts:
+            config = SinkConfig(kafka=self._config.kafka, topic=topic)
+            try:
+                self._facts[topic] = sink_assembly.topic_facts(config)
+            except AuthenticationError as error:
+                raise dead_letter.unusable(error.message, lasts=False) from error
+        return self._facts[topic]
+
+    # --- what was sent ----------------------------------------------------------------
+
+    def _recalled(self, *, is_sender: bool) -> _Known:
+        """The log of each partition, and what was sent of it."""
+        with closing(assembly.cluster_view(self._config)) as view:
+            found = view.topics(self._config.subscription).get(self._topic)
+            if found is None:
+                raise UnknownTopicError(
+                    f"the topic '{self._topic}' does not exist; give the topic that the"
+                    " job writes its dead letters to"
+                )
+            answers = view.bounds(found.partitions)
+            logs = {at: _answered(at, log) for at, log in sorted(answers.items())}
+            places = {at: self._place(at, log) for at, log in logs.items()}
+            sent = self._log.recall(places.values(), is_sender=is_sender)
+            positions = {
+                at: LogPosition(
+                    sent[place].next_offset, log.topic_id, sent[place].leader_epoch
+                )
+                for (at, place), log in zip(places.items(), logs.values(), strict=True)
+            }
+            ends = EpochEnds(view).completed(logs, positions)
+        known = {}
+        for at, log in logs.items():
+            check = check_position(positions[at], ends[at])
+            is_cut = check.finding is Finding.CUT and check.is_certain
+            of_partition = sent[places[at]]
+            known[at] = log, of_partition.cut(check.end) if is_cut else of_partition
+        return known
+
+    def _place(self, at: TopicPartition, log: LogBounds) -> LetterPlace:
+        return LetterPlace(at.topic, log.topic_id or "", at.partition)
+
+    def _waiting(self, known: _Known, *, sent: bool) -> list[OffsetRange]:
+        return [
+            OffsetRange(at, *run)
+            for at, (log, done) in known.items()
+            for run in (SentLetters() if sent else done).waiting(log.log_start, log.end)
+        ]
 
 
-def _known(at: TopicPartition, log: LogBounds | Unavailable) -> LogBounds:
+_Known = dict[TopicPartition, tuple[LogBounds, SentLetters]]
+
+
+def _chunks(ranges: list[OffsetRange]) -> list[OffsetRange]:
+    """Ranges that are small enough for one transaction, the last one first."""
+    chunks = [
+        wanted.between(start, min(start + _AT_ONCE, wanted.end))
+        for wanted in ranges
+        for start in range(wanted.start, wanted.end, _AT_ONCE)
+    ]
+    return chunks[::-1]
+
+
+def _answered(at: TopicPartition, log: LogBounds | Unavailable) -> LogBounds:
     if isinstance(log, Unavailable):
         raise BrokerUnavailableError(f"the log of {at} is not available: {log.reason}")
     return log

@@ -78,13 +78,13 @@ class Entry:
     def of_record(
         cls, key: bytes, value: bytes, sink: str | None = None
     ) -> Self | None:
-        """Read a record; None if it belongs to another sink.
+        """Read a record; None if it belongs to another sink, or to none.
 
         Raises:
             ValueError, LookupError, TypeError: The record is not an entry.
         """
         kind, whose, *which = json.loads(key)
-        if sink not in (None, whose):
+        if sink not in (None, whose) or kind not in (_PLAN, _PART):
             return None
         txid, metadata = json.loads(value)
         if kind == _PLAN:

@@ -254,14 +254,15 @@ def test_a_file_that_is_no_database_is_one_line(run, tmp_path):
 
 
 def test_what_ended_it_last_is_shown(run, store, url):
-    keep_stop(store, Stop("user", "ValueError: bad\n  record", 1_700_000_000_000))
+    text = "ValueError: bad\n  \x1b[2Jrecord"
+    keep_stop(store, Stop("user", text, 1_700_000_000_000))
 
     shown = run("status", "--store", url).stdout
     (reported,) = json.loads(run("status", "--store", url, "--json").stdout)
 
     (line,) = [line for line in shown.splitlines() if "last stop" in line]
     assert line.startswith("  last stop    user, ")
-    assert line.endswith(" d ago: ValueError: bad record")
+    assert line.endswith(" d ago: ValueError: bad \\x1b[2Jrecord")
     assert reported["last_stop"]["at_ms"] == 1_700_000_000_000
     assert reported["committed_txid"] == 41
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 from queue import SimpleQueue
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from kafka_tx import assembly
@@ -18,8 +19,10 @@ from kafka_tx.running.at_least_once.dead_letters import (
     DeadLetter,
     DeadLetters,
     LetterUnreadError,
+    out_records,
 )
 from kafka_tx.testing.mock import MockCluster
+from kafka_tx.transactions.letter_topic import TopicFacts
 
 ORDERS = TopicPartition("orders", 0)
 
@@ -160,3 +163,15 @@ def test_a_record_that_does_not_fit_is_a_letter_without_its_value(
     error = headers["kafka_tx.error"]
     assert len(error) <= 2_000
     assert error.decode().startswith("?öö")
+
+
+def test_a_time_that_the_client_cannot_write_stands_in_a_header():
+    facts = TopicFacts("dead", 1)
+    schema = {"topic": "t", "partition": 0, "offset": 0, "key": b"k", "value": b"v"}
+    times = pa.array([0], pa.timestamp("us", "UTC"))
+    batch = pa.RecordBatch.from_pylist([schema]).append_column("timestamp", times)
+
+    (record,) = out_records(batch, dead_letter(0, 1), facts)
+
+    assert record.timestamp_ms is None
+    assert dict(record.headers or ())["kafka_tx.timestamp_ms"] == b"0"

@@ -11,8 +11,6 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from kafka_tx.errors import (
-    DeliveryError,
-    KafkaTxError,
     TransactionError,
 )
 from kafka_tx.logs import event_log
@@ -26,6 +24,7 @@ from kafka_tx.running.at_least_once.dead_letters import (
     Buried,
     DeadLetter,
     LetterUnreadError,
+    may_pass,
 )
 from kafka_tx.running.at_least_once.poller import SpoutPoller
 from kafka_tx.running.at_least_once.reading import NumberedRange
@@ -115,8 +114,6 @@ LOGGED_REASONS = 100
 
 _NUMBERS = re.compile(r"0x[0-9a-f]+|\d+")
 """Differ between texts of one reason: addresses, attempts, tasks of Spark."""
-
-_TEMPORARY = ("_MSG_TIMED_OUT", "_TIMED_OUT", "_TRANSPORT", "_ALL_BROKERS_DOWN")
 
 
 class ChunkAnswers:
@@ -345,7 +342,7 @@ class ChunkAnswers:
             return
         if not poller.unburied(emission, records):
             return  # settled otherwise
-        if not _may_pass(result):
+        if not may_pass(result):
             raise result
         logger.warning("a dead letter will be tried again: %s", result)
         at_ms = self._clock.monotonic_ms() + DEAD_LETTER_AGAIN_MS
@@ -410,9 +407,3 @@ def _is_fetch(reported: RootsFailed, facts: Mapping[str, object]) -> bool:
         for name in fact.get("errors", ())
     }
     return any(reported.reason.startswith(f"[{name}]") for name in classes)
-
-
-def _may_pass(error: Exception) -> bool:
-    if isinstance(error, DeliveryError):
-        return error.code in _TEMPORARY
-    return isinstance(error, KafkaTxError) and error.retryable

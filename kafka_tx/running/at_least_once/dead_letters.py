@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
+from math import inf
 
 import pyarrow as pa
 
 from kafka_tx import assembly, sink_assembly
 from kafka_tx.config import SinkConfig, SourceConfig
 from kafka_tx.errors import (
-    ConfigError,
     DeliveryError,
     FetchError,
     KafkaTxError,
@@ -19,8 +21,12 @@ from kafka_tx.errors import (
 )
 from kafka_tx.kafka.dead_letter_form import (
     BYTES,
+    ERROR,
     LONGEST_ERROR,
     LONGEST_KEY,
+    SHORTEST_ERROR,
+    TIME,
+    TOPIC_ID,
     headers_of,
     split,
     timed,
@@ -33,10 +39,19 @@ from kafka_tx.protocols import RangeReader
 from kafka_tx.running.serial_worker import SerialWorker
 from kafka_tx.topology.at_least_once.lineage import runs_of
 from kafka_tx.topology.reasons import cut
+from kafka_tx.transactions.letter_topic import TopicFacts
 
 logger = event_log(__name__)
 
 _TOO_LARGE = {"MSG_SIZE_TOO_LARGE", "RECORD_LIST_TOO_LARGE"}
+_BAD_TIME = "INVALID_TIMESTAMP"
+_REFUSALS = _TOO_LARGE | {_BAD_TIME}
+"""Codes of records that are written in another form."""
+
+_TEMPORARY = ("_MSG_TIMED_OUT", "_TIMED_OUT", "_TRANSPORT", "_ALL_BROKERS_DOWN")
+
+_FACTS_S = 600.0
+"""How long an answer of the brokers about the topic counts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,14 +94,10 @@ class DeadLetters:
     """Reads given-up records again and sends them on, on a thread of its own.
 
     Key, value, timestamp and headers stay as they were (``source`` must include
-    headers). The headers ``kafka_tx.topic``, ``kafka_tx.partition``,
-    ``kafka_tx.offset``, ``kafka_tx.error`` and ``kafka_tx.attempts`` follow. A time
-    that cannot be written becomes the present one, and the header
-    ``kafka_tx.timestamp_ms`` has it (see ``dead_letter_form.timed``). If a dead letter
-    is too large for the topic, it has neither the value nor the headers of the record.
-    Its header ``kafka_tx.bytes`` has the size of the value, and the other headers name
-    the record's offset. Writes are at least once: after a crash a dead letter may be
-    written again.
+    headers), and the headers of ``dead_letter_form`` follow. A time that the topic
+    refuses or would soon remove becomes the present one. If a dead letter is too large
+    for the topic, it has neither the value nor the headers of the record. Writes are at
+    least once: after a crash a dead letter may be written again.
     """
 
     def __init__(self, topic: str, source: SourceConfig) -> None:
@@ -97,24 +108,21 @@ class DeadLetters:
         self._reader: RangeReader | None = None
         self._sender: Sender | None = None
         self._is_cut_off = False
+        self._facts = TopicFacts(topic, 0)
+        self._facts_s = -inf
 
     def check(self) -> None:
-        """Check that the topic can be written to (driver, at the start).
+        """Check that the topic takes dead letters (driver, at the start).
 
         Raises:
-            ConfigError: The topic does not exist, and brokers do not create it.
+            ConfigError: The topic does not exist, and brokers do not create it; or it
+                would refuse or remove dead letters.
             KafkaError: The brokers refuse the user, or do not answer.
         """
-        try:
-            sink_assembly.check_topic(self._config)
-        except UnknownTopicError as error:
-            raise ConfigError.illegal(
-                "dead_letter_topic",
-                self._topic,
-                "a topic that exists. Create it: a record without a try left would"
-                " stop the topology",
-                error.message,
-            ) from None
+        self._facts = sink_assembly.check_letter_topic(
+            "dead_letter_topic", self._config
+        )
+        self._facts_s = time.monotonic()
 
     def write(self, dead_letter: DeadLetter, answer: Answer) -> None:
         """Write a dead letter.
@@ -146,7 +154,8 @@ class DeadLetters:
         position = wanted.start
         for batch in self._batches(wanted):
             offsets = batch.column("offset").to_numpy()
-            cut = self._bury(out_records(batch, dead_letter, self._topic))
+            records = out_records(batch, dead_letter, self._topic_now())
+            cut = self._bury(records, wanted.topic_id)
             end = int(offsets[-1]) + 1
             yield wanted.between(position, end), Buried(tuple(runs_of(offsets)), cut)
             position = end
@@ -164,20 +173,40 @@ class DeadLetters:
                 raise
             raise LetterUnreadError(str(error)) from error
 
-    def _bury(self, records: Iterable[OutRecord]) -> int:
+    def _topic_now(self) -> TopicFacts:
+        """The facts about the topic; former ones if no broker answers."""
+        if time.monotonic() - self._facts_s > _FACTS_S:
+            self._facts_s = time.monotonic()
+            with suppress(KafkaTxError):
+                self._facts = sink_assembly.topic_facts(self._config)
+        return self._facts
+
+    def _bury(self, records: Iterable[OutRecord], topic_id: str | None) -> int:
         """Write records; return how many of them had to leave their values behind."""
-        too_large: list[tuple[OutRecord, DeliveryError]] = []
+        refused = self._sent(records)
+        cut = 0
+        while refused:
+            cut += sum(error.code in _TOO_LARGE for record, error in refused)
+            again = []
+            for record, error in refused:
+                logger.warning("a dead letter is written in another form: %s", error)
+                again.append(_changed(record, error, topic_id))
+            refused = self._sent(again)
+        return cut
+
+    def _sent(
+        self, records: Iterable[OutRecord]
+    ) -> list[tuple[OutRecord, DeliveryError]]:
+        """Write records; return those that the topic takes only in another form."""
+        failed: list[tuple[OutRecord, DeliveryError]] = []
         for record in records:
-            self._post(record, too_large)
-        self._flush(too_large)
-        for record, error in too_large:
-            logger.warning("a dead letter is written without its value: %s", error)
-            failed: list[tuple[OutRecord, DeliveryError]] = []
-            self._post(without_value(record), failed)
-            self._flush(failed)
-            for _, again in failed:
-                raise again
-        return len(too_large)
+            self._post(record, failed)
+        if self._sender is not None:
+            self._sender.flush()
+        for _, error in failed:
+            if error.code not in _REFUSALS:
+                raise error
+        return failed
 
     def _post(
         self, record: OutRecord, failed: list[tuple[OutRecord, DeliveryError]]
@@ -193,13 +222,6 @@ class DeadLetters:
         except DeliveryError as error:  # the client itself refuses it
             reported(error)
 
-    def _flush(self, failed: list[tuple[OutRecord, DeliveryError]]) -> None:
-        if self._sender is not None:
-            self._sender.flush()
-        for _, error in failed:
-            if error.code not in _TOO_LARGE:
-                raise error
-
     def close(self, timeout_s: float, *, finish: bool = True) -> bool:
         """End after all requested writes; False if that takes longer.
 
@@ -213,19 +235,35 @@ class DeadLetters:
 
 
 def out_records(
-    batch: pa.RecordBatch, dead_letter: DeadLetter, topic: str
+    batch: pa.RecordBatch, dead_letter: DeadLetter, topic: TopicFacts
 ) -> Iterator[OutRecord]:
     """The records of a batch, in the form in which they are written."""
+    now_ms = time.time_ns() // 1_000_000
     for offset, record in records_of(batch):
         assert record.partition is not None
         where = record.topic, record.partition, offset
         error = cut(dead_letter.error, LONGEST_ERROR)
         own = headers_of(*where, error, dead_letter.attempts)
-        time_ms, late = timed(record.timestamp_ms)
-        headers = [*(record.headers or ()), *own, *late]
+        time_ms, late = timed(record.timestamp_ms, topic.letter_times(now_ms))
         yield replace(
-            record, topic=topic, partition=None, headers=headers, timestamp_ms=time_ms
+            record,
+            topic=topic.name,
+            partition=None,
+            headers=[*(record.headers or ()), *own, *late],
+            timestamp_ms=time_ms,
         )
+
+
+def _changed(
+    record: OutRecord, error: DeliveryError, topic_id: str | None
+) -> OutRecord:
+    """A refused dead letter in a form that its topic may take; raises the error."""
+    if error.code in _TOO_LARGE:
+        return without_value(record, error, topic_id)
+    if record.timestamp_ms is None:
+        raise error
+    header = (TIME, str(record.timestamp_ms).encode())
+    return replace(record, headers=[*(record.headers or ()), header], timestamp_ms=None)
 
 
 def records_of(batch: pa.RecordBatch) -> Iterator[tuple[int, OutRecord]]:
@@ -244,10 +282,30 @@ def records_of(batch: pa.RecordBatch) -> Iterator[tuple[int, OutRecord]]:
         yield row["offset"], record
 
 
-def without_value(record: OutRecord) -> OutRecord:
-    """The same dead letter with only the record's place, and its key if it is short."""
+def without_value(
+    record: OutRecord, error: DeliveryError, topic_id: str | None
+) -> OutRecord:
+    """The same dead letter with only the record's place, and its key if it is short.
+
+    If it was already without value, it is also without key and most of the reason.
+    """
     _, own = split(record.headers or ())
-    own[BYTES] = str(len(record.value or b""))
     key = record.key if len(record.key or b"") <= LONGEST_KEY else None
+    if BYTES in own:
+        shorter = cut(own[ERROR], SHORTEST_ERROR)
+        if key is None and shorter == own[ERROR]:
+            raise error
+        key, own[ERROR] = None, shorter
+    else:
+        own[BYTES] = str(len(record.value or b""))
+        if topic_id:
+            own[TOPIC_ID] = topic_id
     headers = [(name, text.encode()) for name, text in own.items()]
     return replace(record, key=key, value=None, headers=headers)
+
+
+def may_pass(error: Exception) -> bool:
+    """Whether the same may succeed later."""
+    if isinstance(error, DeliveryError):
+        return error.code in _TEMPORARY
+    return isinstance(error, KafkaTxError) and error.retryable

@@ -16,6 +16,7 @@ from kafka_tx.metrics.endpoint import Endpoint, Guest
 from kafka_tx.metrics.registry import MetricsRegistry
 from kafka_tx.options.shown import shown
 from kafka_tx.options.topology import parse_at_least_once_settings
+from kafka_tx.own_topics import add_letters
 from kafka_tx.protocols import Store
 from kafka_tx.running.at_least_once.hangs import HangListener
 from kafka_tx.running.at_least_once.poller import PollerParts
@@ -249,6 +250,7 @@ class TopologyBuilder(Builder):
         plan = self._plan(components, problems, dumps)
         spouts = {name: spout for name, spout, _ in self._spouts}
         _check_ids(spouts)
+        _check_letters(spouts)
         return AtLeastOnceTopology(self._id, plan, spouts)
 
 
@@ -302,4 +304,28 @@ def _check_ids(spouts: Mapping[str, object]) -> None:
                 f"The spouts '{other}' and '{name}' have the same one, so neither could"
                 " keep its offsets apart. Several share an id by task_index and"
                 " total_tasks only.",
+            )
+
+
+def _check_letters(spouts: Mapping[str, object]) -> None:
+    """Refuse a dead-letter topic that the topology reads; patterns leave it out.
+
+    Raises:
+        ConfigError: A spout names the topic: its dead letters would fail again.
+    """
+    configs = [s.config for s in spouts.values() if isinstance(s, KafkaSpout)]
+    for config in configs:
+        topic = config.dead_letter_topic
+        if topic is None:
+            continue
+        add_letters(topic)
+        readers = [c for c in configs if c.hosts == config.hosts and not c.is_pattern]
+        if any(reader.topic == topic for reader in readers):
+            raise ConfigError.illegal(
+                "dead_letter_topic",
+                topic,
+                "a topic that the topology does not read",
+                "A dead letter that fails again would become a dead letter again, for"
+                " ever. To process dead letters, use a topology of its own with another"
+                " dead_letter_topic.",
             )

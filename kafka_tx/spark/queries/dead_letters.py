@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from pyspark.sql import Column, DataFrame
@@ -11,16 +13,19 @@ from pyspark.sql.utils import is_remote
 
 from kafka_tx import sink_assembly
 from kafka_tx.config import LEGAL_OPTIONS, SinkConfig, check_kind, check_topic
-from kafka_tx.errors import ConfigError, UnknownTopicError
+from kafka_tx.errors import BrokerUnavailableError, ConfigError
 from kafka_tx.kafka import dead_letter_form
 from kafka_tx.model import TopicPartition, TransactionAttempt
 from kafka_tx.options.sink import parse_sink
+from kafka_tx.options.source import parse_source, reads
 from kafka_tx.spark.queries.foreach import for_each_transaction
 from kafka_tx.spark.sinks.transaction import write_transaction
 from kafka_tx.spark.versions import jvm
 from kafka_tx.spark.versions.names import BATCH_ID, QUERY_ID
 
 if TYPE_CHECKING:
+    from kafka_tx.transactions.letter_topic import TopicFacts
+
     Counts = Mapping[TopicPartition, int]
 
 NEEDED = ("key", "value", "topic", "partition", "offset", "reason")
@@ -30,6 +35,9 @@ _OUR_BYTES = 1_000
 """Most bytes of a dead letter besides record, reason and record headers."""
 _NAMED = 64
 """Most bytes that a header takes besides its key and value."""
+
+_FACTS_S = 600.0
+"""How long an answer of the brokers about the topic counts."""
 
 _KEPT = 100
 _counts: dict[tuple[str, int, str], Counts] = {}
@@ -54,10 +62,10 @@ def with_dead_letters(
     A dead letter has the record's key, value and timestamp, the record's headers if the
     source has ``includeHeaders=true``, and behind them ``kafka_tx.topic``,
     ``kafka_tx.partition``, ``kafka_tx.offset``, ``kafka_tx.error`` (the reason) and
-    ``kafka_tx.txid``. A record of time 0, which Kafka's client cannot write, gets the
-    present time and ``kafka_tx.timestamp_ms``. Where that is too large for ``topic`` it
-    has neither the value nor the record's headers, and says in ``kafka_tx.bytes`` how
-    large the value is.
+    ``kafka_tx.txid``. If the topic would refuse or soon remove a letter of this time,
+    it has the present one, and the record's in ``kafka_tx.timestamp_ms``. Where a
+    letter is too large for ``topic`` it has neither the value nor the record's headers,
+    and says in ``kafka_tx.bytes`` how large the value is.
 
     Args:
         function: Handles one batch; may be called again with the same txid.
@@ -68,8 +76,9 @@ def with_dead_letters(
 
     Raises:
         ConfigError: As ``for_each_transaction``; an option is illegal; with Spark
-            Connect there are no ``options``. From the query: the topic does not exist,
-            or a column of the returned rows is missing.
+            Connect there are no ``options``. From the query: the topic does not exist
+            or takes no dead letters, the query reads it, or a column of the returned
+            rows is missing.
         ReplayDiffersError: From the query, with ``tx.mode=opaque``: other rows were
             written for the txid.
     """
@@ -105,20 +114,42 @@ class _Rejecting:
         self._topic = topic
         self._options = options
         self._checked: dict[str, str] = {}
+        self._facts: TopicFacts | None = None
+        self._checked_s = 0.0
 
     def __call__(self, df: DataFrame, attempt: TransactionAttempt) -> None:
         options = self._sink_options(df, attempt)
         config = parse_sink(options)
-        if options != self._checked:
-            _check_topic(config)
-            self._checked = options
+        facts = self._topic_now(options, config, df, attempt)
         rejected = self._function(df, attempt)
         counts: Counts = {}
         if rejected is not None:
             _check_rows(rejected)
-            counts = _written(rejected, attempt, options, config)
+            is_own = self._options is None
+            counts = _written(
+                rejected, attempt, options, config, facts, is_own_cluster=is_own
+            )
         if not is_remote():
             _note(df, attempt, counts)
+
+    def _topic_now(
+        self,
+        options: dict[str, str],
+        config: SinkConfig,
+        df: DataFrame,
+        attempt: TransactionAttempt,
+    ) -> TopicFacts:
+        """What the topic takes; checked with the first batch, and now and then."""
+        if self._facts is None or options != self._checked:
+            if not is_remote():
+                _check_not_read(df, attempt, self._topic, options)
+            self._facts = sink_assembly.check_letter_topic("topic", config)
+            self._checked, self._checked_s = options, time.monotonic()
+        elif time.monotonic() - self._checked_s > _FACTS_S:
+            self._checked_s = time.monotonic()
+            with suppress(BrokerUnavailableError):
+                self._facts = sink_assembly.topic_facts(config)
+        return self._facts
 
     def _sink_options(
         self, df: DataFrame, attempt: TransactionAttempt
@@ -143,13 +174,21 @@ def _written(
     attempt: TransactionAttempt,
     options: Mapping[str, str],
     config: SinkConfig,
+    facts: TopicFacts,
+    *,
+    is_own_cluster: bool,
 ) -> Counts:
     """Write the dead letters; a batch with none costs one job, no transaction."""
     rows = rejected.persist()
     try:
         found = rows.groupBy("topic", "partition").count().collect()
+        topics = {each[0] for each in found}
+        if is_remote() and config.topic in topics:
+            raise _is_read(str(config.topic), attempt)
         if found:
-            out = dead_letters(rows, attempt.txid, sink_assembly.largest_batch(config))
+            limit = sink_assembly.largest_batch(config)
+            ids = sink_assembly.topic_ids(config, topics) if is_own_cluster else {}
+            out = dead_letters(rows, attempt.txid, limit, facts, ids)
             is_opaque = attempt.mode == "opaque"
             write_transaction(out, attempt, options, opaque=is_opaque)
     finally:
@@ -157,16 +196,26 @@ def _written(
     return {TopicPartition(each[0], each[1]): each[2] for each in found}
 
 
-def dead_letters(rows: DataFrame, txid: int, limit: int | None) -> DataFrame:
+def dead_letters(
+    rows: DataFrame,
+    txid: int,
+    limit: int | None,
+    facts: TopicFacts,
+    ids: Mapping[str, str],
+) -> DataFrame:
     """Rejected rows, with the source's columns and ``reason``, as records.
 
     Args:
         rows: Of one batch.
         txid: Of this batch.
         limit: Largest record batch of the topic, in bytes; None: unknown.
+        facts: What else decides which records the topic takes.
+        ids: The ids of the rows' topics, as far as known.
     """
     reason = F.coalesce(F.col("reason").cast("string"), F.lit(""))
-    error = F.substring(reason, 1, dead_letter_form.LONGEST_ERROR // 4)
+    room = 4 * _OUR_BYTES if limit is None else limit - _OUR_BYTES
+    longest = min(dead_letter_form.LONGEST_ERROR, max(room, 0)) // 4
+    error = F.substring(reason, 1, longest)
     own = _headers(
         {
             dead_letter_form.TOPIC: F.col("topic"),
@@ -179,23 +228,50 @@ def dead_letters(rows: DataFrame, txid: int, limit: int | None) -> DataFrame:
     has_headers = "headers" in rows.columns
     none = F.array().cast(_HEADERS)
     theirs = F.coalesce(F.col("headers"), none) if has_headers else none
-    time = F.col("timestamp") if "timestamp" in rows.columns else F.lit(None)
-    time_ms = F.unix_millis(time.cast("timestamp"))
-    is_late = F.coalesce(time_ms == 0, F.lit(False))
-    late = _headers({dead_letter_form.TIME: time_ms})
-    own = F.concat(own, F.when(is_late, late).otherwise(F.array().cast(_HEADERS)))
     size = _bytes("key") + _bytes("value") + F.octet_length(error) + _size_of(theirs)
     fits = F.lit(True) if limit is None else size + _OUR_BYTES <= limit
-    value_bytes = _headers({dead_letter_form.BYTES: _bytes("value")})
-    key_fits = fits | (_bytes("key") <= dead_letter_form.LONGEST_KEY)
+    place = _headers(
+        {dead_letter_form.BYTES: _bytes("value"), dead_letter_form.TOPIC_ID: _id(ids)}
+    )
+    value_bytes = F.filter(place, lambda each: each["value"].isNotNull())
+    largest_key = min(dead_letter_form.LONGEST_KEY, max(room - 4 * longest, 0))
+    key_fits = fits | (_bytes("key") <= largest_key)
+    stamp, more = _time(rows, facts)
     return rows.select(
         F.when(key_fits, F.col("key")).alias("key"),
         F.when(fits, F.col("value")).alias("value"),
-        F.when(fits, F.concat(theirs, own))
-        .otherwise(F.concat(own, value_bytes))
+        F.when(fits, F.concat(theirs, own, more))
+        .otherwise(F.concat(own, more, value_bytes))
         .alias("headers"),
-        F.when(~is_late, time.cast("timestamp")).alias("timestamp"),
+        stamp.alias("timestamp"),
     )
+
+
+def _time(rows: DataFrame, facts: TopicFacts) -> tuple[Column, Column]:
+    """The time of each dead letter, null for the present one; and the header for it.
+
+    A replay must write the same rows: the present time is not one of their columns.
+    """
+    none = F.array().cast(_HEADERS)
+    if "timestamp" not in rows.columns:
+        return F.lit(None).cast("timestamp"), none
+    time_ms = F.expr("unix_millis(cast(timestamp as timestamp))")
+    now_ms = time.time_ns() // 1_000_000
+    first_ms, last_ms = dead_letter_form.possible(facts.letter_times(now_ms))
+    may_stay = (time_ms != 0) & time_ms.between(first_ms, last_ms)
+    more = _headers({dead_letter_form.TIME: time_ms})
+    is_known = F.col("timestamp").isNotNull()
+    return (
+        F.when(may_stay, F.col("timestamp")),
+        F.when(is_known & ~may_stay, more).otherwise(none),
+    )
+
+
+def _id(ids: Mapping[str, str]) -> Column:
+    found = F.lit(None).cast("string")
+    for topic, topic_id in ids.items():
+        found = F.when(F.col("topic") == topic, F.lit(topic_id)).otherwise(found)
+    return found
 
 
 def _headers(named: Mapping[str, Column]) -> Column:
@@ -241,12 +317,31 @@ def _check_rows(rejected: DataFrame) -> None:
         )
 
 
-def _check_topic(config: SinkConfig) -> None:
-    try:
-        sink_assembly.check_topic(config)
-    except UnknownTopicError as error:
-        legal = "a topic that exists. Create it; the batch comes again"
-        raise ConfigError.illegal("topic", config.topic, legal, error.message) from None
+def _check_not_read(
+    df: DataFrame,
+    attempt: TransactionAttempt,
+    topic: str,
+    options: Mapping[str, str],
+) -> None:
+    """Refuse a dead-letter topic that the query reads: ConfigError."""
+    query_id = df.sparkSession.sparkContext.getLocalProperty(QUERY_ID)
+    for given in jvm.source_options(df.sparkSession, query_id).values():
+        source = parse_source(given, streaming=True)
+        servers = "kafka.bootstrap.servers"
+        if given.get(servers) == options.get(servers) and reads(source, topic):
+            raise _is_read(topic, attempt)
+
+
+def _is_read(topic: str, attempt: TransactionAttempt) -> ConfigError:
+    return ConfigError.illegal(
+        "topic",
+        topic,
+        "a dead-letter topic that the query does not read",
+        "A dead letter that is rejected again would become a dead letter again, for"
+        " ever. Give another topic, or a subscribePattern that leaves it out: it may"
+        f" begin with (?!{topic}$). Nothing was written; batch {attempt.txid} comes"
+        " again",
+    )
 
 
 def _note(df: DataFrame, attempt: TransactionAttempt, counts: Counts) -> None:

@@ -1,0 +1,123 @@
+"""Which dead letters of a partition were sent back: a record, and a group's offset."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Self
+
+from kafka_tx.offsets.runs import OffsetRuns
+
+_KIND = "letters"
+_OWNER = "dead letters of {}"
+"""No id of a sink has blanks: readers of its markers pass over these records."""
+
+
+@dataclass(frozen=True, slots=True)
+class SentLetters:
+    """The dead letters of one partition that were sent back, or skipped for good.
+
+    Attributes:
+        next_offset: All below were, except ``left``.
+        left: Runs below ``next_offset`` that were not: they could not be sent.
+        leader_epoch: Of the leader that reported the log's end; None: not known.
+        serial: Number of the last transaction that stored it; 0: none has.
+    """
+
+    next_offset: int = 0
+    left: tuple[tuple[int, int], ...] = ()
+    leader_epoch: int | None = None
+    serial: int = 0
+
+    def waiting(self, log_start: int, end: int) -> list[tuple[int, int]]:
+        """The runs of ``[log_start, end)`` that were not sent."""
+        left = OffsetRuns(*self.left).overlap(log_start, end)
+        first = max(self.next_offset, log_start)
+        return [*left, (first, end)] if first < end else left
+
+    def settled(
+        self, start: int, end: int, left: Iterable[int], log_start: int
+    ) -> SentLetters:
+        """After ``[start, end)``, a run that waited, was sent, except ``left``."""
+        runs = OffsetRuns(*self.left)
+        runs.remove(start, end)
+        runs.remove(0, log_start)
+        for offset in left:
+            runs.add(offset, offset + 1)
+        next_offset = max(self.next_offset, end)
+        return replace(self, next_offset=next_offset, left=tuple(runs))
+
+    def sent_below(self, offset: int) -> SentLetters:
+        """With all below an offset, as a group says that knows of none that is left."""
+        runs = OffsetRuns(*self.left)
+        runs.remove(0, offset)
+        next_offset = max(self.next_offset, offset)
+        return replace(self, next_offset=next_offset, left=tuple(runs))
+
+    def cut(self, end: int) -> SentLetters:
+        """After the log lost ``end`` and all above: other letters follow there."""
+        left = OffsetRuns(*self.left).overlap(0, end)
+        next_offset = min(self.next_offset, end)
+        return replace(self, next_offset=next_offset, left=tuple(left))
+
+    @property
+    def value(self) -> bytes:
+        """The value of the record."""
+        fields = [self.serial, self.next_offset, self.leader_epoch, self.left]
+        return _text(fields).encode()
+
+    @classmethod
+    def of_value(cls, value: bytes) -> Self:
+        """Read ``value``; raises ValueError, TypeError or RecursionError.
+
+        A record without value means that nothing is known.
+        """
+        if value == b"null":
+            return cls()
+        serial, next_offset, epoch, left = json.loads(value)
+        runs = tuple((int(start), int(end)) for start, end in left)
+        return cls(
+            int(next_offset), runs, None if epoch is None else int(epoch), int(serial)
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class LetterPlace:
+    """A partition of a dead-letter topic.
+
+    ``topic_id`` is empty if brokers report none. A topic that was made anew has another
+    one: none of its letters was sent.
+    """
+
+    topic: str
+    topic_id: str
+    partition: int
+
+    @property
+    def key(self) -> bytes:
+        """The key of the record: the marker topic keeps the newest of each key."""
+        whose = _OWNER.format(self.topic)
+        return _text([_KIND, whose, self.topic_id, self.partition]).encode()
+
+    def metadata(self, serial: int) -> str:
+        """The metadata of the group's offset, committed with the record."""
+        return _text([_KIND, self.topic_id, serial])
+
+    def serial_of(self, metadata: str | None) -> int | None:
+        """The serial in the metadata of the group's offset.
+
+        0: the offset is of an earlier version, or a person set it. None: it is of a
+        former topic of the same name.
+        """
+        try:
+            kind, topic_id, serial = json.loads(metadata or "")
+        except (ValueError, TypeError, RecursionError):
+            return 0
+        if kind != _KIND:
+            return 0
+        return int(serial) if topic_id == self.topic_id else None
+
+
+def _text(value: object) -> str:
+    return json.dumps(value, separators=(",", ":"))
