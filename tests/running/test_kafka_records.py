@@ -125,6 +125,18 @@ def test_what_was_read_before_an_error_is_kept(cluster, monkeypatch):
     assert set(failed) == {2, 3, 4}
 
 
+def test_a_topic_that_was_deleted_fails_the_fetch_and_the_others_go_on(cluster):
+    """Brokers decide later whether it is gone; until then it is fetched again."""
+    cluster.fill("t", 9)
+    gone = TopicPartition("gone", 0)
+
+    _, done, failed, facts = read(source(cluster, (gone, 0, 2, 10), (A, 0, 2, 0)))
+
+    assert set(failed) == {10, 11}
+    assert done == {0, 1}
+    assert facts["gone-0"]["errors"] == ["KAFKA_TX_UNKNOWN_TOPIC"]
+
+
 def test_a_refused_password_is_not_a_failed_record(cluster, monkeypatch):
     def refuse(wanted):
         yield from ()
