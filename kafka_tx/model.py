@@ -210,10 +210,12 @@ class Topics:
 class TopicPattern:
     """Every topic whose whole name matches the regular expression (Python's ``re``).
 
-    Topics of kafka_tx's own and those inside Kafka never match.
+    Topics of kafka_tx's own and those inside Kafka never match, except ``also``: those
+    that the job has read already.
     """
 
     pattern: str
+    also: frozenset[str] = frozenset()
 
     def __post_init__(self) -> None:
         try:
@@ -231,7 +233,11 @@ class TopicPattern:
     def matching(self, names: Iterable[str]) -> list[str]:
         """The matching ones of these names, in their order."""
         pattern = re.compile(self.pattern)
-        return [n for n in names if pattern.fullmatch(n) and not is_left_out(n)]
+        return [
+            name
+            for name in names
+            if pattern.fullmatch(name) and (name in self.also or not is_left_out(name))
+        ]
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 
 from kafka_tx.errors import KafkaTxError
 from kafka_tx.logs import event_log
@@ -13,9 +13,11 @@ from kafka_tx.model import (
     Subscription,
     TopicDescription,
     TopicPartition,
+    TopicPattern,
     Topics,
+    few,
 )
-from kafka_tx.own_topics import check_not_reserved
+from kafka_tx.own_topics import check_not_reserved, is_left_out
 
 _log = event_log(__name__)
 
@@ -86,10 +88,26 @@ class Discovery:
         wanted: Subscription,
     ) -> None:
         self._describe = describe
-        self.wanted = wanted
+        self.wanted: Subscription = wanted
         self._assigned = (
             frozenset(wanted.partitions) if isinstance(wanted, Assigned) else None
         )
+
+    def know(self, partitions: Iterable[TopicPartition]) -> None:
+        """Let a pattern match what a job has positions of, whatever the topic's name.
+
+        An earlier version may have read markers: without them, it would be a loss.
+        """
+        if not isinstance(self.wanted, TopicPattern):
+            return
+        named = {p.topic for p in partitions if is_left_out(p.topic)}
+        if named <= self.wanted.also:
+            return
+        _log.warning(
+            "the job has read %s and goes on with it; no new job reads it by a pattern",
+            few(sorted(named)),
+        )
+        self.wanted = replace(self.wanted, also=self.wanted.also | named)
 
     def poll(self) -> Found:
         """Fetch the partitions now. Raises: as ``describe`` and ``found_in``."""

@@ -144,6 +144,7 @@ class MicroBatches:
         """The ranges between two ends. Called several times, also after a restart."""
         if not goes_on(start, end) and start.begins == end.begins:
             return []
+        self._discovery.know(start.positions)
         planned = self._planned.get(_key(start, end))
         if planned is None:
             planned = tuple(self.ranges_from_log(start.positions, end))
@@ -225,6 +226,7 @@ class MicroBatches:
 
     def plan(self, start: Positions, *, everything: bool) -> MicroBatchPlan | None:
         """A new batch from ``start``, or None to wait for more records."""
+        self._discovery.know(start)
         ids = dict(self._ids())
 
         last: tuple[ClusterState, dict[TopicPartition, PositionCheck]] | None = None

@@ -178,6 +178,7 @@ class TransactionalMicroBatches(MicroBatches):
         """
         if not moves(start, end):
             return []
+        self._discovery.know(start.positions)
         batch = self._owning(lambda: self._batch_between(start, end))
         if batch is None:
             return []

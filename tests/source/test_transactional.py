@@ -46,7 +46,8 @@ class Job:
             "startingOffsets": "earliest",
             "tx.id": self.id,
         }
-        config = parse_source(given | named, streaming=True)
+        given = {n: v for n, v in (given | named).items() if v is not None}
+        config = parse_source(given, streaming=True)
         assert config.transactions is not None
         return TransactionalMicroBatches(
             config,
