@@ -34,9 +34,10 @@ from kafka_tx.errors import (
     StateLostError,
 )
 from kafka_tx.spark.sinks import files as files_of_spark
-from kafka_tx.spark.sinks.files import ATTEMPTS, PUBLISHED, _HadoopFolder
+from kafka_tx.spark.sinks.files import _HadoopFolder
 from kafka_tx.testing import Crash
 from kafka_tx.transactions import publications
+from kafka_tx.transactions.publications import ATTEMPTS, PUBLISHED
 from tests.conformance.sink_suite import SinkSuite, attempt
 
 STEPS = "names", "write", "put"
@@ -361,6 +362,33 @@ def test_a_publication_that_somebody_has_changed_stops_readers_and_writers(files
     files_of_spark._newest.clear()
     assert files.write(attempt(2), ["b"])
     assert files.rows() == ["a", "b"]
+
+
+@pytest.mark.all
+def test_readers_meet_whole_batches_while_publications_are_merged_and_cleaned(files):
+    batches = 30
+
+    def write():
+        for txid in range(2, batches + 1):
+            assert files.write(attempt(txid), 2 * [f"{txid:02}"])
+            if txid % 10 == 0:
+                kafka_tx.clean_files(files.spark, files.path, left_overs_after_s=0)
+
+    files.write(attempt(1), 2 * ["01"])
+    reads = 0
+    with (
+        mock.patch.object(publications, "MERGED_AT", 2),
+        ThreadPoolExecutor(1) as pool,
+    ):
+        writing = pool.submit(write)
+        while not writing.done() or not reads:
+            found = files.rows()
+            last = int(found[-1])
+            assert found == sorted(2 * [f"{n:02}" for n in range(1, last + 1)])
+            reads += 1
+        writing.result()
+
+    assert len(files.rows()) == 2 * batches
 
 
 def test_a_path_that_was_emptied_under_a_program_stops_it(files):

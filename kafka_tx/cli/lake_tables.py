@@ -16,6 +16,7 @@ from typing import Any, Literal
 
 from kafka_tx.model import TransactionAttempt
 from kafka_tx.transactions.held import TableWrite
+from kafka_tx.transactions.publications import PUBLISHED, Name
 from kafka_tx.transactions.table_writes import (
     KEY,
     NEVER,
@@ -55,6 +56,8 @@ def inspect_table(
             return _of_delta(_delta(folder), write, numbering, committed)
         if folder.names("metadata"):
             return _of_iceberg(_iceberg(folder), write, numbering)
+        if published := folder.names(PUBLISHED):
+            return _of_files(published, write)
     except (OSError, ValueError, LookupError, ImportError) as error:
         why = str(error).partition("\n")[0]
         return "unknown", (
@@ -64,6 +67,17 @@ def inspect_table(
     return "bad", (
         f"{_named(write)}: {write.location} holds no table. If it was dropped, the job"
         " makes a new one, which gets the unfinished batch and all later ones"
+    )
+
+
+def _of_files(published: list[str], write: TableWrite) -> tuple[Verdict, str]:
+    last = max((n.txid for n in map(Name.of, published) if n is not None), default=0)
+    if last >= write.txid:
+        return "good", f"{_named(write)} has txid {last}"
+    return "advice", (
+        f"{_named(write)} has txid {last or 'none'}, and the store says that txid"
+        f" {write.txid} was written: the folder was replaced by an older copy. The rows"
+        " of the txids between stay out"
     )
 
 

@@ -100,7 +100,7 @@ class FileSink(TransactionalSink):
         *,
         clock: Clock | None = None,
     ) -> None:
-        self.name = folder.path
+        self.name = self.location = folder.path
         self._folder, self._form, self._options = folder, form, options
         self._clock = clock or SystemClock()
         self._names: Sequence[Name] = ()

@@ -46,6 +46,8 @@ class TransactionalSink(ABC):
     name: str
     """Names the sink in errors and in ``kafka-tx status``: one name for one storage.
     Set it in ``__init__``."""
+    location: str = ""
+    """Address of the storage, for ``kafka-tx doctor``; it reads folders of files."""
     takes_back: ClassVar[bool] = False
     """Whether ``write`` replaces the rows of an earlier attempt at the same txid in its
     atomic step. Only such a sink takes batches of ``tx.mode=opaque``."""
@@ -165,7 +167,7 @@ class _Batch:
         return self._former or NEVER
 
     def commit(self) -> Commit:
-        return Commit()
+        return Commit(location=self._sink.location)
 
     def check_stored(self, _: TransactionAttempt) -> None:
         """Nothing: it is in the sink only with its rows."""

@@ -22,6 +22,8 @@ from typing import NamedTuple
 from kafka_tx.errors import StateCorruptedError
 from kafka_tx.model import TransactionAttempt
 
+PUBLISHED, ATTEMPTS = "_kafka_tx/published", "_kafka_tx/attempts"
+"""Where publications and attempts' folders are, below the path."""
 MERGED_AT = 100
 """Files of publications of one level that are merged into one of the next level."""
 HIGHEST = 9

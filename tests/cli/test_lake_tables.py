@@ -10,6 +10,7 @@ import pytest
 from kafka_tx.cli.lake_tables import inspect_table
 from kafka_tx.model import TransactionAttempt
 from kafka_tx.transactions.held import Held, Reported, TableWrite, held_record
+from kafka_tx.transactions.publications import PUBLISHED, Name
 from kafka_tx.transactions.table_writes import record_of
 
 NUMBERING = "one"
@@ -182,3 +183,17 @@ def test_what_cannot_be_read_is_said(tmp_path, place):
 
     assert verdict == "unknown"
     assert "does not say where" in text or "cannot be read from here" in text
+
+
+def test_a_folder_of_files_with_the_txid_is_good_and_an_older_copy_is_told(tmp_path):
+    place = tmp_path / PUBLISHED
+    place.mkdir(parents=True)
+    for txid in (1, 2):
+        (place / str(Name(txid, txid, 0, f"{txid:016x}"))).touch()
+        (place / f".{txid}.crc").touch()
+
+    found = inspect_table(written(tmp_path), NUMBERING, 2)
+    assert found == ("good", "t (sink 's') has txid 2")
+    verdict, text = inspect_table(written(tmp_path, txid=5), NUMBERING, 5)
+    assert verdict == "advice"
+    assert "has txid 2, and the store says that txid 5 was written" in text

@@ -20,6 +20,8 @@ from kafka_tx.running.file_sink import FileSink, OpaqueFileSink, clean, read
 from kafka_tx.spark.versions.jvm import file_system
 from kafka_tx.spark.versions.names import is_classic
 from kafka_tx.transactions.publications import (
+    ATTEMPTS,
+    PUBLISHED,
     Form,
     Name,
     Publication,
@@ -37,7 +39,6 @@ _AS_TEXT = FORMATS[3:]
 """Formats whose files do not say how they were written: a reader needs the options."""
 COLUMN = "_kafka_tx"
 """Begins the names of attempts' folders, so that Spark takes them for partitions."""
-PUBLISHED, ATTEMPTS = "_kafka_tx/published", "_kafka_tx/attempts"
 _DAY_S = 86_400
 _TRIES = 5
 _WHOLE = {
