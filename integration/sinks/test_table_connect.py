@@ -30,7 +30,7 @@ from integration.sinks.iceberg_tables import COMPACT, EXPIRE
 from integration.sinks.table_suite import Table, forget
 from kafka_tx.errors import ConfigError, FencedError, StateGivenUpError, StateLostError
 from kafka_tx.spark.sinks.connect_tables import DeltaConnectAppend, IcebergConnectAppend
-from kafka_tx.transactions import table_writes
+from kafka_tx.transactions import publications, table_writes
 from tests.conformance.sink_suite import SinkSuite, attempt
 
 
@@ -370,9 +370,11 @@ def test_files_are_published_once_and_read_by_either_kind_of_session(
                 patch.delenv("SPARK_CONNECT_MODE_ENABLED")
             yield
 
-    assert write(remote, attempt(1), "a")
-    assert write(spark, attempt(2), "b", "c")
-    assert write(remote, attempt(3), "d")
+    with mock.patch.object(publications, "MERGED_AT", 1):  # nobody merges there
+        assert write(remote, attempt(1), "a")
+        assert write(remote, attempt(2), "b", "c")
+    assert write(spark, attempt(3), "d")
+    assert len(list(Path(path, publications.PUBLISHED).glob("0*"))) == 3
     forget()
     assert not write(remote, attempt(3, epoch=2), "d")
     assert not write(spark, attempt(3, epoch=3), "d")

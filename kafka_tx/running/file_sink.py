@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from kafka_tx.clock import SystemClock
 from kafka_tx.errors import ConfigError
@@ -34,9 +34,6 @@ class Folder(Protocol):
     def put(self, name: Name, text: str) -> None:
         """Make a file of publications, which appears as a whole."""
 
-    def remove(self, names: Sequence[Name]) -> None:
-        """Remove files of publications, if this kind of folder can."""
-
     def write(
         self,
         rows: Any,  # noqa: ANN401
@@ -53,8 +50,12 @@ class Folder(Protocol):
         """Files that are beside the published ones, some of them."""
 
 
+@runtime_checkable
 class CleanFolder(Folder, Protocol):
-    """A folder from which files can be removed."""
+    """A folder from which files can be removed, so that publications are merged."""
+
+    def remove(self, names: Sequence[Name]) -> None:
+        """Remove files of publications."""
 
     def folders(self) -> Sequence[Name]:
         """The attempts' folders."""
@@ -70,7 +71,7 @@ def read(folder: Folder, names: Sequence[Name]) -> list[Publication]:
     return [Publication.of_line(line, what) for line in lines if line.strip()]
 
 
-def merge(folder: Folder, names: Sequence[Name], level: int) -> None:
+def merge(folder: CleanFolder, names: Sequence[Name], level: int) -> None:
     """Put one file of publications in the place of several.
 
     Readers find each publication in the old files, in the new one, or in both.
@@ -91,6 +92,8 @@ class FileSink(TransactionalSink):
 
     ``options`` are all those of the writer.
     """
+
+    apart = ("path", "give the second write a path of its own")
 
     def __init__(
         self,
@@ -140,7 +143,7 @@ class FileSink(TransactionalSink):
         assert name is not None
         self._folder.put(name, staged.as_line())
         due = publications.to_merge([*self._names, name])
-        if due:
+        if due and isinstance(self._folder, CleanFolder):
             merge(self._folder, due, due[0].level + 1)
 
     def _check_form(self) -> None:

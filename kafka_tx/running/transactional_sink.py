@@ -56,6 +56,12 @@ class TransactionalSink(ABC):
     retry_ms: ClassVar[int] = DEFAULT_MS
     """From the first such error to the last try, in ms; 0: no retry."""
 
+    apart: ClassVar[tuple[str, str]] = (
+        "name",
+        "give the second write a sink of its own",
+    )
+    """The argument that names the sink, and the advice for two writes of a batch."""
+
     @abstractmethod
     def read_attempt(self) -> TransactionAttempt | None:
         """The attempt that ``write`` has stored last; None: there is none.
@@ -132,7 +138,7 @@ class TransactionalSink(ABC):
                 attempt,
                 is_opaque=self.takes_back,
                 is_again=batch.has_tried,
-                apart=("name", "give the second write a sink of its own"),
+                apart=self.apart,
             )
 
         clock = SystemClock()

@@ -67,6 +67,10 @@ class Form:
     partition_by: tuple[str, ...] = ()
     options: Mapping[str, str] = field(default_factory=dict)
 
+    def __str__(self) -> str:
+        by = ", ".join(self.partition_by) or "nothing"
+        return f"format {self.format}, by {by}, with options {dict(self.options)}"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Publication:

@@ -281,9 +281,6 @@ class _SparkFolder:
         df = self._spark.createDataFrame([(text,)], "value string").coalesce(1)
         df.write.text(f"{self.path}/{PUBLISHED}/{name}")
 
-    def remove(self, names: Sequence[Name]) -> None:
-        """Nothing: a job of Spark cannot."""
-
     def write(
         self, rows: DataFrame, name: Name, form: Form, options: Mapping[str, str]
     ) -> list[str]:
