@@ -379,7 +379,7 @@ def test_readers_meet_whole_batches_while_publications_are_merged_and_cleaned(fi
     files.write(attempt(1), 2 * ["01"])
     reads = 0
     with (
-        mock.patch.object(publications, "MERGED_AT", 2),
+        mock.patch.object(publications, "MERGED_AT", 4),
         ThreadPoolExecutor(1) as pool,
     ):
         writing = pool.submit(write)

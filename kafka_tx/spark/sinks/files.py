@@ -41,6 +41,7 @@ COLUMN = "_kafka_tx"
 """Begins the names of attempts' folders, so that Spark takes them for partitions."""
 _DAY_S = 86_400
 _TRIES = 5
+"""Tries to read the publications while a writer merges some of them."""
 _WHOLE = {
     "recursiveFileLookup": "true",
     "ignoreMissingFiles": "false",
@@ -251,7 +252,7 @@ class _SparkFolder:
         for left in reversed(range(_TRIES)):
             try:
                 self._lines = self._read()
-            except PySparkException:  # merged in between
+            except (PySparkException, Py4JJavaError):  # merged in between
                 if not left:
                     raise
             else:
