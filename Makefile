@@ -15,6 +15,10 @@ unexport PYTHONDONTWRITEBYTECODE
 WORKERS := 5
 SPREAD = -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
+# What starts with it has a folder for temporary files of its own, in memory if it can be.
+IN_MEMORY = place=$$(mktemp -d "$$($(IN)/python -m integration.cluster.memory)/tXXXXX") \
+	&& chmod 755 "$$place" && trap 'rm -rf "$$place"' EXIT && TMPDIR=$$place
+
 .PHONY: setup servers engine demo test test-cost test-fast test-all matrix simulate mutants chaos \
     integration check format bench dashboard docs pictures wheel release-check sanitize clean
 
@@ -88,19 +92,19 @@ demo: $(FOR_DEMO)
 	$(IN)/kafka-tx demo
 
 test: servers
-	$(IN)/python -m pytest tests integration $(SPREAD)
+	@$(IN_MEMORY) $(IN)/python -m pytest tests integration $(SPREAD)
 
 # What `make test` costs, by file, fixture and server. RECORD=1 writes the order of files.
 test-cost: servers
-	$(IN)/python -m pytest -p tests.cost $(if $(RECORD),--record) tests integration $(SPREAD)
+	@$(IN_MEMORY) $(IN)/python -m pytest -p tests.cost $(if $(RECORD),--record) tests integration $(SPREAD)
 
 # What needs no server and no Spark, on two cores: for the moment between two edits.
 test-fast: setup
-	$(IN)/python -m pytest tests $(SPREAD)
+	@$(IN_MEMORY) $(IN)/python -m pytest tests $(SPREAD)
 
 # Everything: all kills with all stores, long simulations, examples as processes, chaos.
 test-all: servers
-	KAFKA_TX_ALL=1 KAFKA_TX_SIMULATED_STEPS=300000 \
+	@$(IN_MEMORY) KAFKA_TX_ALL=1 KAFKA_TX_SIMULATED_STEPS=300000 \
 	    $(IN)/python -m pytest tests integration $(SPREAD)
 	$(MAKE) --no-print-directory chaos
 

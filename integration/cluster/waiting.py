@@ -6,7 +6,6 @@ import fcntl
 import os
 import random
 import socket
-import tempfile
 import time
 from collections.abc import Callable
 from functools import cache
@@ -89,8 +88,12 @@ def _is_reserved(port: int) -> bool:
 
 @cache
 def _reservations() -> int:
-    """The file's descriptor; closing it would free all ports."""
-    place = Path(tempfile.gettempdir(), f"kafka-tx-ports-{os.getuid()}")
+    """The file's descriptor; closing it would free all ports.
+
+    Runs whose temporary files lie elsewhere have the same file: a machine has its ports
+    once.
+    """
+    place = Path("/tmp", f"kafka-tx-ports-{os.getuid()}")
     return os.open(place, os.O_WRONLY | os.O_CREAT)
 
 
