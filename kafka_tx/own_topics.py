@@ -34,7 +34,12 @@ def add_letters(topic: str) -> None:
 
 def is_left_out(topic: str) -> bool:
     """Whether patterns never match the topic. See ``check_not_reserved``, too."""
-    return topic in _own or topic in _INSIDE_KAFKA or topic in _letters
+    return is_internal(topic) or topic in _letters
+
+
+def is_internal(topic: str) -> bool:
+    """Whether only kafka_tx itself or Kafka writes the topic."""
+    return topic in _own or topic in _INSIDE_KAFKA
 
 
 def check_not_own(option: str, topic: str) -> None:

@@ -33,7 +33,7 @@ from kafka_tx.model import (
     Unavailable,
 )
 from kafka_tx.offsets.position_checks import Finding, check_position
-from kafka_tx.own_topics import MARKER_TOPIC, is_left_out
+from kafka_tx.own_topics import MARKER_TOPIC, is_internal
 from kafka_tx.planning.log_bounds import EpochEnds
 from kafka_tx.running.at_least_once.dead_letters import may_pass, records_of
 from kafka_tx.transactions.letter_topic import TopicFacts
@@ -324,7 +324,7 @@ class Redrive:
                 "it is no dead letter: its headers do not say where the record was"
             )
         at, offset = origin
-        if at.topic in {self._markers, self._topic} or is_left_out(at.topic):
+        if at.topic in {self._markers, self._topic} or is_internal(at.topic):
             raise dead_letter.unusable(f"nothing is sent to topic '{at.topic}'")
         if self._to and at.topic not in self._to:
             reason = f"its topic '{at.topic}' is not given with --to"

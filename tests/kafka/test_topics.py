@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kafka_tx import own_topics
+from kafka_tx.config import check_topic
 from kafka_tx.errors import ConfigError
 from kafka_tx.kafka.topics import names_of, shrunk
 from kafka_tx.model import (
@@ -92,3 +93,13 @@ def test_an_answer_with_less_than_before_is_told_from_a_new_topic(
 
 def test_topics_that_are_not_asked_for_are_not_missed() -> None:
     assert not shrunk(described(2), {}, ["payments"])
+
+
+def test_a_dead_letter_topic_is_left_out_of_patterns_only(monkeypatch):
+    """Who reads dead letters names their topic, and sends dead letters of it back."""
+    monkeypatch.setattr(own_topics, "_letters", set())
+    own_topics.add_letters("orders-dead")
+
+    assert TopicPattern("orders.*").matching(["orders", "orders-dead"]) == ["orders"]
+    assert check_topic("topic", "orders-dead") == "orders-dead"
+    assert not own_topics.is_internal("orders-dead")
