@@ -9,13 +9,21 @@ import json
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import MISSING, dataclass, field, fields, replace
+from datetime import UTC, datetime, timedelta
 from typing import Any, TypeVar
 
 from kafka_tx.errors import ConfigError
+from kafka_tx.logs import event_log
+
+logger = event_log(__name__)
 
 Word = TypeVar("Word", bound=str)
 Value = TypeVar("Value")
 
+_WHOLE = re.compile(r"[+-]?[0-9]+")
+_INT64 = 2**63
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_YEAR_2000_MS, _YEAR_3000_MS = 946_684_800_000, 32_503_680_000_000
 _DURATION = re.compile(r"\s*(\d+)\s*([a-z]*)\s*", re.IGNORECASE)
 _UNITS_MS = {
     "": 1,
@@ -73,12 +81,32 @@ def whole(least: int = 1, unit: int = 1) -> Callable[[str, object], int]:
     return read
 
 
-def long(name: str, value: object) -> int:
-    """A whole number; raises ConfigError (it is none)."""
+def time_ms(name: str, value: object) -> int:
+    """Milliseconds since 1970, -1 (the end) or -2 (the beginning); raises ConfigError.
+
+    A time that was most probably given in another unit is logged with its date.
+    """
+    text = str(value).strip()
+    number = int(text) if _WHOLE.fullmatch(text) else None
+    if number is None or not -2 <= number < _INT64:
+        legal = "milliseconds since 1970, -1 for the end, or -2 for the beginning"
+        raise ConfigError.illegal(name, value, legal)
+    if 0 < number < _YEAR_2000_MS or number > _YEAR_3000_MS:
+        logger.warning("option '%s' is %d, which is %s", name, number, as_date(number))
+    return number
+
+
+def as_date(time_ms: int) -> str:
+    """The date of milliseconds since 1970, for people, and whether it looks odd."""
     try:
-        return int(str(value).strip())
-    except ValueError:
-        raise ConfigError.illegal(name, value, "a whole number") from None
+        date = (_EPOCH + timedelta(milliseconds=time_ms)).isoformat()
+    except OverflowError:
+        date = "a time after the year 9999"
+    if 0 < time_ms < _YEAR_2000_MS:
+        return f"{date}: times are in milliseconds. For seconds, add three zeros"
+    if time_ms > _YEAR_3000_MS:
+        return f"{date}: times are in milliseconds. Cut micro- or nanoseconds to them"
+    return date
 
 
 def duration_ms(name: str, value: object) -> int:

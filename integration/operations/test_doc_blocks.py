@@ -37,6 +37,9 @@ from tests.doc_pages import PAGES, blocks
 BLOCKS = [block for page in PAGES for block in blocks(page)]
 KEYS = ["a", "b", "a", "c"] * 5
 COUNTS = dict(Counter(KEYS))
+KAFKA_COUNTS = {key.encode(): count for key, count in COUNTS.items()}
+ODD_KEYS = [b"\xff", b"a\0b", b"x" * 9_600]
+"""That no text could hold; README counts keys as Kafka has them."""
 
 
 class Shop(BaseHTTPRequestHandler):
@@ -199,11 +202,13 @@ def test_orders_are_written_to_files(reader):
     assert files.count() == len(KEYS)
 
 
-def test_orders_are_counted_once_by_the_script_with_tx_id(reader):
+def test_orders_are_counted_once_by_the_script_with_tx_id(reader, produce, orders):
+    produce(orders, [Record("x", key=key) for key in ODD_KEYS])
     thread = reader.start("def count(orders, attempt)")
     reader.end(thread, all_of)
 
-    assert reader.names["counts"].get(list(COUNTS)) == COUNTS
+    counted = reader.names["counts"].get([*KAFKA_COUNTS, *ODD_KEYS])
+    assert counted == KAFKA_COUNTS | dict.fromkeys(ODD_KEYS, 1)
 
 
 def test_both_topologies_go_on_with_the_names_of_that_script(reader, shop):
@@ -228,7 +233,7 @@ def test_orders_are_counted_once(reader, produce, orders):
     reader.end(reader.start("def save(df, attempt)"), all_of)
 
     counts = reader.names["counts"]
-    assert counts.get(list(COUNTS)) == COUNTS
+    assert counts.get(list(KAFKA_COUNTS)) == KAFKA_COUNTS
     assert counts.last_attempt().txid == 2  # Spark began with an empty batch
 
 

@@ -231,6 +231,9 @@ def test_ranges_by_offset_and_time_are_equal(both, topic, produce):
         theirs, ours = both(name, **options)
         assert ours == theirs, options
         assert ours, options
+    for time_ms, count in (("-1", 0), ("-2", 100), ("0", 100)):
+        theirs, ours = both(name, startingTimestamp=time_ms)
+        assert (len(theirs), len(ours)) == (count, count), time_ms
 
 
 def test_streams_are_equal_batch_by_batch(

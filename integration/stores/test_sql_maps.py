@@ -1,6 +1,7 @@
 """Maps and tables on PostgreSQL, where rows go another way than into SQLite."""
 
 import datetime as dt
+import os
 from decimal import Decimal
 
 import psycopg
@@ -8,10 +9,11 @@ import pyarrow as pa
 import pytest
 from sqlalchemy import make_url
 
-from kafka_tx.errors import StateError
+from kafka_tx.errors import ConfigError, StateError
 from kafka_tx.model import TransactionAttempt
 from kafka_tx.sql.maps import NonTransactionalMap, OpaqueMap, TransactionalMap
 from kafka_tx.sql.tables import append_rows
+from tests.conformance.value_suite import ValueSuite
 
 FIRST, SECOND = TransactionAttempt(1, 10), TransactionAttempt(2, 20)
 SECOND_AGAIN = TransactionAttempt(2, 25)
@@ -93,12 +95,29 @@ def test_a_sum_of_more_than_64_bits_is_refused(open_map):
     assert content(state) == {"a": 2**63 - 1}
 
 
-def test_what_copy_refuses_is_an_error_of_ours(open_map):
-    state = open_map(TransactionalMap)
-    keys = [f"k{n}\x00" for n in range(1_000)]
+def test_what_copy_refuses_is_an_error_of_ours(postgresql):
+    append_rows(postgresql, "whole", FIRST, pa.table({"n": [1]}))
 
-    with pytest.raises(StateError, match="invalid byte sequence"):
-        state.update(FIRST, pa.table({"key": keys, "value": [1] * 1_000}))
+    with pytest.raises(StateError, match="invalid input syntax"):
+        append_rows(postgresql, "whole", SECOND, pa.table({"n": ["x"]}))
+
+    assert append_rows(postgresql, "whole", SECOND, pa.table({"n": [2]}))
+
+
+class TestValues(ValueSuite):
+    @pytest.fixture
+    def url(self, postgresql):
+        return postgresql
+
+
+@pytest.mark.parametrize("more", [0, 1_000])
+def test_a_key_that_the_index_has_no_room_for_is_named(open_map, more):
+    state = open_map(TransactionalMap)
+    keys = [*(f"k{n}" for n in range(more)), os.urandom(4_800).hex()]
+    rows = pa.table({"key": keys, "value": [1] * len(keys)})
+
+    with pytest.raises(ConfigError, match="'key' is .*9600 bytes.*sha2"):
+        state.update(FIRST, rows)
 
     assert content(state) == {}
 

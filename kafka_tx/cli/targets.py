@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 from kafka_tx.cli.lag import Logs
 from kafka_tx.errors import ConfigError
@@ -95,6 +95,9 @@ def confirmed(target: Target, before: LedgerState, kafka: Mapping[str, str]) -> 
     return replace(target, topic_ids=reported, leader_epochs=now)
 
 
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
 def _position(to: str) -> Position:
     if to in _NAMES:
         return _NAMES[to]
@@ -104,7 +107,10 @@ def _position(to: str) -> Position:
         legal = "earliest, latest, or a time such as 2026-01-31T12:00:00+00:00"
         raise ConfigError.illegal("--to", to, legal) from None
     aware = time if time.tzinfo is not None else time.replace(tzinfo=UTC)
-    return AtTime(round(aware.timestamp() * 1000))
+    if aware > datetime.now(UTC):
+        legal = "a time that has passed, or latest for the end"
+        raise ConfigError.illegal("--to", to, legal, "Nothing was changed.")
+    return AtTime(max(0, (aware - _EPOCH) // timedelta(milliseconds=1)))
 
 
 def _resolved(

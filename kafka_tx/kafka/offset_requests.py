@@ -121,7 +121,7 @@ def _natively(
 def _wanted(position: Earliest | Latest | AtTime) -> int:
     if isinstance(position, Earliest):
         return -2
-    return -1 if isinstance(position, Latest) else max(0, position.timestamp_ms)
+    return -1 if isinstance(position, Latest) else max(-2, position.timestamp_ms)
 
 
 def _read(answer: NativeAnswer) -> Listed:
@@ -151,12 +151,13 @@ def _send(
 
 
 def _spec(position: Earliest | Latest | AtTime) -> Any:  # noqa: ANN401 - untyped there
-    if isinstance(position, Earliest):
-        return _Spec.earliest()
-    if isinstance(position, Latest):
-        return _Spec.latest()
-    # a negative time would be one of the protocol's special values
-    return _Spec.for_timestamp(max(0, position.timestamp_ms))
+    match _wanted(position):
+        case -2:
+            return _Spec.earliest()
+        case -1:
+            return _Spec.latest()
+        case time_ms:
+            return _Spec.for_timestamp(time_ms)
 
 
 def _check(

@@ -82,7 +82,12 @@ class OutBatch:
         if pa.types.is_dictionary(topic.type):
             topic = topic.dictionary_decode()
         found = topic.dictionary_encode()
-        names = tuple(found.dictionary.to_pylist())
+        try:
+            names = tuple(found.dictionary.to_pylist())
+        except UnicodeDecodeError as error:
+            raise ConfigError.illegal(
+                "topic", error.object, "names of topics", "Correct the column 'topic'."
+            ) from None
         return names, {} if len(names) == 1 else {"topic": found.indices}
 
     def __len__(self) -> int:
@@ -120,7 +125,7 @@ class OutBatch:
         """The same records, one by one."""
         nothing: list[Any] = [None] * len(self)
         columns = {
-            name: column.to_pylist()
+            name: _as_written(column).to_pylist()
             for name, column in zip(
                 self.columns.schema.names, self.columns.columns, strict=True
             )
@@ -144,6 +149,14 @@ class OutBatch:
                 partition,
                 timestamp_ms,
             )
+
+
+def _as_written(column: pa.Array) -> pa.Array:
+    """Text as its bytes, which need not be UTF-8."""
+    is_large = pa.types.is_large_string(column.type)
+    is_text = is_large or pa.types.is_string(column.type)
+    kind = pa.large_binary() if is_large else pa.binary()
+    return column.cast(kind) if is_text else column
 
 
 def _bytes_of(what: str, column: pa.Array) -> pa.Array:

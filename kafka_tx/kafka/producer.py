@@ -418,6 +418,11 @@ def _advice(
             " 'max.message.bytes' above the record with its headers, or write smaller"
             " records; no setting of this client helps"
         )
+    if error.code() == ClientError._UNKNOWN_PARTITION:
+        return (
+            f". Topic '{topic}' has fewer partitions than the number that the record"
+            " names, which counts from 0: correct it, or leave it to Kafka (null)"
+        )
     if is_absent(error):
         return ". Create the topic; without permission to describe it, it looks so too"
     if is_refused(error):

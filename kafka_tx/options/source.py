@@ -36,7 +36,7 @@ from kafka_tx.model import (
     TopicPattern,
     Topics,
 )
-from kafka_tx.option_rows import Option, long, picked, rows, values_of
+from kafka_tx.option_rows import Option, picked, rows, time_ms, values_of
 from kafka_tx.options.names import KAFKA, check_names
 from kafka_tx.planning.offset_json import (
     parse_assign,
@@ -239,10 +239,11 @@ def _rule(
     """Where reading starts or ends; ``side`` is what the options' names begin with."""
     timestamp, by_time = f"{side}Timestamp", f"{side}OffsetsByTimestamp"
     if timestamp.lower() in given:
-        return AtTime(long(timestamp, given[timestamp.lower()]))
+        return AtTime(time_ms(timestamp, given[timestamp.lower()]))
     if by_time.lower() in given:
         times = parse_timestamps(by_time, given[by_time.lower()])
-        return PerPartition(positions={p: AtTime(ms) for p, ms in times.items()})
+        positions = {p: AtTime(time_ms(by_time, ms)) for p, ms in times.items()}
+        return PerPartition(positions=positions)
     offsets = f"{side}Offsets"
     text = given.get(offsets.lower(), default).strip()
     word = words.get(text.lower())

@@ -248,6 +248,8 @@ def _parse_numbers(option: str, text: str, example: str) -> dict[TopicPartition,
 def _number(value: object) -> int:
     if isinstance(value, bool) or not isinstance(value, int):
         raise TypeError(value)
+    if not -(2**63) <= value < 2**63:
+        raise ValueError(value)
     return value
 
 

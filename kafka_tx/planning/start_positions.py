@@ -18,6 +18,7 @@ from kafka_tx.model import (
     Unavailable,
 )
 from kafka_tx.offsets.discovery import Found
+from kafka_tx.option_rows import as_date
 from kafka_tx.protocols import ClusterView
 
 Rule = Earliest | Latest | AtTime | PerPartition
@@ -196,12 +197,15 @@ def positions_of(
 
 
 def _unmatched(partition: TopicPartition, position: Position) -> OffsetsError:
-    time = position.timestamp_ms if isinstance(position, AtTime) else position
+    shown: object = position
+    if isinstance(position, AtTime):
+        shown = f"{position.timestamp_ms} ({as_date(position.timestamp_ms)})"
     return OffsetsError(
         "KAFKA_TX_NO_OFFSET_FOR_TIMESTAMP",
         "No offset matched from request of topic-partition"
-        f" {partition} and timestamp {time}. Set startingOffsetsByTimestampStrategy"
-        " to latest to begin at the end there.",
+        f" {partition} and timestamp {shown}. If the time is right, the partition has"
+        " no record of this time or later: set startingOffsetsByTimestampStrategy to"
+        " latest to begin at the end there.",
         topic=partition.topic,
         partition=partition.partition,
     )

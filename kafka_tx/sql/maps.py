@@ -18,7 +18,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import sqlalchemy as sa
 
-from kafka_tx.errors import ConfigError
 from kafka_tx.model import TransactionAttempt
 from kafka_tx.sql.database import Database
 from kafka_tx.sql.dialects import chunks
@@ -27,6 +26,14 @@ from kafka_tx.sql.merge import merge_rows
 from kafka_tx.sql.postgresql import kept_awake
 from kafka_tx.sql.progress import Progress, check_same
 from kafka_tx.sql.reducers import Reducer, check_reducer, folded, one_row_each, rows_of
+from kafka_tx.sql.values import (
+    array_of,
+    check_key_lengths,
+    check_map,
+    check_sums,
+    check_text,
+    could_leave_numbers,
+)
 
 V = TypeVar("V")
 
@@ -83,7 +90,13 @@ class MapBatch:
         self._connection = connection
         self._to = to
         self._txid = txid
+        self._dialect = connection.dialect.name
         self._wrote = sha256()
+
+    @property
+    def value_type(self) -> pa.DataType:
+        """Of the map."""
+        return self._to.value_type
 
     @property
     def digest(self) -> str:
@@ -97,6 +110,7 @@ class MapBatch:
         check_reducer(reducer)
         kinds = self._to.key_type, self._to.value_type
         rows = rows_of(table, *kinds, has_values=reducer != "count")
+        check_map(rows, self._dialect)
         if not callable(reducer):
             rows = one_row_each(rows, reducer)
         self._note(rows)
@@ -119,7 +133,7 @@ class MapBatch:
 
     def remove(self, keys: Iterable[Any]) -> None:
         """Remove keys; those that are not there are no error."""
-        gone = sorted(set(keys))
+        gone = sorted(_as_keys(keys, self._to))
         self._wrote.update(repr((len(gone), gone[:1], gone[-1:])).encode())
         if not self.is_counted:
             self._remove(gone)
@@ -129,7 +143,7 @@ class MapBatch:
             return
         if self._to.is_opaque:  # a replay may need the value again
             nothing = pa.nulls(len(gone), self._to.value_type)
-            keys_ = _array("key", gone, self._to.key_type)
+            keys_ = array_of("key", gone, self._to.key_type)
             self._merge(pa.table({"key": keys_, "value": nothing}), "last")
             return
         table = self._to.table
@@ -154,21 +168,28 @@ class MapBatch:
         changed = folded(zip(keys, values, strict=True), current, reducer)
         self._remove([key for key, value in changed.items() if value is None])
         kept = sorted((k, v) for k, v in changed.items() if v is not None)
-        keys_ = _array("key", [k for k, _ in kept], self._to.key_type)
-        values_ = _array("value", [v for _, v in kept], self._to.value_type)
+        keys_ = array_of("key", [k for k, _ in kept], self._to.key_type)
+        values_ = array_of("value", [v for _, v in kept], self._to.value_type)
         self._merge(pa.table({"key": keys_, "value": values_}), "last")
 
     def _merge(self, rows: pa.Table, merge: str) -> None:
-        merge_rows(self._connection, self._to, rows, merge, self._txid)
+        check_map(rows, self._dialect)
+        if merge == "sum" and could_leave_numbers(rows["value"]):
+            check_sums(rows, self.get(rows["key"].to_pylist()))
+        try:
+            merge_rows(self._connection, self._to, rows, merge, self._txid)
+        except sa.exc.DBAPIError as error:
+            check_key_lengths(rows, error)
+            raise
 
 
 def values_of(
     connection: sa.Connection, to: MapTable, keys: Iterable[Any]
 ) -> dict[Any, Any]:
-    """The values of those keys that are there."""
+    """The values of those keys that are there; raises ConfigError for illegal text."""
     found: dict[Any, Any] = {}
     columns = to.table.c
-    for some in chunks(list(keys)):
+    for some in chunks(_as_keys(keys, to)):
         rows = connection.execute(
             sa.select(columns.key, columns.value).where(
                 columns.key.in_(some), columns.value.is_not(None)
@@ -176,6 +197,14 @@ def values_of(
         )
         found.update((key, value) for key, value in rows)
     return found
+
+
+def _as_keys(keys: Iterable[Any], to: MapTable) -> list[Any]:
+    """Each once."""
+    given = list(dict.fromkeys(keys))
+    if pa.types.is_string(to.key_type):
+        check_text("key", pa.chunked_array([array_of("key", given, to.key_type)]))
+    return given
 
 
 def revert(connection: sa.Connection, to: MapTable, txid: int) -> None:
@@ -194,15 +223,6 @@ def revert(connection: sa.Connection, to: MapTable, txid: int) -> None:
 def forget_removed(connection: sa.Connection, to: MapTable) -> None:
     """Delete rows that earlier transactions removed: no replay needs them."""
     connection.execute(sa.delete(to.table).where(to.table.c.value.is_(None)))
-
-
-def _array(name: str, values: list[Any], kind: pa.DataType) -> pa.Array:
-    try:
-        return pa.array(values, kind)
-    except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
-        raise ConfigError(
-            f"a {name} does not fit: {error}. The map's {name}s are {kind}", option=name
-        ) from None
 
 
 class NonTransactionalMap:
@@ -288,7 +308,8 @@ class NonTransactionalMap:
             ReplayDiffersError: The same attempt is stored with other rows: the map has
                 two writers.
             FencedError: A newer owner has written; opaque: or a later attempt.
-            ConfigError: Rows or reducer do not fit, or the name is of another kind.
+            ConfigError: Rows or reducer do not fit, a value or sum is none that all
+                databases hold, or the name is of another kind.
             StateGivenUpError: The database did not answer or was locked for as long as
                 it is tried again (``retry_for_ms`` of the URL). Whether the batch
                 arrived is not known; the same attempt may try again.
@@ -408,7 +429,7 @@ class TransactionalMap(NonTransactionalMap):
         self, connection: sa.Connection, keys: Iterable[Any]
     ) -> Iterator[sa.RowMapping]:
         query = sa.select(self._to.table)
-        for some in chunks(list(keys)):
+        for some in chunks(_as_keys(keys, self._to)):
             found = query.where(self._to.table.c.key.in_(some))
             yield from connection.execute(found).mappings()
 

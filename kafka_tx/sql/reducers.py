@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kafka_tx.errors import ConfigError
+from kafka_tx.sql.values import to_column
 
 Named = Literal["sum", "count", "max", "min", "last"]
 Reducer = Named | Callable[[Any, Any], Any]
@@ -54,9 +55,6 @@ def rows_of(
         raise ConfigError.illegal(
             "key", None, "a value in every row", "Leave out rows without a key."
         )
-    is_float = has_values and pa.types.is_floating(value_type)
-    if is_float and pc.any(pc.is_nan(columns["value"])).as_py():
-        raise ConfigError.illegal("value", "NaN", "numbers")
     return pa.table(columns)
 
 
@@ -102,16 +100,7 @@ def _column(table: pa.Table, name: str, kind: pa.DataType) -> pa.ChunkedArray:
     if name not in table.column_names:
         found = ", ".join(table.column_names)
         raise ConfigError.illegal("table", found, f"columns with one named '{name}'")
-    column = table[name]
-    try:
-        return column.cast(kind)
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-        raise ConfigError(
-            f"column '{name}' is {column.type}, the map holds {kind}, and it cannot be"
-            f" cast: {error}",
-            option=name,
-            value=str(column.type),
-        ) from None
+    return to_column(table, name, kind)
 
 
 def _sorted(rows: pa.Table) -> pa.Table:

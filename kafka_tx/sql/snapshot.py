@@ -11,6 +11,7 @@ from kafka_tx.config import check_kind
 from kafka_tx.errors import ConfigError
 from kafka_tx.model import TransactionAttempt
 from kafka_tx.sql.maps import NonTransactionalMap
+from kafka_tx.sql.values import array_of
 
 KEY = "$GLOBAL$"
 
@@ -51,5 +52,6 @@ class SnapshotValue:
                 if value is None:
                     batch.remove([KEY])
                 else:
-                    batch.put(pa.table({"key": [KEY], "value": [value]}))
+                    values = array_of("value", [value], batch.value_type)
+                    batch.put(pa.table({"key": [KEY], "value": values}))
         return not batch.is_counted

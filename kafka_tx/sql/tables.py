@@ -18,6 +18,7 @@ from kafka_tx.sql.dialects import LONG_BYTES, LONG_TEXT
 from kafka_tx.sql.map_table import check_table_name
 from kafka_tx.sql.merge import copy_rows
 from kafka_tx.sql.progress import Progress
+from kafka_tx.sql.values import check_values
 from kafka_tx.transactions.admission import second_write
 
 TXID = "txid"
@@ -64,6 +65,7 @@ def append_rows(
     )
     call = secrets.token_hex(16)
     _check_columns(rows.column_names, database.dialect, opaque=opaque)
+    check_values(rows, database.dialect)
     rows = _plain(rows, database.dialect)
     if opaque:
         rows = _with_txid(rows, attempt.txid)

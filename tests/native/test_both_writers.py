@@ -406,6 +406,18 @@ def test_times_are_cut_to_milliseconds_and_may_be_in_a_zone_that_is_given():
         ]
 
 
+def test_text_that_is_not_utf_8_is_written_as_it_is():
+    odd = pa.array([b"\xff"], pa.binary()).view(pa.string())
+    (record,) = OutBatch.of("t", odd, odd).records()
+    assert (record.key, record.value) == (b"\xff", b"\xff")
+
+
+def test_a_topic_name_that_is_not_utf_8_is_refused():
+    odd = pa.array([b"\xff"], pa.binary()).view(pa.string())
+    with pytest.raises(ConfigError, match="'topic' is b'.xff'.*column 'topic'"):
+        OutBatch.of(odd, odd)
+
+
 # --- failures -----------------------------------------------------------------------
 
 

@@ -1,6 +1,7 @@
 """Options: names, precedence, refusals."""
 
 import logging
+import re
 
 import pytest
 
@@ -294,3 +295,45 @@ def test_the_table_of_settings_says_which_of_two_names_wins():
     assert (
         "`topology.max.spout.pending` | — | Most batches in flight. `tx.maxP" in table
     )
+
+
+MINIMAL = {**BROKERS, "subscribe": "a"}
+BY_PARTITION = '{"a": {"0": %s}}'
+
+
+@pytest.mark.parametrize(("side", "streaming"), [("starting", True), ("ending", False)])
+@pytest.mark.parametrize("text", [-3, 2**63, 10**30, -(10**30), "1_764", "1e12", "7.0"])
+def test_a_time_that_kafka_does_not_have_is_refused_before_planning(
+    side, streaming, text
+):
+    for given in ({f"{side}Timestamp": f"{text}"}, BY_PARTITION % text):
+        if isinstance(given, str):
+            given = {f"{side}OffsetsByTimestamp": given}
+        with pytest.raises(ConfigError, match=rf"'{side}(Timestamp|OffsetsByTi)"):
+            parse_source({**MINIMAL, **given}, streaming=streaming)
+
+
+@pytest.mark.parametrize(
+    ("time_ms", "date"),
+    [
+        (1_764_201_600, "1970-01-21T10:03:21.*For seconds, add three zeros"),
+        (1_764_201_600_000_000, "after the year 9999.*Cut micro- or nanoseconds"),
+        (2**63 - 1, "after the year 9999"),
+        (40_000_000_000_000, "3237-"),
+    ],
+)
+def test_a_time_in_another_unit_is_logged_with_its_date(caplog, time_ms, date):
+    options = {**MINIMAL, "startingTimestamp": f"{time_ms}"}
+    config = parse_source(options, streaming=True)
+
+    assert config.start == AtTime(time_ms)
+    assert re.search(
+        f"startingTimestamp.* is {time_ms}, which is .*{date}", caplog.text
+    )
+
+
+@pytest.mark.parametrize("time_ms", [-2, -1, 0, 1_764_201_600_000])
+def test_an_ordinary_time_is_not_logged(caplog, time_ms):
+    options = {**MINIMAL, "startingTimestamp": f"{time_ms}"}
+    assert parse_source(options, streaming=True).start == AtTime(time_ms)
+    assert caplog.text == ""

@@ -114,7 +114,8 @@ def append_once(
         AnotherNumberingError: The table counts the txids of another numbering.
         ReplayDiffersError: The txid is there from other records.
         ConfigError: The name is not legal or of another kind, a column has no name, one
-            of another or a type without a counterpart, the attempt is opaque and
+            of another or a type without a counterpart, the database cannot hold a
+            value, the attempt is opaque and
             ``opaque`` is not given, or the attempt was appended to the table already.
         StateGivenUpError: The database did not answer or was locked for as long as it
             is tried again (``retry_for_ms`` of the URL); unknown whether the rows

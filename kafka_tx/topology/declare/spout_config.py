@@ -21,6 +21,7 @@ from kafka_tx.offsets.loss import OutOfRange
 from kafka_tx.offsets.retry import BackOff
 from kafka_tx.offsets.start import StartRules
 from kafka_tx.offsets.unfinished import PartitionRules
+from kafka_tx.option_rows import time_ms
 from kafka_tx.topology.declare.spout_hosts import Hosts, StaticHosts, check_types
 from kafka_tx.topology.rows.schemes import RawScheme, Scheme
 
@@ -371,14 +372,16 @@ def _in_java(name: str) -> str:
 
 def _start(given: object) -> Earliest | Latest | AtTime:
     match given:
-        case Earliest() | Latest() | AtTime():
+        case Earliest() | Latest():
             return given
+        case AtTime(at):
+            return AtTime(time_ms("start_offset_time", at))
         case -2:
             return Earliest()
         case -1:
             return Latest()
         case int() if given >= 0 and not isinstance(given, bool):
-            return AtTime(given)
+            return AtTime(time_ms("start_offset_time", given))
         case _:
             legal = "Earliest(), Latest(), AtTime(ms), -2, -1, or epoch milliseconds"
             raise ConfigError.illegal("start_offset_time", given, legal)
