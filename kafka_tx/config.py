@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from hashlib import sha256
 from typing import Literal, get_args
 
-from kafka_tx.errors import ConfigError
+from kafka_tx.errors import ConfigError, harmless
 from kafka_tx.model import (
     AtTime,
     Earliest,
@@ -22,7 +23,8 @@ from kafka_tx.option_rows import boolean, choice, duration_ms, option, row, whol
 from kafka_tx.own_topics import MARKER_TOPIC, check_not_own
 from kafka_tx.store_place import DEFAULT, store_url
 
-LEGAL_ID = re.compile(r"[A-Za-z0-9._-]{1,200}")
+LONGEST_ID = 200
+LEGAL_ID = re.compile(rf"[A-Za-z0-9._-]{{1,{LONGEST_ID}}}")
 
 
 def check_id(value: str, option: str = "tx.id") -> str:
@@ -31,11 +33,20 @@ def check_id(value: str, option: str = "tx.id") -> str:
     if not is_text or not LEGAL_ID.fullmatch(value) or value in {".", ".."}:
         raise ConfigError.illegal(
             option,
-            value,
+            harmless(value),
             "1 to 200 of the characters A-Z a-z 0-9 . _ -",
             "Choose an id that stays the same over restarts of this job.",
         )
     return value
+
+
+def derived_id(value: str, suffix: str) -> str:
+    """An id of ours beside a user's, with a legal length: a digest replaces the end."""
+    if len(value) + len(suffix) <= LONGEST_ID:
+        return f"{value}{suffix}"
+    digest = sha256(value.encode()).hexdigest()[:16]
+    kept = value[: LONGEST_ID - len(suffix) - len(digest) - 1]
+    return f"{kept}-{digest}{suffix}"
 
 
 _LEGAL_TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")

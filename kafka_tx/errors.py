@@ -24,6 +24,7 @@ rebuilt from its fields when it is unpickled.
 
 from __future__ import annotations
 
+import re
 from typing import Any, ClassVar
 
 _CAUSE: Any = vars(BaseException)["__cause__"]
@@ -91,6 +92,15 @@ class ConfigError(KafkaTxError, ValueError):
         """Name the option, its value, the legal values and the next step."""
         text = f"option '{option}' is {value!r}; legal: {legal}."
         return cls(f"{text} {advice}".strip(), option=option, value=value)
+
+
+def harmless(text: object) -> object:
+    """A refused text, to be shown; hidden if it may hold a password.
+
+    A database's address does, in any form: ``dialect://user:…``, ``password=…``.
+    """
+    is_address = isinstance(text, str) and re.search(r"[@=]|://", text)
+    return "***" if is_address else text
 
 
 class DataLossError(KafkaTxError):

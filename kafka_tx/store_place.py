@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from enum import Enum
 from pathlib import Path
 
-from kafka_tx.errors import ConfigError
+from kafka_tx.errors import ConfigError, harmless
 
 STORES = "sqlite:///file, another SQLAlchemy URL, zookeeper://host:port/root"
 """URLs of stores that other processes find, for texts."""
@@ -40,7 +40,13 @@ def kind_of(url: str, option: str = "tx.store") -> StoreKind:
     """The kind of store that a URL names; raises ConfigError (it is no URL)."""
     scheme, colon, _ = url.partition(":")
     if not colon:
-        raise ConfigError.illegal(option, url, f"memory:, {STORES}")
+        legal = f"memory:, {STORES}"
+        advice = ""
+        if "=" in url:
+            advice = (
+                "Write host=… user=… as postgresql+psycopg://user:password@host/db."
+            )
+        raise ConfigError.illegal(option, harmless(url), legal, advice)
     try:
         return StoreKind(scheme)
     except ValueError:

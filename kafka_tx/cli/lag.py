@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from contextlib import closing
 from itertools import groupby
@@ -74,7 +75,7 @@ def kafka_options(
     """
     options = {}
     for text in _lines(file) if file is not None else ():
-        name, value = _pair("--kafka-config", text)
+        name, value = _pair("--kafka-config", _with_sign(text))
         options[name] = value
     options["bootstrap.servers"] = bootstrap_servers
     for text in more or []:
@@ -88,12 +89,17 @@ def _lines(file: Path) -> list[str]:
     return [line for line in found if line and not line.startswith(("#", "!"))]
 
 
+def _with_sign(line: str) -> str:
+    """A line of Java's properties, which may have ``:`` or a blank instead of ``=``."""
+    return re.sub(r"^([^=:\s]+)\s*(?:[=:]|\s)\s*", r"\1=", line)
+
+
 def _pair(option: str, text: str) -> tuple[str, str]:
     """Name and value; the value may be a secret and is never shown."""
     name, sign, value = text.partition("=")
     if not sign or not name.strip():
         raise ConfigError.illegal(
-            option, name, f"NAME=VALUE, as in {option} security.protocol=SSL"
+            option, "***", f"NAME=VALUE, as in {option} security.protocol=SSL"
         )
     return name.strip().lower().removeprefix("kafka."), value.strip()
 

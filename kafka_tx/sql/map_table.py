@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from hashlib import sha256
 from typing import Any
 
 import pyarrow as pa
@@ -11,7 +12,7 @@ import sqlalchemy as sa
 from sqlalchemy.dialects import mysql
 from sqlalchemy.sql import quoted_name
 
-from kafka_tx.errors import ConfigError
+from kafka_tx.errors import ConfigError, harmless
 from kafka_tx.sql.dialects import LONG_BYTES, LONG_TEXT, Utf8Key
 
 LEGAL_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,59}")
@@ -72,14 +73,15 @@ def map_table(name: str, kind: str, key: type, value: type) -> MapTable:
     metadata = sa.MetaData()
     is_opaque = kind == "opaque map"
     columns: list[sa.schema.SchemaItem] = [
-        sa.Column("key", _KEYS[key], primary_key=True, autoincrement=False),
+        sa.Column("key", _KEYS[key], autoincrement=False),
         sa.Column("value", _VALUES[value], nullable=is_opaque),
+        sa.PrimaryKeyConstraint("key", name=own_name(name, "key")),
         _stored_as("value", value),
     ]
     if is_opaque:
         columns += [sa.Column("previous", _VALUES[value])]
         removed = sa.Index(
-            f"{name}_removed", "key", sqlite_where=sa.text("value IS NULL")
+            own_name(name, "removed"), "key", sqlite_where=sa.text("value IS NULL")
         )
         removed.dialect_options["postgresql"]["where"] = sa.text("value IS NULL")
         where = ("sqlite", "postgresql")  # others would keep an index of every row
@@ -102,11 +104,16 @@ def check_table_name(name: str, option: str = "name") -> str:
     ):
         raise ConfigError.illegal(
             option,
-            name,
+            harmless(name),
             "a table's name: a letter or _, then up to 59 letters, digits or _; not"
             " beginning with kafka_tx_",
         )
     return name
+
+
+def own_name(table: str, what: str) -> str:
+    """A name of ours beside a table, which no table has and every database takes."""
+    return f"kafka_tx_{sha256(table.encode()).hexdigest()[:16]}_{what}"
 
 
 def _check_type(option: str, given: type, legal: dict[type, Any]) -> None:

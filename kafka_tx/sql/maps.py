@@ -180,6 +180,10 @@ class MapBatch:
             merge_rows(self._connection, self._to, rows, merge, self._txid)
         except sa.exc.DBAPIError as error:
             check_key_lengths(rows, error)
+            if merge == "sum":  # in this transaction nothing can be read any more
+                with self._connection.engine.connect() as other:
+                    keys = rows["key"].to_pylist()
+                    check_sums(rows, values_of(other, self._to, keys))
             raise
 
 
@@ -314,7 +318,7 @@ class NonTransactionalMap:
                 it is tried again (``retry_for_ms`` of the URL). Whether the batch
                 arrived is not known; the same attempt may try again.
             StateCorruptedError: The file is damaged or no database.
-            StateError: The database refuses: rights, path, a sum of more than 64 bits.
+            StateError: The database refuses: rights, path.
         """
         return self._whole(attempt, lambda batch: batch.update(table, reducer))
 

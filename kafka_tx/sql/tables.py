@@ -15,7 +15,7 @@ from kafka_tx.errors import ConfigError
 from kafka_tx.model import TransactionAttempt
 from kafka_tx.sql.database import Database
 from kafka_tx.sql.dialects import LONG_BYTES, LONG_TEXT
-from kafka_tx.sql.map_table import check_table_name
+from kafka_tx.sql.map_table import check_table_name, own_name
 from kafka_tx.sql.merge import copy_rows
 from kafka_tx.sql.progress import Progress
 from kafka_tx.sql.values import check_values
@@ -109,7 +109,7 @@ def _described(
         sa.Column(quoted_name(field.name, quote=True), _kind_of(field))
         for field in schema
     ]
-    index = [sa.Index(f"{table}_{TXID}", TXID)] if opaque else []
+    index = [sa.Index(own_name(table, TXID), TXID)] if opaque else []
     return sa.Table(quoted_name(table, quote=True), metadata, *columns, *index)
 
 

@@ -166,15 +166,23 @@ def could_leave_numbers(values: pa.ChunkedArray) -> bool:
 
 
 def check_sums(rows: pa.Table, stored: Mapping[Any, float]) -> None:
-    """Refuse sums that databases make NaN, null or infinite of numbers that are not."""
+    """Refuse sums that databases cannot hold, or make NaN or null."""
     keys, values = rows["key"].to_pylist(), rows["value"].to_pylist()
     for key, given in zip(keys, values, strict=True):
-        before = stored.get(key, 0.0)
-        total = before + given
-        if isnan(total) or (isinf(total) and isfinite(before) and isfinite(given)):
+        before = stored.get(key, 0)
+        if not _is_held(before + given, before, given):
             what = f"{given} for key {_short(key)}, which has {before}"
-            why = f"their sum is {total}"
+            why = f"their sum is {before + given}"
+            if isinstance(given, int):
+                why += ", which has more than 64 bits"
             raise _refused("value", None, what, why, "Leave such rows out")
+
+
+def _is_held(total: float, before: float, given: float) -> bool:
+    if isinstance(total, int):
+        return -(2**63) <= total < 2**63
+    has_grown = isinf(total) and isfinite(before) and isfinite(given)
+    return not (isnan(total) or has_grown)
 
 
 def check_key_lengths(rows: pa.Table, error: exc.DBAPIError) -> None:

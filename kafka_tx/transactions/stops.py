@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from kafka_tx.config import derived_id
 from kafka_tx.errors import FencedError
 from kafka_tx.protocols import Store
 from kafka_tx.transactions import records
@@ -23,7 +24,7 @@ def notes_id(id: str) -> str:  # noqa: A002 - the word users know
     Its offset store has no place for a stop. The id is separate, so that no other owner
     is fenced.
     """
-    return f"{id}.at-least-once"
+    return derived_id(id, ".at-least-once")
 
 
 @dataclass(frozen=True, slots=True)

@@ -354,3 +354,39 @@ def test_a_value_without_a_name_is_not_repeated():
         kafka_options("b:9092", ["=s3cret"])
 
     assert "s3cret" not in str(refusal.value)
+
+
+SECRET = "s3cr3t"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        f"sasl.password={SECRET}",
+        f"sasl.password = {SECRET}",
+        f"sasl.password: {SECRET}",
+        f"sasl.password:{SECRET}",
+        f"sasl.password {SECRET}",
+        f"kafka.sasl.password\t{SECRET}",
+    ],
+)
+def test_a_file_of_java_properties_is_read_as_java_reads_it(tmp_path, line):
+    file = tmp_path / "client.properties"
+    file.write_text(f"# {SECRET}\n! comment\n\n{line}\nssl.endpoint: a=b:c\n")
+    assert kafka_options("b:9092", None, file) == {
+        "sasl.password": SECRET,
+        "ssl.endpoint": "a=b:c",
+        "bootstrap.servers": "b:9092",
+    }
+
+
+@pytest.mark.parametrize("text", [f"sasl.password:{SECRET}", SECRET, f"={SECRET}"])
+def test_an_option_without_a_sign_is_not_shown(tmp_path, text):
+    with pytest.raises(ConfigError, match="NAME=VALUE") as refused:
+        kafka_options("b:9092", [text])
+    assert SECRET not in f"{refused.value} {refused.value.__dict__}"
+    file = tmp_path / "client.properties"
+    file.write_text(SECRET)
+    with pytest.raises(ConfigError, match="NAME=VALUE") as refused:
+        kafka_options("b:9092", None, file)
+    assert SECRET not in f"{refused.value} {refused.value.__dict__}"

@@ -178,6 +178,20 @@ class ValueSuite:
         add(2, first if first == INF else -first)
         assert state.get(["a"]) == {"a": INF if first == INF else 0.0}
 
+    @pytest.mark.parametrize("kind", KINDS)
+    @pytest.mark.parametrize("more", [[], MANY], ids=["few", "many"])
+    def test_a_sum_of_more_than_64_bits_is_named(self, open_map, kind, more):
+        state = open_map(kind)
+        keys = ["a", *more]
+        rows = pa.table({"key": keys, "value": [1] * len(keys)})
+        state.update(attempt(1), pa.table({"key": ["a"], "value": [2**63 - 1]}))
+
+        with pytest.raises(ConfigError, match=r"'value' is 1 for key 'a'.* 64 bits"):
+            state.update(attempt(2), rows)
+
+        assert keys_of(state) == ["a"]
+        assert state.update(attempt(2), rows, "last")
+
     @pytest.mark.parametrize("change", [lambda *_: 1.5, lambda *_: 2**64])
     def test_what_a_function_returns_is_not_cut(self, open_map, change):
         state = open_map()
@@ -204,3 +218,25 @@ class ValueSuite:
     def test_a_time_is_no_number(self, open_map):
         with pytest.raises(ConfigError, match="'value' is timestamp"):
             open_map().update(attempt(1), pa.table({"key": ["a"], "value": [MOMENT]}))
+
+    @pytest.mark.parametrize("suffix", ["_removed", "_txid", "_pkey", "_key_check"])
+    def test_names_beside_each_other_are_two_names(self, url, suffix):
+        name = f"orders_{next(_numbers)}"
+        rows = pa.table({"key": ["a"], "value": [1]})
+        for each in (name, f"{name}{suffix}"):
+            assert OpaqueMap(url, each).update(attempt(1), rows)
+        for each in (f"t_{name}", f"t_{name}{suffix}"):
+            assert append_rows(url, each, attempt(1), rows, opaque=True)
+        assert OpaqueMap(url, name).get(["a"]) == {"a": 1}
+
+    @pytest.mark.parametrize("length", [55, 56, 59, 60])
+    def test_a_name_may_have_60_characters(self, url, length):
+        rows = pa.table({"key": ["a"], "value": [1]})
+        for kind in KINDS:
+            name = f"{kind.__name__}_{next(_numbers)}_".ljust(length, "x")
+            state = kind(url, name)
+            assert state.update(attempt(1), rows)
+            assert state.get(["a"]) == {"a": 1}
+        for opaque in (False, True):
+            name = f"table_{next(_numbers)}_".ljust(length, "x")
+            assert append_rows(url, name, attempt(1), rows, opaque=opaque)

@@ -9,7 +9,6 @@ from kafka_tx.errors import (
     FencedError,
     OutOfOrderError,
     ReplayDiffersError,
-    StateError,
 )
 from kafka_tx.model import TransactionAttempt
 from kafka_tx.sql import merge
@@ -296,7 +295,7 @@ def test_a_sum_of_more_than_64_bits_is_refused(open_map, kind):
     state = open_map(kind)
     state.update(FIRST, rows(a=2**63 - 1))
 
-    with pytest.raises(StateError):
+    with pytest.raises(ConfigError, match="key 'a'.* 64 bits"):
         state.update(SECOND, rows(a=1))
     with pytest.raises(ConfigError, match="64 bits"):
         state.update(SECOND, pa.table({"key": ["b", "b"], "value": [2**62, 2**62]}))

@@ -4,12 +4,13 @@ import uuid
 
 import pytest
 
+from kafka_tx.config import check_id, derived_id
 from kafka_tx.errors import StateCorruptedError
 from kafka_tx.model import BatchMetadata, OffsetRange, TopicPartition
 from kafka_tx.transactions.ledger import Ledger
 from kafka_tx.transactions.ledger_repair import examine
 from kafka_tx.transactions.memory import MemoryStore
-from kafka_tx.transactions.stops import STOP, Stop, keep_stop, last_stop
+from kafka_tx.transactions.stops import STOP, Stop, keep_stop, last_stop, notes_id
 
 
 @pytest.fixture
@@ -69,3 +70,15 @@ def test_the_ledger_does_not_mind_it(store):
     assert ledger.load().txid == 1
     assert last_stop(store) == Stop("user", "x", 1)
     assert not examine(store).problems
+
+
+@pytest.mark.parametrize("length", [1, 186, 187, 199, 200])
+@pytest.mark.parametrize("suffix", [".at-least-once", ".dead-letters"])
+def test_an_id_that_we_derive_is_always_legal_and_only_of_its_id(length, suffix):
+    ids = ["x" * length, "x" * (length - 1) + "y"]
+    derived = [check_id(derived_id(id_, suffix)) for id_ in ids]
+
+    assert len({*derived, *ids}) == 4
+    assert all(each.endswith(suffix) for each in derived)
+    assert derived_id("job", suffix) == f"job{suffix}"
+    assert notes_id("x" * 200) == derived_id("x" * 200, ".at-least-once")

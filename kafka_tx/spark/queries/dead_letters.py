@@ -12,7 +12,13 @@ from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 from pyspark.sql.utils import is_remote
 
 from kafka_tx import sink_assembly
-from kafka_tx.config import LEGAL_OPTIONS, SinkConfig, check_kind, check_topic
+from kafka_tx.config import (
+    LEGAL_OPTIONS,
+    SinkConfig,
+    check_kind,
+    check_topic,
+    derived_id,
+)
 from kafka_tx.errors import BrokerUnavailableError, ConfigError
 from kafka_tx.kafka import dead_letter_form
 from kafka_tx.model import TopicPartition, TransactionAttempt
@@ -164,7 +170,7 @@ class _Rejecting:
         return {
             **given,
             "topic": self._topic,
-            "tx.id": f"{attempt.source}.dead-letters",
+            "tx.id": derived_id(attempt.source, ".dead-letters"),
             "timestampColumn": "true",
         }
 
