@@ -74,7 +74,8 @@ SOURCE = (
     ),
     Option(
         "startingTimestamp",
-        "Time for all partitions, epoch ms. Overrides both options above.",
+        "Time for all partitions, epoch ms; -1 is the end, -2 the beginning. Overrides"
+        " both options above.",
     ),
     Option(
         "endingOffsets", "Batch only: `latest` or offsets as JSON.", default="latest"

@@ -330,7 +330,25 @@ class ZooKeeperStore(StateOfId):
         """Make the nodes that lead to this id, where they are missing."""
         nodes = [*nodes_above(self._base), self._base]
         existing = self._client.stats(nodes)
+        self._check_apart(nodes[:-1])
         return [Create(node) for node in nodes if node not in existing]
+
+    def _check_apart(self, above: Sequence[str]) -> None:
+        """Refuse the first write of an id whose nodes would mix with another one's."""
+        owned = self._client.stats(f"{at}/{n}" for at in above for n in (OWNER, OWNERS))
+        inner = self._client.children([self._base]).get(self._base, [])
+        below = self._client.children(f"{self._base}/{name}" for name in inner)
+        within = [at for at, names in below.items() if {OWNER, OWNERS} & set(names)]
+        if owned or within:
+            other = min(owned).rpartition("/")[0] if owned else min(within)
+            raise ConfigError.illegal(
+                "tx.store",
+                self.url,
+                "a root that is neither inside an id of another root nor around one",
+                f"The nodes of id '{self.id}' would be at {self._base}, and {other} is"
+                " the node of another id. Nothing was written. Choose a root beside,"
+                " such as zookeeper://host:2181/jobs and /more-jobs.",
+            )
 
     def _check_expected(self, expected: Mapping[str, str | None]) -> None:
         found = self._tree.texts(expected) if expected else {}

@@ -1,6 +1,7 @@
 import pytest
 
 from kafka_tx.errors import (
+    ConfigError,
     StateCorruptedError,
     StateError,
     StateUnavailableError,
@@ -240,3 +241,32 @@ def test_an_owner_that_was_overtaken_at_once_has_its_epoch_and_takes_no_other(
 
     assert first.acquire() == 1
     assert second.epoch() == 2
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        (("/jobs", "a"), ("/jobs/a", "b")),
+        (("/jobs/a", "b"), ("/jobs", "a")),
+        (("/jobs", "a"), ("/jobs/a/coordinator", "b")),
+        (("/jobs/a/inner", "b"), ("/jobs/a", "inner")),
+    ],
+)
+def test_an_id_inside_another_ones_nodes_is_refused_at_its_first_write(
+    server, first, second
+):
+    stores = [
+        ZooKeeperStore(
+            f"zookeeper://nowhere:2181{root}",
+            id_,
+            client=FakeZooKeeper(server),  # type: ignore[arg-type]
+        )
+        for root, id_ in (first, second)
+    ]
+    epoch = stores[0].acquire({"coordinator/currtx": "1"})
+    with pytest.raises(ConfigError, match="neither inside .*node of another id"):
+        stores[1].acquire()
+
+    stores[0].write(epoch, {"coordinator/currtx": "2"})
+    assert stores[0].read() == {"coordinator/currtx": "2"}
+    assert stores[0].acquire() == epoch + 1
