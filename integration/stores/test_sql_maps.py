@@ -85,16 +85,6 @@ def test_bytes_come_back_as_they_were(open_map, kind, more):
     assert content(state) == {key: key for key in keys}
 
 
-def test_a_sum_of_more_than_64_bits_is_refused(open_map):
-    state = open_map(TransactionalMap)
-    state.update(FIRST, pa.table({"key": ["a"], "value": [2**63 - 1]}))
-
-    with pytest.raises(StateError, match="out of range"):
-        state.update(SECOND, pa.table({"key": ["a"], "value": [1]}))
-
-    assert content(state) == {"a": 2**63 - 1}
-
-
 def test_what_copy_refuses_is_an_error_of_ours(postgresql):
     append_rows(postgresql, "whole", FIRST, pa.table({"n": [1]}))
 

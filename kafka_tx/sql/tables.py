@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from contextlib import closing
+from contextlib import closing, suppress
 from typing import Any
 
 import pyarrow as pa
@@ -18,7 +18,7 @@ from kafka_tx.sql.dialects import LONG_BYTES, LONG_TEXT
 from kafka_tx.sql.map_table import check_table_name, own_name
 from kafka_tx.sql.merge import copy_rows
 from kafka_tx.sql.progress import Progress
-from kafka_tx.sql.values import check_values
+from kafka_tx.sql.values import check_fits, check_values
 from kafka_tx.transactions.admission import second_write
 
 TXID = "txid"
@@ -66,7 +66,7 @@ def append_rows(
     call = secrets.token_hex(16)
     _check_columns(rows.column_names, database.dialect, opaque=opaque)
     check_values(rows, database.dialect)
-    rows = _plain(rows, database.dialect)
+    given, rows = rows, _plain(rows, database.dialect)
     if opaque:
         rows = _with_txid(rows, attempt.txid)
     to = _described(table, metadata, rows.schema, opaque=opaque)
@@ -80,6 +80,7 @@ def append_rows(
                 raise second_write(attempt, what=what, option="table", advice=advice)
             if is_replay and not opaque:
                 return False
+            _check_fits(connection, database.url, to.name, given)
             progress.remember(connection, call)
             if is_replay:
                 connection.execute(sa.delete(to).where(to.c[TXID] == attempt.txid))
@@ -90,6 +91,24 @@ def append_rows(
         is_new = database.retry_policy(whole)
     progress.left(attempt)
     return is_new
+
+
+_columns: dict[tuple[str, str], dict[str, sa.types.TypeEngine[Any]]] = {}
+"""The columns of each table that this process writes: by database and name."""
+
+
+def _check_fits(
+    connection: sa.Connection, address: str, table: str, rows: pa.Table
+) -> None:
+    known, dialect = _columns.get((address, table)), connection.dialect.name
+    if known is not None:
+        with suppress(ConfigError):  # the table may have been changed since
+            check_fits(rows, known, dialect)
+            return
+    seen = sa.inspect(connection).get_columns(table)
+    found = {column["name"]: column["type"] for column in seen}
+    check_fits(rows, found, dialect)
+    _columns[address, table] = found
 
 
 def _insert(connection: sa.Connection, to: sa.Table, rows: pa.Table) -> None:

@@ -7,12 +7,14 @@ row before anything is written.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from decimal import Context
 from math import isfinite, isinf, isnan
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from sqlalchemy import exc
+from sqlalchemy import exc, types
+from sqlalchemy.types import TypeEngine
 
 from kafka_tx.errors import ConfigError
 
@@ -134,6 +136,52 @@ def _check_years(name: str, column: pa.ChunkedArray) -> None:
             "databases have times of the years 1 to 9999",
             "Leave such rows out, or write the number itself",
         )
+
+
+def check_fits(
+    rows: pa.Table, columns: Mapping[str, TypeEngine[Any]], dialect: str
+) -> None:
+    """Refuse what the columns of a table, made by others, would round or cut.
+
+    Databases themselves refuse numbers and texts that are too large.
+    """
+    for name, column in zip(rows.column_names, rows.columns, strict=True):
+        if name not in columns:
+            continue
+        kept = _as_kept(column, columns[name], dialect)
+        if kept is None:
+            continue
+        changed = pc.fill_null(pc.not_equal(column, kept), False)
+        if pc.any(changed).as_py():
+            row = pc.index(changed, pa.scalar(value=True)).as_py()
+            shown, why = f"{column[row].as_py()}", f"the column is {columns[name]}"
+            advice = "Change the type of the column, or round in the query"
+            raise _refused(name, row, shown, f"{why} and would change it", advice)
+
+
+def _as_kept(
+    column: pa.ChunkedArray, kind: TypeEngine[Any], dialect: str
+) -> pa.ChunkedArray | None:
+    """The values that a column makes of these; None: it keeps them, or refuses."""
+    given = column.type
+    if dialect == "sqlite":  # which keeps floats and times in columns of any type
+        if not pa.types.is_decimal(given) or isinstance(kind, types.String):
+            return None
+        texts = [None if v is None else _15_DIGITS.plus(v) for v in column.to_pylist()]
+        return pa.chunked_array([pa.array(texts, pa.decimal256(76, given.scale))])
+    if pa.types.is_decimal(given) and isinstance(kind, types.Numeric):
+        scale = given.scale if kind.scale is None else kind.scale
+        if not isinstance(kind, types.Float) and scale < given.scale:
+            return pc.round(column, scale)
+    if pa.types.is_float64(given) and isinstance(kind, types.REAL):
+        return column.cast(pa.float32(), safe=False).cast(given)
+    if pa.types.is_timestamp(given) and isinstance(kind, types.Date):
+        return column.cast(pa.date32(), safe=False).cast(given, safe=False)
+    return None
+
+
+_15_DIGITS = Context(prec=15)
+"""What SQLite keeps of a decimal in a column that is not of text."""
 
 
 def _check_mysql_keys(keys: pa.ChunkedArray) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+import sqlalchemy as sa
 
 from kafka_tx.errors import ConfigError
 from kafka_tx.sql.maps import NonTransactionalMap, OpaqueMap, TransactionalMap
@@ -44,8 +45,8 @@ class ValueSuite:
     def open_map(self, url):
         opened: list[Any] = []
 
-        def make(kind=TransactionalMap, **types):
-            opened.append(kind(url, f"map_{next(_numbers)}", **types))
+        def make(kind=TransactionalMap, name=None, **types):
+            opened.append(kind(url, name or f"map_{next(_numbers)}", **types))
             return opened[-1]
 
         yield make
@@ -220,23 +221,52 @@ class ValueSuite:
             open_map().update(attempt(1), pa.table({"key": ["a"], "value": [MOMENT]}))
 
     @pytest.mark.parametrize("suffix", ["_removed", "_txid", "_pkey", "_key_check"])
-    def test_names_beside_each_other_are_two_names(self, url, suffix):
+    def test_names_beside_each_other_are_two_names(self, url, open_map, suffix):
         name = f"orders_{next(_numbers)}"
         rows = pa.table({"key": ["a"], "value": [1]})
         for each in (name, f"{name}{suffix}"):
-            assert OpaqueMap(url, each).update(attempt(1), rows)
+            assert open_map(OpaqueMap, each).update(attempt(1), rows)
         for each in (f"t_{name}", f"t_{name}{suffix}"):
             assert append_rows(url, each, attempt(1), rows, opaque=True)
-        assert OpaqueMap(url, name).get(["a"]) == {"a": 1}
+        assert open_map(OpaqueMap, name).get(["a"]) == {"a": 1}
 
     @pytest.mark.parametrize("length", [55, 56, 59, 60])
-    def test_a_name_may_have_60_characters(self, url, length):
+    def test_a_name_may_have_60_characters(self, url, open_map, length):
         rows = pa.table({"key": ["a"], "value": [1]})
         for kind in KINDS:
             name = f"{kind.__name__}_{next(_numbers)}_".ljust(length, "x")
-            state = kind(url, name)
+            state = open_map(kind, name)
             assert state.update(attempt(1), rows)
             assert state.get(["a"]) == {"a": 1}
         for opaque in (False, True):
             name = f"table_{next(_numbers)}_".ljust(length, "x")
             assert append_rows(url, name, attempt(1), rows, opaque=opaque)
+
+    @pytest.mark.parametrize(
+        ("kind", "kept", "changed"),
+        [
+            ("numeric(30, 2)", Decimal("1.10"), Decimal("1.1111111111111111")),
+            ("real", 0.5, 0.1),
+            ("date", dt.datetime(2026, 1, 2), MOMENT.replace(tzinfo=None)),  # noqa: DTZ001
+        ],
+    )
+    def test_a_column_of_others_that_would_change_a_value_is_named(
+        self, url, kind, kept, changed
+    ):
+        name = f"table_{next(_numbers)}"
+        engine = sa.create_engine(_driver(url), poolclass=sa.NullPool)
+        with engine.begin() as db:
+            db.execute(sa.text(f"CREATE TABLE {name} (x {kind})"))
+        if not self.has_nan and kind != "numeric(30, 2)":  # SQLite keeps these two
+            assert append_rows(url, name, attempt(1), pa.table({"x": [changed]}))
+            return
+        assert append_rows(url, name, attempt(1), pa.table({"x": [kept, None]}))
+
+        with pytest.raises(ConfigError, match=r"'x', row 1 .*would change it"):
+            append_rows(url, name, attempt(2), pa.table({"x": [None, changed]}))
+
+        assert append_rows(url, name, attempt(2), pa.table({"x": [kept]}))
+
+
+def _driver(url):
+    return url.replace("postgresql:", "postgresql+psycopg:")
