@@ -380,6 +380,10 @@ FOLLOWED: dict[str, tuple[str, ...]] = {
         "tests/spark/test_transactional_runner.py"
         "::test_what_does_not_finish_in_time_is_cut_off_with_an_error",
     ),
+    "store::ZooKeeperStore._check_apart": (
+        "tests/zookeeper/test_store.py"
+        "::test_an_id_inside_another_ones_nodes_is_refused_at_its_first_write",
+    ),
     "start_positions::_unmatched": (
         "tests/running/test_kafka_spouts.py"
         "::test_a_start_time_after_the_last_record_is_refused_or_the_end",

@@ -14,6 +14,7 @@ from sqlalchemy.sql import quoted_name
 
 from kafka_tx.errors import ConfigError, harmless
 from kafka_tx.sql.dialects import LONG_BYTES, LONG_TEXT, Utf8Key
+from kafka_tx.sql.values import LONGEST_MYSQL_KEY
 
 LEGAL_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,59}")
 
@@ -23,9 +24,11 @@ BYTEWISE = "C"
 _KEYS: dict[type, sa.types.TypeEngine[Any]] = {
     str: sa.Text()
     .with_variant(sa.Text(collation=BYTEWISE), "postgresql")
-    .with_variant(Utf8Key(1024), "mysql", "mariadb"),
+    .with_variant(Utf8Key(LONGEST_MYSQL_KEY), "mysql", "mariadb"),
     int: sa.BigInteger(),
-    bytes: sa.LargeBinary().with_variant(mysql.VARBINARY(1024), "mysql", "mariadb"),
+    bytes: sa.LargeBinary().with_variant(
+        mysql.VARBINARY(LONGEST_MYSQL_KEY), "mysql", "mariadb"
+    ),
 }
 _VALUES: dict[type, sa.types.TypeEngine[Any]] = {
     int: sa.BigInteger(),

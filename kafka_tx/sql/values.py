@@ -21,8 +21,8 @@ from kafka_tx.errors import ConfigError
 _MYSQL = {"mysql", "mariadb"}
 _WITHOUT_NAN = {"sqlite", *_MYSQL}
 """SQLite stores NULL instead."""
-LONGEST_MYSQL_KEY = 255
-"""Characters, or bytes, that the index of a map has room for."""
+LONGEST_MYSQL_KEY = 1024
+"""Bytes that the index of a map has room for."""
 
 _US_PER_DAY = 86_400_000_000
 _FIRST_US, _LAST_US = -62_135_596_800_000_000, 253_402_300_799_999_999
@@ -187,18 +187,12 @@ _15_DIGITS = Context(prec=15)
 def _check_mysql_keys(keys: pa.ChunkedArray) -> None:
     if pa.types.is_integer(keys.type):
         return
-    is_text = pa.types.is_string(keys.type)
-    length = pc.utf8_length(keys) if is_text else pc.binary_length(keys)
-    too_long = pc.greater(length, LONGEST_MYSQL_KEY)
+    too_long = pc.greater(pc.binary_length(keys), LONGEST_MYSQL_KEY)
     if pc.any(too_long).as_py():
         row = pc.index(too_long, pa.scalar(value=True)).as_py()
-        what = f"{_short(keys[row].as_py())}… (length {length[row].as_py()})"
-        raise _key_too_long(row, what, f"MySQL's have up to {LONGEST_MYSQL_KEY}")
-    if is_text and pc.any(blank := pc.ends_with(keys, " ")).as_py():
-        row = pc.index(blank, pa.scalar(value=True)).as_py()
-        shown = keys[row].as_py()[:_SHOWN]
-        why = "MySQL takes keys that differ in blanks at the end alone for one"
-        raise _refused("key", row, shown, why, "Cut such blanks off: rtrim(…)")
+        size = pc.binary_length(keys)[row].as_py()
+        what = f"{_short(keys[row].as_py())}… ({size} bytes)"
+        raise _key_too_long(row, what, f"MySQL's have up to {LONGEST_MYSQL_KEY} bytes")
 
 
 _KEEPS_NUMBERS = 2.0**970

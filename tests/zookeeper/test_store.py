@@ -270,3 +270,10 @@ def test_an_id_inside_another_ones_nodes_is_refused_at_its_first_write(
     stores[0].write(epoch, {"coordinator/currtx": "2"})
     assert stores[0].read() == {"coordinator/currtx": "2"}
     assert stores[0].acquire() == epoch + 1
+    beside = ZooKeeperStore(
+        "zookeeper://nowhere:2181/more-jobs",
+        second[1],
+        client=FakeZooKeeper(server),  # type: ignore[arg-type]
+    )
+    assert beside.acquire({"coordinator/currtx": "9"}) == 1
+    assert stores[0].read() == {"coordinator/currtx": "2"}
