@@ -29,6 +29,8 @@ class Run:
 
     def __init__(self, spark: SparkSession, servers: str, **options: Any) -> None:
         self.values: list[bytes] = []
+        if "tx__id" in options:  # a list remembers no batch ids
+            options = {"tx__sinkBatchIds": "ignored", **options}
         self._writer = (
             reader(spark, servers, **options)
             .load()

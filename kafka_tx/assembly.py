@@ -116,7 +116,11 @@ def ledger(transactions: TransactionsConfig, *, is_patient: bool = False) -> Led
     from kafka_tx.transactions.ledger import Ledger
 
     opened = patient_store if is_patient else open_store
-    return Ledger(opened(transactions.store, transactions.id), transactions.history)
+    return Ledger(
+        opened(transactions.store, transactions.id),
+        transactions.history,
+        transactions.sink_batch_ids,
+    )
 
 
 def stored_offsets(config: SourceConfig) -> dict[TopicPartition, LogPosition]:

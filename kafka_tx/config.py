@@ -123,6 +123,20 @@ HISTORY = (
     whole(0),
 )
 """Rows that the source and topologies share."""
+
+
+_SINK_BATCH_IDS = re.compile(r"unknown|ignored|forgotten@(0|[1-9][0-9]{0,17})")
+
+
+def sink_batch_ids(name: str, value: object) -> str:
+    """A word about the batch ids in a sink; raises ConfigError."""
+    word = str(value).strip().lower()
+    if not _SINK_BATCH_IDS.fullmatch(word):
+        legal = "unknown, ignored, or forgotten@ and the number in the error"
+        raise ConfigError.illegal(name, value, legal)
+    return word
+
+
 POLL_TIMEOUT_MS = 120_000
 """Longest wait of a task without a record; Spark's default."""
 
@@ -174,6 +188,14 @@ class TransactionsConfig:
         " `refuse` ends this start.",
         choice("fence", "refuse"),
         shown="fence; availableNow: refuse",
+    )
+    sink_batch_ids: str = option(
+        "unknown",
+        "tx.sinkBatchIds",
+        "If Spark's batch ids start again: `unknown` stops unless the sink asks for"
+        " txids. `ignored` says that the sink remembers no batch ids. `forgotten@`"
+        " and a number, as the error says, that it was emptied since.",
+        sink_batch_ids,
     )
     history: int = option(100, *HISTORY)
 

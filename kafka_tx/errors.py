@@ -5,6 +5,7 @@ KafkaTxError
 ├── StateError
 │   ├── StateUnavailableError *, StateGivenUpError, StateLostError
 │   ├── StateConflictError, StateCorruptedError, CheckpointDisagreesError
+│   ├── BatchIdsAgainError
 │   └── FencedError
 │       └── OwnerLivesError
 ├── KafkaError
@@ -192,6 +193,12 @@ class CheckpointDisagreesError(StateError):
     """Spark's checkpoint and the store of the same ``tx.id`` contradict each other."""
 
     error_class = "KAFKA_TX_CHECKPOINT_DISAGREES"
+
+
+class BatchIdsAgainError(StateError):
+    """Spark's batch ids start again, and the sink may remember the former ones."""
+
+    error_class = "KAFKA_TX_BATCH_IDS_AGAIN"
 
 
 class KafkaError(KafkaTxError):

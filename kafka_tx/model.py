@@ -508,6 +508,9 @@ class BatchMetadata:
         was_opaque: Stored as opaque before: sinks may have it with other records.
         awaited: Partitions that existed at the first batch and that no batch could
             reach so far: their start is the earliest offset, and nothing is lost.
+        unproven: Epochs of the entries in Spark's log where batch ids start again, and
+            nobody has asked for the txid: a sink that remembers batch ids drops the
+            batch. The end of such an entry does not commit it.
     """
 
     txid: int
@@ -522,6 +525,7 @@ class BatchMetadata:
     attempts: int = 1
     was_opaque: bool = False
     awaited: tuple[TopicPartition, ...] = ()
+    unproven: tuple[int, ...] = ()
 
     def ends(self) -> dict[TopicPartition, int]:
         """The position after this batch, per partition."""

@@ -46,6 +46,17 @@ _PEOPLE = (
     "tests/properties/test_people.py"
     "::test_whatever_people_do_nothing_is_lost_or_doubled"
 )
+_MEMORIES = "integration/source/test_sink_memories.py::"
+_FILES = _MEMORIES + "test_files_get_every_record_after_the_checkpoint_was_deleted"
+_STORED_IDS = (
+    _MEMORIES + "test_code_that_stores_batch_ids_is_not_committed_after_code_that_asks"
+    "_for_txids"
+)
+_SINKS_SEEN = _MEMORIES + "test_attach_knows_console_and_file_sinks"
+_WITH_FILES = (
+    "tests/properties/test_people.py"
+    "::test_a_sink_that_remembers_batch_ids_gets_every_record"
+)
 _STARTS = "tests/planning/test_batch_starts.py::"
 _TRANSACTIONS = "tests/source/test_transactional.py::"
 _PUT_BACK = _ANEW + "test_a_store_that_was_put_back_is_refused_and_the_advice_is_safe"
@@ -191,7 +202,7 @@ FOLLOWED: dict[str, tuple[str, ...]] = {
     "agreement::_SEVERAL[UNNUMBERED]": (_PEOPLE,),
     "agreement::_SEVERAL[ANOTHER]": (_PEOPLE,),
     "agreement::_SEVERAL[APART]": (_PEOPLE,),
-    "agreement::_SEVERAL[BEHIND]": (_PEOPLE,),
+    "agreement::_IS_BEHIND": (_PEOPLE,),
     "agreement::_SEVERAL[EMPTY]": (_PEOPLE,),
     "joint_batches::_parted": (
         _SEVERAL + "test_beside_a_source_without_tx_id_a_new_checkpoint_waits"
@@ -207,6 +218,10 @@ FOLLOWED: dict[str, tuple[str, ...]] = {
         _PEOPLE,
     ),
     "new_checkpoints::BEGIN_ANEW": (_PEOPLE,),
+    "batch_ids::ids_again": (_FILES, _WITH_FILES),
+    "batch_ids::unproven": (_STORED_IDS,),
+    "batch_ids::_emptied": (_FILES, _STORED_IDS, _WITH_FILES),
+    "batch_ids::used_ids": (_SINKS_SEEN,),
     "replays::set_to": (_SEVERAL_SIMULATED, _PEOPLE),
     "agreement::_ADVICE[TOGETHER]": (
         _BESIDE + "test_what_went_back_as_a_whole_goes_on_where_the_store_is",
@@ -440,6 +455,7 @@ NOTHING_AT_RISK: dict[str, str] = {
     "spout::KafkaSpout._servers": _OUTSIDE,
     "kafka_sink_bolt::_asking_for_replay": _AGAIN,
     "config::SourceConfig.start_without_match": _MEANT,
+    "config::TransactionsConfig.sink_batch_ids": _MEANT,
     "config::TransactionsConfig.store": _MEANT,
     "sink::SINK": _MEANT,
     "source::SOURCE": _MEANT,

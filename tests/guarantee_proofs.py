@@ -23,6 +23,10 @@ _SIMULATED = (
     "tests/properties/test_source.py"
     "::test_every_record_counts_once_or_a_documented_error_says_what_to_do"
 )
+_FILES = (
+    "integration/source/test_sink_memories.py"
+    "::test_files_get_every_record_after_the_checkpoint_was_deleted"
+)
 _ANEW = "integration/source/test_source_anew.py::"
 _NUMBERINGS = "tests/source/test_another_numbering.py::"
 _SINK = "integration/sinks/test_sink.py::"
@@ -46,12 +50,12 @@ DRIVER: Proofs = {
         *(_MATRIX, _KILLS, _KILLS, _MATRIX),
     ),
     "driver dies after Spark's commit log": (_MATRIX, _KILLS, _MATRIX, _MATRIX),
-    "checkpoint deleted": (_MATRIX, _KILLS, _KILLS, _MATRIX),
+    "checkpoint deleted": (_MATRIX, _KILLS, _KILLS, _FILES),
     "checkpoint deleted, several sources with `tx.id`": (
         "",
         _SEVERAL + "test_a_new_checkpoint_counts_records_of_both_sources_once",
         _SEVERAL + "test_a_new_checkpoint_counts_records_of_both_sources_once",
-        _MATRIX,
+        _FILES,
     ),
     "checkpoint deleted, beside a source without `tx.id`": (
         "",

@@ -19,7 +19,7 @@ BATCH = 3
 COUNTED = {
     "once": 2 * BATCH,
     "twice": 3 * BATCH,
-    "the unfinished batch twice": 3 * BATCH,
+    "refused; then the unfinished batch twice": 3 * BATCH,
     "from `startingOffsets`": 4 * BATCH,
 }
 """How many of two batches end up in the sink, the second one being hit."""

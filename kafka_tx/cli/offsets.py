@@ -191,8 +191,9 @@ def reset(
 ) -> None:
     """Delete everything that the store has of an id. The job starts again with txid 1.
 
-    Also empty the sinks that store txids. A sink of kafka_tx refuses the new numbering.
-    Another sink may skip txid 1 and all later txids that it holds.
+    Also empty the sinks that store txids or Spark's batch ids, as file sinks do. A sink
+    of kafka_tx refuses the new numbering. Another sink may skip txid 1 and all later
+    txids that it holds, and a file sink the batch ids that it holds.
     For a query with several sources, reset the ids of all sources or none, because the
     sink has records of all of them.
     """
@@ -208,8 +209,8 @@ def reset(
         state.write(state.acquire(), {}, state.read())
     first = f"reset {others} of the same query too, " if others else ""
     change.done(
-        f"Done. The next txid is 1. Now {first}empty sinks that store txids, and start"
-        f" the job with a new checkpoint.{lost_with_checkpoint(None)}"
+        f"Done. The next txid is 1. Now {first}empty sinks that store txids or batch"
+        f" ids, and start the job with a new checkpoint.{lost_with_checkpoint(None)}"
     )
 
 

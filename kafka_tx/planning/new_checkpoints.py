@@ -9,6 +9,11 @@ _UNKNOWN = (
     " duplicates), and a source without tx.id starts where its own options say."
 )
 
+_REMEMBERED = (
+    " A sink that remembers Spark's batch ids, as file sinks do, would drop the new"
+    " batches: give it a new, empty output folder, too."
+)
+
 BEGIN_ANEW = (
     " If none of this is possible, restore checkpoint, store and sinks from copies that"
     " were made together. If you have no such copies, begin anew: give each source"
@@ -34,14 +39,15 @@ ONLY_WHOLE = (
 """For going on at a sink's last record: gaps below it are not read."""
 
 
-def lost_with_checkpoint(query: QueryShape | None) -> str:
-    """One or two sentences for the end of an advice; empty if nothing is lost.
+def lost_with_checkpoint(query: QueryShape | None, *, names_sinks: bool = True) -> str:
+    """Some sentences for the end of an advice; empty if nothing is lost.
 
     A stored query is None (unknown) if no batch of it was numbered in a classic
-    session.
+    session. ``names_sinks``: the advice has not yet named sinks that remember batch
+    ids; a query that asks for txids has none.
     """
     if query is None:
-        return _UNKNOWN
+        return _UNKNOWN + (_REMEMBERED if names_sinks else "")
     reported = ""
     if query.states:
         reported += (

@@ -87,6 +87,12 @@ IS_OLDER = (
     " lost its last writes, or tx.store names another store. If tx.store is wrong, set"
     " tx.store to the right one."
 )
+_IS_BEHIND = (
+    "The checkpoint is older than the store: it was restored from a copy, the query ran"
+    " with another checkpoint since, or with asyncProgressTrackingEnabled=true, which"
+    " writes the checkpoint late: remove this option. To continue where the store is,"
+    " start with a new checkpointLocation"
+)
 _IS_NEWER = "The checkpoint is newer than the store: the query ran without tx.id."
 _TXIDS_AGAIN = (
     " Do not start with a new checkpointLocation: it would use txids again that sinks"
@@ -147,9 +153,7 @@ _ADVICE = {
     Case.SCATTERED: "The store is older than the checkpoint, and the sinks in its"
     " database match neither of them: they were restored from copies of several times."
     f" Restore the whole database from one copy, and then start again.{_TXIDS_AGAIN}",
-    Case.BEHIND: "The checkpoint is older than the store: it was restored from a copy,"
-    " or the query ran with another checkpoint since. To continue where the store is,"
-    " start with a new checkpointLocation or set tx.onDisagreement=store for one run.",
+    Case.BEHIND: f"{_IS_BEHIND} or set tx.onDisagreement=store for one run.",
     Case.APART: "The query ran with another checkpoint since, or somebody set the"
     " offsets by hand. To continue where the store is, start with a new"
     " checkpointLocation or set tx.onDisagreement=store for one run.",
@@ -166,9 +170,7 @@ _SEVERAL = {
     " a new checkpointLocation, or with the checkpoint that the query had before.",
     Case.UNNUMBERED: f"{_IS_NEWER} Restore both from copies that were made together.",
     **dict.fromkeys((Case.AHEAD, Case.TOGETHER, Case.ALONE, Case.SCATTERED), IS_OLDER),
-    Case.BEHIND: "The checkpoint is older than the store: it was restored from a copy,"
-    " or the query ran with another checkpoint since. To continue where the store is,"
-    " start with a new checkpointLocation.",
+    Case.BEHIND: f"{_IS_BEHIND}.",
     Case.APART: "The query ran with another checkpoint since, or somebody set the"
     " offsets by hand. To continue where the store is, start with a new"
     " checkpointLocation.",

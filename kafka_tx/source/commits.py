@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from kafka_tx.errors import FencedError, KafkaTxError
+from kafka_tx.errors import BatchIdsAgainError, FencedError, KafkaTxError
 from kafka_tx.logs import about, event_log
 from kafka_tx.metrics import catalogue
 from kafka_tx.metrics.events import BatchCommitted
@@ -101,7 +101,9 @@ class CommitFeed:
     The planning process commits, too, at the next trigger; the first of the two
     commits, and the other finds the commit. A batch that this process may not commit
     (it was planned under an older epoch and replayed) waits until the planning process
-    has committed it. One thread at a time may call this; any thread ``partitions``.
+    has committed it. A batch that its sink may have dropped is not committed:
+    ``withheld`` gets its id and the error. One thread at a time may call this; any
+    thread ``partitions``.
     """
 
     def __init__(
@@ -110,8 +112,10 @@ class CommitFeed:
         registry: MetricsRegistry,
         clock: Clock,
         tables: Callable[[str, str, int], tuple[TableWrite, ...]] = lambda *_: (),
+        withheld: Callable[[str, KafkaTxError], None] = lambda *_: None,
     ) -> None:
         self._tables = tables
+        self._withheld = withheld
         self._open_parts = open_parts
         self._registry = registry
         self._clock = clock
@@ -202,6 +206,8 @@ class CommitFeed:
                 with about(id=id_):
                     if not self._commit(query, batch):
                         return
+            except BatchIdsAgainError as error:
+                self._withheld(id_, error)
             except KafkaTxError as error:
                 logger.warning("the commit is left to the planner: %s", error, id=id_)
                 return
@@ -257,8 +263,9 @@ class CommitFeed:
             query.doubtful_txid = txid
             now_ms = self._clock.now_ms()
             try:
+                epoch = end.mark.epoch
                 mine = query.ledger.commit(
-                    end.mark.epoch, txid, now_ms, reported=reported
+                    *(epoch, txid, now_ms), reported=reported, logged=epoch
                 )
             except FencedError as error:
                 query.doubtful_txid = 0

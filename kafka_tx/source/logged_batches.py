@@ -27,7 +27,7 @@ from kafka_tx.planning.new_checkpoints import lost_with_checkpoint
 from kafka_tx.planning.offset_json import SourceOffset, nested
 from kafka_tx.source import agreement
 from kafka_tx.source.questions import Question
-from kafka_tx.source.stored_batches import StoredBatches
+from kafka_tx.source.stored_batches import StoredBatches, entry_of
 
 Topics = Mapping[str, str]
 """Topic ids by name."""
@@ -190,9 +190,12 @@ class Disagreements:
             known = {**kept.state.position.offsets, **kept.settled(start)}
             return self._take(kept.state.txid + 1, known, end)
         decides = kept.decides(end, is_finished=False)
+        if decides != "error":
+            kept.ids_start_again()
         if decides == "store" and kept.state.committed is not None:
             unread = kept.state.next
-            return unread if unread and not unread.spark_batch else None
+            is_replay = unread is not None and not unread.spark_batch
+            return kept.guarded(unread) if unread and is_replay else None
         if decides == "checkpoint":
             logged = end.mark.txid if end.mark else 0
             numbering = agreement.numbering_of(end)
@@ -283,8 +286,9 @@ class Disagreements:
             mode=self._kept.tx.mode,
             skipped=skipped,
             attempts=former.attempts if former else 1,
+            unproven=former.unproven if former else (),
         )
-        stored = self._kept.store(batch)
+        stored = self._kept.store(self._kept.guarded(batch, entry_of(end)))
         self._kept.own.discard(txid)  # not yet checked to be readable
         return stored
 

@@ -22,6 +22,13 @@ from kafka_tx.planning.offset_json import SourceOffset, TransactionMark
 from kafka_tx.protocols import Clock
 from kafka_tx.source import agreement
 from kafka_tx.source.agreement import Case, TopicIds
+from kafka_tx.transactions.batch_ids import (
+    IGNORED,
+    UNKNOWN_SINK,
+    SinkNote,
+    forgotten,
+    used_ids,
+)
 from kafka_tx.transactions.ledger import Ledger, LedgerState
 from kafka_tx.transactions.refusals import at_work
 
@@ -52,6 +59,8 @@ class StoredBatches:
         sinks: Last txids of sinks in the store's database, as of the last poll.
         held: A txid without records, while other sources of the query have records of
             this batch to replay; 0: none.
+        is_again: Whether Spark's batch ids start again with the next planned batch, and
+            only a question for its txid shows that the sink has not dropped it.
     """
 
     def __init__(
@@ -63,8 +72,10 @@ class StoredBatches:
         mirror: Mirror | None = None,
         *,
         spares_owners: bool = False,
+        sink: SinkNote = UNKNOWN_SINK,
     ) -> None:
         self.tx = transactions
+        self.sink = sink
         self._spares_owners = spares_owners
         self._topics = topics
         self._ledger = ledger
@@ -74,10 +85,12 @@ class StoredBatches:
         self._checked_ms = 0
         self._is_logged = False
         self.epoch = 0
+        self._former_epoch = 0
         self.is_owner = False
         self.own: set[int] = set()
         self.sinks: Mapping[str, int] = {}
         self.held = 0
+        self.is_again = False
 
     @property
     def state(self) -> LedgerState:
@@ -98,14 +111,17 @@ class StoredBatches:
 
         Raises:
             OwnerLivesError: This query does not fence living owners.
+            BatchIdsAgainError: The sink would drop the batches of this run.
         """
         if self.epoch:
             return
+        if self.sink.is_used:
+            raise used_ids(self._ledger, self.sink)
         if self._spares_owners:
             self._listen()
         epoch = self._ledger.rehearse()
         self._ledger.load()
-        self.epoch = epoch
+        self.epoch, self._former_epoch = epoch, epoch - 1
         self._must_send = self.state.committed is not None
 
     def take(self) -> None:
@@ -249,10 +265,72 @@ class StoredBatches:
         """Store the query's shape."""
         self._ledger.describe(self.epoch, query)
 
-    def commit(self, txid: int) -> None:
-        """Commit the next batch."""
+    # --- Spark's batch ids ---
+
+    def ids_start_again(self, *, begins_here: bool = False) -> None:
+        """Spark's batch ids start again here.
+
+        ``begins_here``: this run has stored where the id begins. Otherwise a sink may
+        have a batch 0 without records, although no txid is committed.
+
+        Raises:
+            BatchIdsAgainError: The sink may have batches under these ids, and nothing
+                shows that it goes by txids.
+        """
+        state = self.state
+        is_used = state.txid > 0 or not begins_here
+        self.is_again = is_used and not self._is_vouched_for
+        if self.is_again and state.txid and not state.is_asked:
+            raise self._ledger.ids_again()
+
+    def is_planned_anew(self) -> None:
+        """An opaque batch gets other records, and Spark's log does not have the former.
+
+        Either Spark never had them, or this is an older copy of the checkpoint.
+        """
+        self.is_again = not self._ignores_ids
+
+    @property
+    def _ignores_ids(self) -> bool:
+        return self.tx.sink_batch_ids == IGNORED or self.sink.is_free
+
+    @property
+    def _is_vouched_for(self) -> bool:
+        """Whether no sink holds an id of this run, as far as the user can know."""
+        word = self.tx.sink_batch_ids
+        return self._ignores_ids or word == forgotten(self._former_epoch)
+
+    def guarded(self, batch: BatchMetadata, entry: int = 0) -> BatchMetadata:
+        """The batch, ``unproven`` if Spark's batch ids start again with it.
+
+        ``entry``: its epoch in Spark's log; 0: Spark logs it now.
+        """
+        before = self.state.position
+        is_decided = before.by_checkpoint and self.state.is_asked
+        if not self.is_again and (not is_decided or self._is_vouched_for):
+            return batch
+        marked = replace(batch, unproven=(*batch.unproven, entry or self.epoch))
+        is_stored = self.state.planned.get(batch.txid) == batch
+        return self.note(marked) if is_stored and marked != batch else marked
+
+    def prove(self, batch: BatchMetadata, end: SourceOffset) -> BatchMetadata:
+        """The batch after somebody has asked for its txid: the sink goes by txids."""
+        if not self.state.is_asked:
+            self._ledger.note_question(self.epoch)
+        self.is_again = False
+        left = tuple(entry for entry in batch.unproven if entry != entry_of(end))
+        return (
+            batch
+            if left == batch.unproven
+            else self.note(replace(batch, unproven=left))
+        )
+
+    def commit(self, txid: int, logged: int = 0) -> None:
+        """Commit the next batch; arguments and errors as of ``Ledger.commit``."""
         now_ms = self._clock.now_ms()
-        is_first = self._ledger.commit(self.epoch, txid, completed_ms=now_ms)
+        is_first = self._ledger.commit(
+            self.epoch, txid, completed_ms=now_ms, logged=logged
+        )
         self.own = {n for n in self.own if n >= txid}
         self.held = 0
         if is_first:  # otherwise the listener sends
@@ -262,7 +340,7 @@ class StoredBatches:
         """Commit the transaction that ends here if it is the next stored one."""
         batch = self.state.next
         if batch is not None and self.fits(batch, end):
-            self.commit(batch.txid)
+            self.commit(batch.txid, entry_of(end))
 
     def adopt(
         self,
@@ -395,6 +473,11 @@ class StoredBatches:
             {**state.epochs_of(unseen), **leader_epochs},
             self.state.query if self.state.has_several_sources else None,
         )
+
+
+def entry_of(end: SourceOffset) -> int:
+    """The epoch of an entry in Spark's log; -1: it has none."""
+    return end.mark.epoch if end.mark else -1
 
 
 def _done(offset: SourceOffset, *, is_finished: bool) -> int:

@@ -35,6 +35,7 @@ from kafka_tx.source.logged_batches import (
 from kafka_tx.source.microbatches import GroupOffsets, MicroBatches
 from kafka_tx.source.questions import Answer, Question, moves
 from kafka_tx.source.stored_batches import Mirror, StoredBatches
+from kafka_tx.transactions.batch_ids import UNKNOWN_SINK, SinkNote
 from kafka_tx.transactions.ledger import Ledger
 from kafka_tx.transactions.refusals import at_work
 from kafka_tx.transactions.rehearsals import TRIES
@@ -66,6 +67,10 @@ class TransactionalMicroBatches(MicroBatches):
     only source. A txid that Spark logged is then not used if a sink may have seen it
     with other records: the batch gets a txid above all of both sides, which ``number``
     returns.
+
+    A new checkpoint, and each decision, lets Spark's batch ids start again. Until
+    somebody asks for the batch's txid, it may be dropped by its sink: see
+    ``StoredBatches.ids_start_again``.
     """
 
     def __init__(
@@ -79,8 +84,10 @@ class TransactionalMicroBatches(MicroBatches):
         ledger_of: LedgerOf | None = None,
         mirror: Mirror | None = None,
         committed: GroupOffsets | None = None,
+        sink: SinkNote = UNKNOWN_SINK,
     ) -> None:
         super().__init__(config, view, clock, committed)
+        self._sink = sink
         self._tx = transactions
         self._deleted_topics = DeletedTopics(view, clock)
         self._ledger = ledger
@@ -92,11 +99,13 @@ class TransactionalMicroBatches(MicroBatches):
 
     def _look_anew(self) -> None:
         """Drop all cached state of the store."""
+        self._begins_here = False
         tx = self._tx
         spares = tx.if_owned == "refuse" or (not tx.if_owned and self._is_bounded)
         kept = StoredBatches(
             *(tx, self._ledger, self._clock, self._topics_now, self._mirror),
             spares_owners=spares,
+            sink=self._sink,
         )
         joint = JointBatches(kept, self._ledger_of)
         self._kept, self._joint = kept, joint
@@ -136,6 +145,8 @@ class TransactionalMicroBatches(MicroBatches):
             FencedError: Another query has taken over this ``tx.id``.
             StateLostError: The store is not in the state that this query left.
             CheckpointDisagreesError: See the class.
+            BatchIdsAgainError: The sink may remember Spark's batch ids, which start
+                again here, or did so before the last batch.
             OwnerLivesError: Another owner of this ``tx.id`` is running: it changed the
                 store at each try to take over; or it shows signs of life, and this
                 query does not fence living owners.
@@ -148,13 +159,16 @@ class TransactionalMicroBatches(MicroBatches):
         start = self._begin_of(kept) if asked in self._begins else asked
         positions = self._settling.settle(start)
         stored = kept.state.next
+        is_new = start.mark is not None and start.mark.start
+        if is_new:
+            kept.ids_start_again(begins_here=self._begins_here)
         if stored is not None and stored.txid == kept.held:
             self._joint.wait_for_others(stored)
             return asked
         if stored is not None and (
             stored.mode == "transactional" or stored.joint or stored.txid in kept.own
         ):
-            return kept.offset(kept.named(stored), start)
+            return kept.offset(kept.named(kept.guarded(stored)), start)
         plan = self.plan(positions, everything=everything)
         if plan is None or not (plan.moves(positions) or not kept.agrees(start)):
             kept.rest()
@@ -166,8 +180,11 @@ class TransactionalMicroBatches(MicroBatches):
             mode=self._tx.mode,
             skipped=self.skipped,
             attempts=stored.attempts + 1 if stored else 1,
+            unproven=stored.unproven if stored else (),
         )
-        return kept.offset(kept.named(batch), start)
+        if stored is not None and stored.ranges != batch.ranges and not is_new:
+            kept.is_planned_anew()
+        return kept.offset(kept.named(kept.guarded(batch)), start)
 
     def ranges(self, start: SourceOffset, end: SourceOffset) -> list[OffsetRange]:
         """The stored ranges of the transaction that ends at ``end``.
@@ -203,9 +220,11 @@ class TransactionalMicroBatches(MicroBatches):
         self._opened().check()
         batch = None
         if question.has_records:
-            batch = self._batch_between(question.start or self.initial(), question.end)
+            start = question.start or self.initial()
+            batch = self._batch_between(start, question.end)
         if batch is None:
             batch = self._empty_batch(question)
+        batch = self._kept.prove(batch, question.end)
         if question.shape is not None:
             batch = self._joint.numbered(batch, question)
         return self._answer(batch, self._joint.known(batch, question))
@@ -296,6 +315,7 @@ class TransactionalMicroBatches(MicroBatches):
             start = self.start_positions()
             epochs = self._leader_epochs
             kept.adopt(0, start, self._topic_ids, leader_epochs=epochs)
+            self._begins_here = True
 
     # --- which transaction ---
 
@@ -415,6 +435,8 @@ class CheckpointSettling:
         kept = self._kept
         state = kept.state.committed
         decides = kept.decides(start)
+        if decides != "error":
+            kept.ids_start_again()
         if decides == "store" and state is not None:
             return self.subscribed(state.offsets)
         if decides == "checkpoint":

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import TypeVar
 
 from kafka_tx.errors import (
+    BatchIdsAgainError,
     ConfigError,
     OutOfOrderError,
     StateConflictError,
@@ -18,6 +19,7 @@ from kafka_tx.errors import (
 from kafka_tx.model import BatchMetadata, LogPosition, QueryShape, TopicPartition
 from kafka_tx.protocols import Store
 from kafka_tx.transactions import records
+from kafka_tx.transactions.batch_ids import IGNORED, ids_again, unproven
 from kafka_tx.transactions.following import take_over
 from kafka_tx.transactions.held import (
     HELD,
@@ -45,6 +47,7 @@ from kafka_tx.transactions.refusals import fenced, lost
 from kafka_tx.transactions.rehearsals import RehearsedStore
 from kafka_tx.transactions.txid_layout import (
     ALIVE,
+    ASKED,
     COMMITTED,
     METADATA,
     NUMBERING,
@@ -83,8 +86,11 @@ class Ledger:
     it. Blocks as long as its store does. Several threads may use one object.
     """
 
-    def __init__(self, store: Store, history: int = HISTORY) -> None:
+    def __init__(
+        self, store: Store, history: int = HISTORY, sink_batch_ids: str = ""
+    ) -> None:
         self._history = kept_by(store.url, history)
+        self._sink_batch_ids = sink_batch_ids
         self._store = RehearsedStore(store)
         self.url, self.id = store.url, store.id
         self._reader = LedgerReader(store.url, store.id)
@@ -159,21 +165,24 @@ class Ledger:
         completed_ms: int,
         *,
         reported: Reported | None = None,
+        logged: int = 0,
     ) -> bool:
         """Mark a txid committed, in one atomic write; True if this call did it.
 
         Its ends become the committed offsets (other partitions keep theirs), metadata
         of lower txids is deleted, ``currtx`` becomes the next txid. False, without a
         write, if the other process has committed the txid. ``reported`` comes from its
-        tasks. Source: Storm, TransactionalSpoutCoordinator.ack (deviates: one atomic
-        write).
+        tasks. ``logged`` is the epoch of the entry in Spark's log that has ended.
+        Source: Storm, TransactionalSpoutCoordinator.ack (deviates: one atomic write).
 
         Raises, beside the errors of ``plan``:
             OutOfOrderError: An earlier txid is not committed, or no ranges are known.
+            BatchIdsAgainError: The batch is ``unproven`` under this entry, and the
+                user's word does not vouch for the sink.
             StateUnavailableError: The store does not answer; unknown if it landed.
         """
         return self._until_unmoved(
-            lambda seen: self._commit(seen, epoch, txid, completed_ms, reported)
+            lambda seen: self._commit(seen, epoch, txid, completed_ms, reported, logged)
         )
 
     def tell(self, epoch: int, reported: Mapping[tuple[int, int], Reported]) -> None:
@@ -231,6 +240,16 @@ class Ledger:
         """
         put = {QUERY: records.encode(QUERY, shape_fields(query))}
         self._until_unmoved(lambda seen: self._write(seen, epoch, put, []))
+
+    def note_question(self, epoch: int) -> None:
+        """Store that the txid of a batch was asked for; raises as ``describe``."""
+        put = {ASKED: records.encode(ASKED, True)}
+        self._until_unmoved(lambda seen: self._write(seen, epoch, put, []))
+
+    def ids_again(self) -> BatchIdsAgainError:
+        """The error for a start whose sink may drop the next batches."""
+        epoch, state = self._store.inside.epoch(), self.state
+        return ids_again(self._store, state.txid, epoch, state.query)
 
     # --- signs of life ---
 
@@ -300,6 +319,7 @@ class Ledger:
         txid: int,
         completed_ms: int,
         reported: Reported | None,
+        logged: int,
     ) -> bool:
         if txid <= seen.txid:
             self._must_own(epoch)
@@ -309,6 +329,10 @@ class Ledger:
         metadata = seen.planned.get(txid)
         if txid > seen.txid + 1 or metadata is None:
             raise self._out_of_order(epoch, txid, seen, "be committed")
+        if logged in metadata.unproven and self._sink_batch_ids != IGNORED:
+            self._must_own(epoch)
+            epoch = self._store.inside.epoch()  # which the next start finds
+            raise unproven(self._store, txid, epoch, seen.query)
         put = position_records(after(seen.committed, metadata, completed_ms))
         held = Held(
             txid=txid,

@@ -19,6 +19,7 @@ from kafka_tx.transactions.ledger_records import (
     read_txid,
 )
 from kafka_tx.transactions.txid_layout import (
+    ASKED,
     COMMITTED,
     CURRENT,
     METADATA,
@@ -103,6 +104,11 @@ class LedgerState:
     def has_several_sources(self) -> bool:
         """Whether the query is known to have several sources."""
         return self.query is not None and self.query.has_several_sources
+
+    @property
+    def is_asked(self) -> bool:
+        """Whether the txid of a batch was asked for: the sink stores txids."""
+        return self.query is not None or ASKED in self.texts
 
     @property
     def newest(self) -> int:

@@ -173,6 +173,7 @@ def batch_record(metadata: BatchMetadata) -> str:
     lists = {
         "skipped": skipped_fields(metadata.skipped),
         "awaited": [list(partition) for partition in metadata.awaited],
+        "unproven": list(metadata.unproven),
     }
     payload |= {name: value for name, value in lists.items() if value}
     if metadata.attempts > 1:
@@ -228,6 +229,7 @@ def read_batch(payload: Any) -> BatchMetadata:  # noqa: ANN401 - any JSON
         int(payload.get("attempts", 1)),
         bool(payload.get("was_opaque")),
         tuple(TopicPartition(str(t), int(n)) for t, n in payload.get("awaited", ())),
+        tuple(map(int, payload.get("unproven", ()))),
     )
 
 

@@ -9,6 +9,7 @@
     committed    sources: txid, offsets of all partitions, time of the commit
     held         numbers about the last committed txids, for people
     query        sources: the shape of the query that reads the id
+    asked        sources: somebody has asked for the txid of a batch
     owner        a word that only the current owner knows
     alive        a word that the owner changes every few seconds; missing: it let go
 """
@@ -33,6 +34,7 @@ METADATA = "meta/"
 OWNER = "owner"
 ALIVE = "alive"
 QUERY = "query"
+ASKED = "asked"
 
 _OF_TXID = re.compile(METADATA + r"([1-9][0-9]{0,17})")
 

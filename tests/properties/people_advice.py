@@ -466,7 +466,69 @@ def _may_go_back(reported: Reported) -> bool:
     return bool(world.left) and world.left[-1].name not in world.refused
 
 
+def _ignore_batch_ids(reported: Reported) -> None:
+    reported.world.stop()
+    reported.world.once["tx.sinkBatchIds"] = "ignored"
+
+
+def _use_a_new_folder(reported: Reported) -> None:
+    """With a new checkpoint, as the text says."""
+    world = reported.world
+    word = re.search(r"tx\.sinkBatchIds=(forgotten@\d+)", reported.text)
+    world.job = replace(world.job, sink=(0, f"folder{world.seen['steps']}"))
+    world.sinks = {world.job.sink}
+    world.rivals.clear()
+    world.new_checkpoint()
+    world.left = []  # they are of the former folder
+    world.checkpoint_copy = None
+    if word is not None:
+        world.once["tx.sinkBatchIds"] = word[1]
+
+
+def _newest_of_the_sink(reported: Reported) -> Checkpoint | None:
+    """The checkpoint with the sink's newest batch, if it is kept and another one."""
+    world = reported.world
+    newest = max(world.folders.get(world.job.sink[1], {}), default=-1)
+    kept = [c for c in world.left if max(c.offsets, default=-1) >= newest]
+    return kept[-1] if kept and newest >= 0 else None
+
+
+def _use_the_newest_of_the_sink(reported: Reported) -> None:
+    world, found = reported.world, _newest_of_the_sink(reported)
+    assert found is not None
+    world.stop()
+    world.once.pop("tx.onDisagreement", None)
+    world.left.remove(found)
+    world.checkpoint = found
+
+
 WAYS = (
+    Way(
+        "the batch ids are ignored",
+        r"set tx\.sinkBatchIds=ignored",
+        _ignore_batch_ids,
+        may=lambda reported: not reported.world.job.remembers,
+        is_first=True,
+    ),
+    Way(
+        "a new folder",
+        r"new, empty output\s+folder",
+        _use_a_new_folder,
+        may=lambda reported: (
+            reported.world.job.remembers
+            and reported.error.error_class == "KAFKA_TX_BATCH_IDS_AGAIN"
+        ),
+        is_first=True,
+    ),
+    Way(
+        "the sink's newest checkpoint",
+        r"If you still have the newest checkpoint of this sink, start with it",
+        _use_the_newest_of_the_sink,
+        may=lambda reported: (
+            reported.world.job.remembers and _newest_of_the_sink(reported) is not None
+        ),
+        is_first=True,
+    ),
     Way(
         "the former checkpoint",
         r"Start the query with the checkpointLocation and the sources",

@@ -490,3 +490,17 @@ OPERATIONS: dict[str, tuple[int, Operation]] = {
     "overlap a bounded run": (2, overlap_a_bounded_run),
 }
 """By name: how often, and what."""
+
+AROUND_FILES = (
+    *(
+        "run",
+        "produce",
+        "kill",
+        "lose commit entry",
+        "leave checkpoint",
+        "deploy twice",
+    ),
+    *("use a former checkpoint", "copy checkpoint", "put checkpoint back"),
+    "run a rival",
+)
+"""What is played around a sink that remembers Spark's batch ids."""

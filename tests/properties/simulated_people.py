@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import itertools
 import random
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, cast
 
 from kafka_tx.model import TopicPartition, TransactionAttempt
@@ -57,6 +58,7 @@ class Job:
         is_opaque: Whether the sink takes a replay with other records.
         parts: Of each batch in a Kafka sink.
         speculates: Whether Spark may run a task twice at once.
+        remembers: Whether the sink remembers Spark's batch ids, and asks for no txid.
     """
 
     kind: str
@@ -67,6 +69,7 @@ class Job:
     is_opaque: bool
     parts: int = 1
     speculates: bool = False
+    remembers: bool = False
 
     @property
     def has_ids(self) -> bool:
@@ -85,12 +88,16 @@ class Backup:
 class World:
     """A job, all that it lives on, and what people have done to it so far."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, *, remembers: bool = False) -> None:
         chance = random.Random(seed)
         self.clock, self.brokers, self.kafka = Clock(), Brokers(), KafkaSinks()
         self.databases = (Database(), Database(), self.kafka)
         # known walks keep their jobs
-        self.job = _job(chance, random.Random(f"4 more of {seed}"), self.brokers)
+        self.job = (
+            _into_files(chance)
+            if remembers
+            else _job(chance, random.Random(f"4 more of {seed}"), self.brokers)
+        )
         self.checkpoint = Checkpoint(next(_names))
         self.run: Run | TopologyRun | None = None
         self.rivals: list[tuple[Job, Run | TopologyRun]] = []
@@ -117,6 +124,11 @@ class World:
         self.seen, self.chance = Counter[str](), chance
         self.sinks = {self.job.sink}
         self.forget_what_was_kept()
+
+    @cached_property
+    def folders(self) -> dict[str, dict[int, list[int]]]:
+        """By output folder and Spark's batch id: records of a sink with a memory."""
+        return defaultdict(dict)
 
     def forget_what_was_kept(self) -> None:
         """No copies of anything, no other checkpoints."""
@@ -152,7 +164,8 @@ class World:
         once = dict(self.once)
         streams = tuple(replace(s, once={**s.once, **once}) for s in job.streams)
         planners = Planners(streams, self.brokers, self.clock, database.store)
-        return Run(streams, planners, self.brokers, checkpoint, write)
+        asks = not job.remembers
+        return Run(streams, planners, self.brokers, checkpoint, write, asks=asks)
 
     def write(self, job: Job, attempt: TransactionAttempt, records: list[int]) -> None:
         """What the user's function, or the committer, does with a batch."""
@@ -160,6 +173,11 @@ class World:
             self.plain.setdefault((attempt.source, attempt.txid), records)
             return
         where, table = job.sink
+        if job.remembers:
+            folder, batch_id = self.folders[table], attempt.txid - 1
+            self.seen["batches dropped by their id"] += batch_id in folder
+            folder.setdefault(batch_id, records)
+            return
         database = self.databases[where]
         if where == KAFKA:
             refuse_speculation(cast(Any, Session(job)), "exactly-once Kafka sinks")
@@ -219,6 +237,10 @@ class World:
     def records(self) -> list[int]:
         """Everything that is in a sink of this job."""
         found = [record for batch in self.plain.values() for record in batch]
+        batches = (
+            batch for folder in self.folders.values() for batch in folder.values()
+        )
+        found += [record for batch in batches for record in batch]
         for where, table in self.sinks:
             found += self.databases[where].records(table)
         return found
@@ -229,6 +251,8 @@ class World:
         return self.databases[where].tables.get(table, Table()).newest
 
     def check(self) -> None:
+        if self.job.remembers:  # a sink that ignores the txid
+            return
         counts = Counter(self.records())
         doubled = sorted(record for record, n in counts.items() if n > 1)
         assert not doubled, f"doubled {doubled}"
@@ -267,6 +291,12 @@ class Session:
 
     def __init__(self, job: Job) -> None:
         self.conf = {"spark.speculation": str(job.speculates).lower()}
+
+
+def _into_files(chance: random.Random) -> Job:
+    mode = chance.choice(["transactional", "opaque"])
+    streams = (Stream(TOPICS, "A", mode),)
+    return Job("files", "query", streams, 0, (0, "folder"), True, remembers=True)
 
 
 def _job(chance: random.Random, more: random.Random, brokers: Brokers) -> Job:

@@ -16,6 +16,7 @@ from typing import Any
 
 from kafka_tx.config import Mode
 from kafka_tx.errors import (
+    BatchIdsAgainError,
     CheckpointDisagreesError,
     ConfigError,
     DataLossError,
@@ -119,7 +120,9 @@ class World:
             "failOnDataLoss": fails,
         }
         config = parse_source(options | self.once, streaming=True)
-        ledger = Ledger(self.store)
+        assert config.transactions is not None
+        word = config.transactions.sink_batch_ids
+        ledger = Ledger(self.store, sink_batch_ids=word)
         self.query = Query(
             config,
             self.brokers,
@@ -157,6 +160,9 @@ class World:
                 self.once["failOnDataLoss"] = "false"
             case OutOfOrderError():
                 self.new_checkpoint()
+            case BatchIdsAgainError():
+                assert "or you use for_each_transaction, set tx.sink" in str(error)
+                self.once["tx.sinkBatchIds"] = "ignored"
             case ConfigError():
                 assert "in a classic session" in str(error)
                 self.must_be_classic = True

@@ -98,7 +98,8 @@ class Planners:
         config = stream.config()
         if config.transactions is None:
             return MicroBatches(config, brokers, clock)
-        ledger = Ledger(store(stream.tx_id))
+        word = config.transactions.sink_batch_ids
+        ledger = Ledger(store(stream.tx_id), sink_batch_ids=word)
         return TransactionalMicroBatches(
             *(config, config.transactions, brokers, clock, ledger),
             ledger_of=lambda id_: Ledger(store(id_)),
@@ -130,8 +131,14 @@ class Driver:
     is_running = True
 
     def __init__(
-        self, streams: tuple[Stream, ...], planners: Planners, checkpoint: Checkpoint
+        self,
+        streams: tuple[Stream, ...],
+        planners: Planners,
+        checkpoint: Checkpoint,
+        *,
+        asks: bool,
     ) -> None:
+        self._asks = asks
         self._names = [s.tx_id or f"plain{n}" for n, s in enumerate(streams)]
         self._numbered = sorted(s.tx_id for s in streams if s.tx_id)
         self._planners = dict(zip(self._names, planners.all, strict=True))
@@ -141,7 +148,7 @@ class Driver:
 
     def attempt(self, batch: int) -> TransactionAttempt:
         """Of the batch that Spark has logged; by its number where nothing counts."""
-        if not self._numbered:
+        if not self._numbered or not self._asks:
             return TransactionAttempt(batch + 1, 0, source=self._checkpoint.name)
         self._batch = batch
         if self._tries is None:
@@ -187,6 +194,7 @@ class Run:
         brokers: Where tasks read.
         checkpoint: What it goes on from.
         write: The user's function: an attempt, and the records of the batch.
+        asks: Whether the sink goes by txids, not by Spark's batch ids.
     """
 
     def __init__(
@@ -196,6 +204,8 @@ class Run:
         brokers: Brokers,
         checkpoint: Checkpoint,
         write: Callable[[TransactionAttempt, list[int]], None],
+        *,
+        asks: bool = True,
     ) -> None:
         self.checkpoint = checkpoint
         self.error: KafkaTxError | TaskFailedError | None = None
@@ -205,7 +215,7 @@ class Run:
         self._planners = planners
         self._brokers = brokers
         self._write = write
-        self._driver = Driver(streams, planners, checkpoint)
+        self._driver = Driver(streams, planners, checkpoint, asks=asks)
         self._life = self._live()
 
     def step(self) -> bool:

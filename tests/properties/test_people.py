@@ -7,19 +7,24 @@ import logging
 import random
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 import pytest
 
 from kafka_tx.errors import KafkaTxError
 from kafka_tx.source import agreement
+from kafka_tx.source.stored_batches import StoredBatches
 from kafka_tx.source.transactional import TransactionalMicroBatches
 from kafka_tx.transactions import admission, ledger_reading
 from kafka_tx.transactions.ledger_records import read_batch
 from tests.properties import simulated_databases
 from tests.properties.people_advice import WAYS, follow
-from tests.properties.people_operations import OPERATIONS, subscribe_otherwise
+from tests.properties.people_operations import (
+    AROUND_FILES,
+    OPERATIONS,
+    subscribe_otherwise,
+)
 from tests.properties.rounds import SIMULATED_STEPS
 from tests.properties.simulated_people import (
     KAFKA,
@@ -37,11 +42,11 @@ Script = list[tuple[str, int]]
 seen: Counter[str] = Counter()
 
 
-def script(seed: int, length: int = 60) -> Script:
+def script(seed: int, length: int = 60, names: Iterable[str] = ()) -> Script:
     """What happens in a walk: names of operations, each with a number of its own."""
     chance = random.Random(f"script {seed}")
     kind = World(seed).job.kind
-    names = [name for name in OPERATIONS if not is_off(name, kind)]
+    names = [n for n in names or OPERATIONS if not is_off(n, kind)]
     weights = [OPERATIONS[name][0] for name in names]
     drawn = chance.choices(names, weights, k=chance.randint(length // 4, length))
     return [(name, chance.randrange(1_000)) for name in drawn]
@@ -52,9 +57,9 @@ def seeds() -> Iterator[int]:
     return (n for n in itertools.count() if World(n).job.kind not in OFF)
 
 
-def play(seed: int, what: Script) -> World:
+def play(seed: int, what: Script, *, remembers: bool = False) -> World:
     """Live through it, then let the job read all that is left."""
-    world = World(seed)
+    world = World(seed, remembers=remembers)
     for name, number in what:
         world.seen[name] += 1
         OPERATIONS[name][1](world, number)
@@ -139,6 +144,42 @@ def test_whatever_people_do_nothing_is_lost_or_doubled():
     never = {what for what in WHAT_MUST_HAPPEN if not seen[what]}
     assert not never, f"the simulation is blind: {never} in {seen}"
     assert not [what for what in seen if what.startswith("in a circle")]
+
+
+def play_with_files(seeds: Iterable[int]) -> Counter[str]:
+    """Walks of a query into a sink that remembers Spark's batch ids."""
+    happened = Counter[str]()
+    for seed in seeds:
+        what = script(seed, names=AROUND_FILES)
+        try:
+            happened.update(play(seed, what, remembers=True).seen)
+        except Exception as error:
+            error.add_note(f"play({seed}, {what}, remembers=True)")
+            raise
+    return happened
+
+
+def test_a_sink_that_remembers_batch_ids_gets_every_record():
+    """What it drops, nobody has committed: a text stops the query before it is lost."""
+    happened = play_with_files(range(STEPS // 250))
+
+    print(happened)
+    for what in (
+        "BatchIdsAgainError",
+        "did: a new folder",
+        "did: the sink's newest checkpoint",
+        "did: store",
+        "batches dropped by their id",
+    ):
+        assert happened[what], f"the simulation is blind: {what}"
+    assert not [what for what in happened if what.startswith("refused")]
+
+
+def test_the_simulation_notices_a_batch_that_the_sink_has_dropped(monkeypatch):
+    monkeypatch.setattr(StoredBatches, "ids_start_again", lambda *_, **__: None)
+
+    with pytest.raises(AssertionError, match="lost"):
+        play_with_files(range(200))
 
 
 WHAT_MUST_HAPPEN = (

@@ -45,6 +45,7 @@ class Job:
             "subscribe": "t",
             "startingOffsets": "earliest",
             "tx.id": self.id,
+            "tx.sinkBatchIds": "ignored",
         }
         given = {n: v for n, v in (given | named).items() if v is not None}
         config = parse_source(given, streaming=True)

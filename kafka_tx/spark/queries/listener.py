@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import atexit
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from threading import RLock, Thread
 from typing import TYPE_CHECKING, Any
 
@@ -36,6 +39,7 @@ from kafka_tx.protocols import ClusterView, Store
 from kafka_tx.running.ends import note_stop, show_committed, show_last_stop
 from kafka_tx.running.in_flight_watch import InFlightWatch
 from kafka_tx.running.lag_watch import LagWatch
+from kafka_tx.running.sink_notes import VARIABLE, leave_note, remove_note
 from kafka_tx.running.task_reports import DriverAddress
 from kafka_tx.running.worker_python import warn_without_package
 from kafka_tx.source.commits import CommitFeed, Finished
@@ -44,6 +48,7 @@ from kafka_tx.source.stored_batches import Mirror
 from kafka_tx.spark.queries.dead_letters import counted
 from kafka_tx.spark.source.reports import PROPERTY, ReadReportListener
 from kafka_tx.spark.versions import jvm
+from kafka_tx.transactions.batch_ids import UNKNOWN_SINK, SinkNote
 from kafka_tx.transactions.ledger import Ledger
 from kafka_tx.transactions.table_writes import noted
 
@@ -53,6 +58,12 @@ if TYPE_CHECKING:
 logger = event_log(__name__)
 
 _LAST_WORDS_MS = 10_000
+
+_LOGGED_LATE = (
+    "asyncProgressTrackingEnabled=true does not work with tx.id: Spark writes the"
+    " checkpoint late, so that the next start finds a checkpoint that is older than the"
+    " store, and is refused. Remove this option"
+)
 
 
 class Attachment:
@@ -195,9 +206,13 @@ class CommitListener(StreamingQueryListener):
         self._newest: dict[str, str] = {}
         """The run of each query that began last."""
         self._mirrors: dict[str, MirrorThread] = {}
+        self._notes = TemporaryDirectory(prefix="kafka-tx-")
+        self._sinks: dict[str, SinkNote] = {}
         self._clock = assembly.SystemClock()
         self._in_use = RLock()
-        self.feed = CommitFeed(self._open_parts, registry, self._clock, noted)
+        self.feed = CommitFeed(
+            self._open_parts, registry, self._clock, noted, self._withheld
+        )
         self._lag = LagWatch(registry, self.watched, self.open_view)
         self._in_flight = InFlightWatch(
             registry,
@@ -298,12 +313,34 @@ class CommitListener(StreamingQueryListener):
         for mirror in self._mirrors.values():  # first: they read the stores
             mirror.close()
         self.feed.close()
+        self._notes.cleanup()
 
     def _learn(self, query_id: str, run_id: str) -> None:
         """Read the options of a run's sources while the run is active."""
         self._given[run_id] = jvm.source_options(self._spark, query_id)
         self._newest[query_id] = run_id
+        if self._given[run_id]:
+            self._see_sink(query_id, self._given[run_id])
         self._began(query_id, run_id)
+
+    def _see_sink(self, query_id: str, ids: Iterable[str]) -> None:
+        """Tell the planners of a query which sink it has, before they start."""
+        sink = jvm.sink_of(self._spark, query_id)
+        jvm.give_planners(self._spark, VARIABLE, self._notes.name)
+        is_late = jvm.is_logged_late(self._spark, query_id)
+        for id_ in ids:
+            if is_late:
+                logger.error("%s", _LOGGED_LATE, id=id_)
+            self._sinks[id_] = sink
+            if sink.newest is not None:
+                logger.warning("%s", sink.warning(), id=id_)
+            leave_note(Path(self._notes.name), id_, sink)
+
+    def _withheld(self, id_: str, error: KafkaTxError) -> None:
+        """Show a batch that is not committed, although Spark has finished it."""
+        logger.error("not committed: %s", error, id=id_)
+        with self._store(id_) as store:
+            note_stop(self._registry, store, id_, error, self._clock)
 
     def _began(self, query_id: str, run_id: str) -> None:
         found = self._given[run_id]
@@ -360,6 +397,8 @@ class CommitListener(StreamingQueryListener):
         self._in_flight.ended(query_id, ids)
         for id_ in ids:
             is_last = not any(id_ in others for others in self._ids.values())
+            if is_last:
+                remove_note(Path(self._notes.name), id_)
             if is_last and id_ in self._mirrors:
                 self._mirrors[id_].rest()
             if event.exception is None:
@@ -399,7 +438,9 @@ class CommitListener(StreamingQueryListener):
     def _open_parts(self, id_: str) -> tuple[Ledger, Mirror | None]:
         config = self._config(id_)
         assert config.transactions is not None
-        ledger = assembly.ledger(config.transactions)
+        transactions = config.transactions
+        word = self._sinks.get(id_, UNKNOWN_SINK).believed(transactions.sink_batch_ids)
+        ledger = assembly.ledger(replace(transactions, sink_batch_ids=word))
 
         def failed() -> None:
             self._registry.add("kafka_tx_mirror_failures_total", id=id_)

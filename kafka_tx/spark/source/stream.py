@@ -23,6 +23,7 @@ from kafka_tx.options.source import parse_source
 from kafka_tx.planning.offset_json import MARK, SourceOffset, nested
 from kafka_tx.planning.split import task_ranges
 from kafka_tx.running.heartbeat import Heartbeat, end_with_session
+from kafka_tx.running.sink_notes import note_of
 from kafka_tx.source.microbatches import MicroBatches
 from kafka_tx.source.questions import Question
 from kafka_tx.source.transactional import TransactionalMicroBatches
@@ -187,6 +188,10 @@ class KafkaTxStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         committed = assembly.group_offsets(config)
         if transactions is None:
             return MicroBatches(config, view, clock, committed)
+        sink = note_of(transactions.id)
+        transactions = replace(
+            transactions, sink_batch_ids=sink.believed(transactions.sink_batch_ids)
+        )
         self._mirror = assembly.group_mirror(config, self._count_failure)
         planner = TransactionalMicroBatches(
             config,
@@ -199,6 +204,7 @@ class KafkaTxStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             ),
             mirror=self._mirror,
             committed=committed,
+            sink=sink,
         )
         self._heartbeat = Heartbeat(planner.beat, planner.let_go)
         return planner

@@ -29,6 +29,7 @@ from kafka_tx.planning.offset_json import SourceOffset
 from kafka_tx.source.questions import Answer, Question
 from kafka_tx.spark.versions.streams import answer_of
 from kafka_tx.store_place import store_url
+from kafka_tx.transactions.batch_ids import UNKNOWN_SINK, SinkNote
 
 logger = event_log(__name__)
 
@@ -78,13 +79,25 @@ def let_queries_start_together(spark: SparkSession) -> None:
     tries again.
     """
     try:
-        sources = spark._jsparkSession.sessionState().dataSourceManager()
-        shared = sources.lookupDataSource("kafka_tx").dataSourceCls().envVars()
         with _adding:
             for name, value in _PLANNER_ENVIRONMENT.items():
-                shared.putIfAbsent(name, value)
+                _environment(spark).putIfAbsent(name, value)
     except _FAILURES as error:
         logger.debug("queries should not be started at the same time: %s", error)
+
+
+def give_planners(spark: SparkSession, name: str, value: str) -> None:
+    """Set an environment variable of planners that start from now on (driver)."""
+    try:
+        with _adding:
+            _environment(spark).put(name, value)
+    except _FAILURES as error:
+        logger.debug("planners do not get %s: %s", name, error)
+
+
+def _environment(spark: SparkSession) -> Any:  # noqa: ANN401 - a map of the JVM
+    sources = spark._jsparkSession.sessionState().dataSourceManager()
+    return sources.lookupDataSource("kafka_tx").dataSourceCls().envVars()
 
 
 def hide_secrets(spark: SparkSession) -> None:
@@ -109,6 +122,70 @@ def local_process(spark: SparkSession) -> int | None:
         return int(spark._jvm.java.lang.ProcessHandle.current().pid())
     except _FAILURES:
         return None
+
+
+def is_logged_late(spark: SparkSession, query_id: str) -> bool:
+    """Whether a query writes its checkpoint late: asynchronous progress tracking."""
+    try:
+        kind = str(_query(spark, query_id).getClass().getName())
+    except _FAILURES as error:
+        logger.debug("the kind of query %s is not known: %s", query_id, error)
+        return False
+    return "AsyncProgressTracking" in kind
+
+
+_IGNORE_IDS = (
+    *("ConsoleTable$", "NoopTable$", "KafkaSourceProvider$KafkaTable", "MemorySink"),
+    *("DeltaSink", "SparkTable"),
+)
+"""Classes of sinks that remember no batch ids, or only together with the query's id."""
+
+_FILES = re.compile(r"FileSink\[(.*)\]", re.DOTALL)
+
+
+def sink_of(spark: SparkSession, query_id: str) -> SinkNote:
+    """Facts about the sink of a query that is starting; nothing if it cannot be seen.
+
+    A file sink has a list of the batch ids that it holds, in ``_spark_metadata``.
+    """
+    try:
+        query = _query(spark, query_id)
+        sink = query.sink()
+        name, kind = str(sink.toString()), str(sink.getClass().getName())
+        files = _FILES.fullmatch(name)
+        if files is not None:
+            newest = _newest_id(spark, files[1])
+            return SinkNote(name, newest=newest, first_new=_first_new_id(query, newest))
+        is_ours = kind.endswith(".PythonTable") and sink.name() == "kafka_tx"
+        ignores = is_ours or kind.endswith(_IGNORE_IDS)
+        return SinkNote(name, ignores_ids=ignores)
+    except _FAILURES as error:
+        logger.debug("the sink of query %s is not known: %s", query_id, error)
+        return UNKNOWN_SINK
+
+
+def _newest_id(spark: SparkSession, folder: str) -> int:
+    """The greatest batch id that a file sink holds; -1: none."""
+    path = spark._jvm.org.apache.hadoop.fs.Path(folder, "_spark_metadata")
+    files = path.getFileSystem(spark._jsparkSession.sessionState().newHadoopConf())
+    if not files.exists(path):
+        return -1
+    names = [str(each.getPath().getName()) for each in files.listStatus(path)]
+    ids = (name.removesuffix(".compact") for name in names)
+    return max((int(each) for each in ids if each.isdecimal()), default=-1)
+
+
+def _first_new_id(query: Any, newest: int) -> int:  # noqa: ANN401 - a JVM object
+    """The lowest id that this run has not handed to its sink in an earlier try."""
+    done, logged = (
+        int(found.get()) if found.isDefined() else -1
+        for found in (
+            query.commitLog().getLatestBatchId(),
+            query.offsetLog().getLatestBatchId(),
+        )
+    )
+    is_replay = logged > done and newest == done + 1
+    return done + 1 + is_replay
 
 
 def phase_of(spark: SparkSession, query_id: str) -> str:
