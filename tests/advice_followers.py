@@ -138,7 +138,7 @@ FOLLOWED: dict[str, tuple[str, ...]] = {
         "::test_metadata_that_cannot_be_read_is_mended_by_resetting_the_offset",
     ),
     "marker_log::MarkerLog._corrupted": (
-        _REPLAYS + "test_a_marker_topic_that_is_not_ours_is_named_and_another_works",
+        _REPLAYS + "test_an_overwritten_marker_is_taken_from_the_group_or_named",
     ),
     "marker_topic::MarkerTopic.check_policy": (
         "integration/sinks/test_sink_markers.py"

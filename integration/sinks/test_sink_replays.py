@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import time
+from contextlib import closing
 from dataclasses import replace
 
 import pytest
+from confluent_kafka import Consumer, TopicPartition
 from pyspark.errors import StreamingQueryException
 
 import kafka_tx
@@ -209,19 +211,77 @@ def test_a_marker_topic_that_lost_the_sink_is_refused(
         assert values(sink["topic"]) == expected(1)
 
 
-def test_a_marker_topic_that_is_not_ours_is_named_and_another_works(
-    spark, sink, values, kafka, topic
+STRANGERS = [
+    ("heartbeat", "2026-11-27T08:00:00Z"),
+    ("[" * 20_000, "[" * 20_000),
+    ('["part","another","",0]', "no marker"),
+    ('["plan"]', "[]"),
+]
+
+
+def test_records_of_others_in_the_marker_topic_stop_no_sink(
+    spark, sink, values, kafka, fresh_driver
 ):
-    theirs = topic(1, config={"cleanup.policy": "compact"})
-    taken = {**sink, "tx.markerTopic": theirs}
-    Produce(kafka.bootstrap_servers)(theirs, [Record("of somebody else", key="k")])
-
-    with pytest.raises(StateCorruptedError, match=r"'tx\.markerTopic' a topic of its"):
-        write(spark, taken, 1)
-    assert values(sink["topic"]) == []
     write(spark, sink, 1)
+    put = Produce(kafka.bootstrap_servers)
+    put(sink["tx.markerTopic"], [Record(value, key=key) for key, value in STRANGERS])
+    fresh_driver()
 
+    write(spark, sink, 1, epoch=2)
+    write(spark, sink, 2, epoch=2)
+
+    assert values(sink["topic"]) == expected(1, 2)
+
+
+@pytest.mark.parametrize("value", ["[" * 20_000, '["x",""]', None])
+def test_an_overwritten_marker_is_taken_from_the_group_or_named(
+    spark, sink, values, kafka, fresh_driver, value
+):
+    own = json.dumps(["part", sink["tx.id"], "", 0], separators=(",", ":"))
+    put = Produce(kafka.bootstrap_servers)
+    write(spark, sink, 1)
+    put(sink["tx.markerTopic"], [Record(value, key=own)])
+    fresh_driver()
+    write(spark, sink, 1, epoch=2)
     assert values(sink["topic"]) == expected(1)
+
+    put(sink["tx.markerTopic"], [Record(value, key=own)])
+    forget_offsets(sink)
+    fresh_driver()
+    with pytest.raises(StateCorruptedError, match="took the place of a marker"):
+        write(spark, sink, 1, epoch=3)
+    assert values(sink["topic"]) == expected(1)
+
+    # the sink begins again on purpose, as the text says: all its keys are deleted
+    keys = [
+        ["plan", sink["tx.id"]],
+        *(["part", sink["tx.id"], "", n] for n in range(9)),
+    ]
+    texts = [json.dumps(key, separators=(",", ":")) for key in keys]
+    put(sink["tx.markerTopic"], [Record(None, key=text) for text in texts])
+    fresh_driver()
+    write(spark, sink, 1, epoch=3)
+    assert values(sink["topic"]) == sorted(2 * expected(1))
+
+
+@pytest.mark.parametrize("offset", [0, 99])
+def test_a_group_that_an_operator_reset_is_no_marker(
+    spark, sink, values, kafka, fresh_driver, offset
+):
+    write(spark, sink, 1)
+    settings = {"bootstrap.servers": kafka.bootstrap_servers, "group.id": ""}
+    for which in (0, "plan"):
+        settings["group.id"] = f"kafka_tx.{sink['tx.id']}.{which}"
+        with closing(Consumer(settings)) as consumer:
+            for topic in (sink["topic"], sink["tx.markerTopic"]):
+                at = TopicPartition(topic, 0, offset)
+                consumer.commit(offsets=[at], asynchronous=False)
+    fresh_driver()
+
+    write(spark, sink, 1, epoch=2)
+    write(spark, sink, 2, epoch=2)
+
+    assert values(sink["topic"]) == expected(1, 2)
 
 
 def test_another_marker_topic_is_refused_until_the_former_one_is_given(

@@ -15,9 +15,11 @@ from integration.cluster.topics import fresh_name
 from integration.cluster.waiting import wait_until
 from kafka_tx import sink_assembly
 from kafka_tx.config import SinkConfig
-from kafka_tx.errors import AuthenticationError
+from kafka_tx.errors import AuthenticationError, WriteDeniedError
 from kafka_tx.kafka import marker_topic
+from kafka_tx.kafka.client_settings import client_settings
 from kafka_tx.kafka.producer import OutRecord
+from kafka_tx.kafka.sender import Sender
 from kafka_tx.model import TransactionAttempt
 from kafka_tx.own_topics import MARKER_TOPIC
 
@@ -101,6 +103,23 @@ def test_a_missing_right_is_named_with_what_it_is_for(guarded, user, missing, wo
 
     for word in words:
         assert word in text
+
+
+def test_a_team_writes_no_markers_of_another_team(guarded):
+    """As docs/security.md says: markers are fenced by the rights on their topic."""
+    guarded.create_topic("team-a.markers", 1, config={"cleanup.policy": "compact"})
+    write = AclOperation.WRITE
+    grant(guarded, "all", (ResourceType.TOPIC, "team-a.markers", write))
+    forged = OutRecord("team-a.markers", b'["part","a","",0]', b'[2,""]')
+
+    def send(user):
+        settings = client_settings(login_of(guarded, user), purpose="producer")
+        with Sender(settings) as sender:
+            sender.send([forged])
+
+    send("all")
+    with pytest.raises(WriteDeniedError, match="WRITE and DESCRIBE on topic 'team-a"):
+        send("none")
 
 
 def test_the_rights_of_the_readme_are_enough(guarded, caplog, monkeypatch):

@@ -138,7 +138,7 @@ class LetterLog:
 
     def _read(self, kept: Kept) -> SentLetters:
         try:
-            return SentLetters.of_value(kept.value)
+            return SentLetters.of_value(kept.value or b"null")
         except (ValueError, TypeError, RecursionError) as error:
             name, key = self._markers.name, kept.key.decode(errors="replace")
             raise StateCorruptedError(

@@ -18,13 +18,16 @@ from confluent_kafka import TopicPartition as ClientPartition
 from kafka_tx.errors import BrokerUnavailableError, StateCorruptedError
 from kafka_tx.kafka.admin import Deadline
 from kafka_tx.kafka.group_commits import read_group
-from kafka_tx.kafka.marker_topic import ALL, COMMITTED, Kept, MarkerTopic
+from kafka_tx.kafka.marker_topic import ALL, COMMITTED, MarkerTopic
 from kafka_tx.kafka.producer import OutRecord
 from kafka_tx.kafka.transaction import Transaction
 from kafka_tx.model import LogBounds
 from kafka_tx.own_topics import MARKERS, add_own
-from kafka_tx.transactions.sink_memory import Entry, Memory
-from kafka_tx.transactions.sink_parts import Marker
+from kafka_tx.transactions.sink_memory import Entry, Memory, starts_of_keys
+from kafka_tx.transactions.sink_parts import Marker, name_of
+
+_Spoilt = dict[bytes, tuple[int, Entry, str]]
+"""By key of the sink: the offset of a record that is no marker, and what is wrong."""
 
 _TIMEOUT_MS = 30_000
 _OPEN_MS = 150_000
@@ -70,11 +73,25 @@ class MarkerLog:
     def kept(self, entry: Entry, timeout_ms: int = _TIMEOUT_MS) -> Entry | None:
         """The entry that its group has committed, once no commit of it is open.
 
-        Raises: as ``read_group``.
+        None also for an offset that a person or another program has set: it tells
+        nothing of the sink. Raises: as ``read_group``.
         """
+        found = self._group_offset(entry, timeout_ms)
+        if found is None or not found.metadata:
+            return None
+        try:
+            return entry.of_group(found.offset, found.metadata)
+        except (ValueError, LookupError, TypeError):
+            return None
+
+    def knows(self, entry: Entry) -> bool:
+        """Whether its group has an offset, whoever has set it."""
+        return self._group_offset(entry, _TIMEOUT_MS) is not None
+
+    def _group_offset(self, entry: Entry, timeout_ms: int) -> ClientPartition | None:
         places = [ClientPartition(self._topic_of(entry), 0)]
         found = read_group(self._reading, entry.group, places, timeout_ms)
-        return entry.of_group(found[0].offset, found[0].metadata) if found else None
+        return found[0] if found else None
 
     def _topic_of(self, entry: Entry) -> str:
         return self.place if isinstance(entry.kept, Marker) else self.topic
@@ -106,7 +123,8 @@ class MarkerLog:
             BrokerUnavailableError: No answer in time; or the outcome of a transaction
                 of this sink is hidden by another one that stays open.
             KafkaError: A broker answered with another error.
-            StateCorruptedError: A record is none of ours.
+            StateCorruptedError: What the sink has written is not known: somebody has
+                overwritten a marker, and its group has none.
         """
         log, stable = self._log.bounds()
         if since is None:
@@ -116,12 +134,15 @@ class MarkerLog:
         if since is not None and _is_of(log, since):
             memory = Memory.of_text(since.text)
         memory.topic_id = log.topic_id
+        spoilt: _Spoilt = {}
         begin = max(memory.end, log.log_start)
-        for _, entry in self._entries(sink, begin, min(stable, log.end), COMMITTED):
+        end = min(stable, log.end)
+        for _, entry in self._entries(sink, begin, end, COMMITTED, spoilt):
             memory.take(entry)
         begin = max(begin, stable)
         newest = {
-            e.group: (at, e) for at, e in self._entries(sink, begin, log.end, ALL)
+            e.group: (at, e)
+            for at, e in self._entries(sink, begin, log.end, ALL, spoilt)
         }
         memory.end = log.end
         for at, entry in sorted(newest.values(), key=lambda pair: pair[0]):
@@ -131,21 +152,46 @@ class MarkerLog:
             settled = self._settled(at, entry, own, run)
             if settled is not None:
                 memory.take(settled)
+        self._restore(memory, spoilt)
         return memory
 
     def _entries(
-        self, sink: str, start: int, end: int, level: str
+        self, sink: str, start: int, end: int, level: str, spoilt: _Spoilt
     ) -> Iterator[tuple[int, Entry]]:
-        for kept in self._log.read(LogBounds(start, max(start, end)), level):
-            entry = self._entry(kept, sink)
-            if entry is not None:
-                yield kept.offset, entry
+        """The sink's entries; ``spoilt`` gets keys whose newest record is none of ours.
 
-    def _entry(self, kept: Kept, sink: str | None = None) -> Entry | None:
-        try:
-            return Entry.of_record(kept.key, kept.value, sink)
-        except (ValueError, LookupError, TypeError) as error:
-            raise self._corrupted(kept.key, error) from None
+        Everybody who may write the topic may write anything: other records are skipped.
+        """
+        bounds = LogBounds(start, max(start, end))
+        for kept in self._log.read(bounds, level, starts_of_keys(sink)):
+            entry = Entry.of_key(kept.key)
+            if entry is None:
+                continue
+            try:
+                whole = entry.of_value(b"" if kept.value is None else kept.value)
+            except ValueError as error:
+                reason = "it was deleted" if kept.value is None else str(error)
+                spoilt[kept.key] = kept.offset, entry, reason
+            else:
+                spoilt.pop(kept.key, None)
+                yield kept.offset, whole
+
+    def _restore(self, memory: Memory, spoilt: _Spoilt) -> None:
+        """Take from groups what somebody has overwritten in the topic.
+
+        A sink whose every key was deleted, and whose groups are gone, begins again.
+        """
+        lost = []
+        for at, entry, reason in spoilt.values():
+            memory.drop(entry)
+            found = self.kept(entry)
+            if found is not None:
+                memory.take(found)
+            else:
+                lost.append((at, entry, reason))
+        for at, entry, reason in lost:
+            if not memory.is_empty or reason != "it was deleted":
+                raise self._corrupted(at, entry, reason)
 
     # --- behind an open transaction ---------------------------------------------------
 
@@ -204,7 +250,8 @@ class MarkerLog:
 
     def _hidden(self, stable: int, at: int, entry: Entry) -> BrokerUnavailableError:
         first = next(iter(self._log.read(LogBounds(stable, at), ALL)), None)
-        blocking = self._entry(first) if first and first.offset == stable else None
+        is_first = first is not None and first.offset == stable
+        blocking = Entry.of_key(first.key) if first and is_first else None
         tool = f"kafka-transactions.sh --bootstrap-server {self._log.addresses}"
         where = f"--topic {self.topic} --partition 0"
         who = "one that wrote no marker there"
@@ -219,13 +266,22 @@ class MarkerLog:
             f" --start-offset {stable} ends it."
         )
 
-    def _corrupted(self, key: bytes, error: Exception) -> StateCorruptedError:
+    def _corrupted(self, at: int, entry: Entry, reason: str) -> StateCorruptedError:
+        sink = entry.sink
         return StateCorruptedError(
-            f"topic '{self.topic}' holds a record that is no marker of ours (key"
-            f" {key[:100]!r}: {error}). Give 'tx.markerTopic' a topic of its own.",
+            f"record {at} of topic '{self.topic}' took the place of a marker of sink"
+            f" '{sink}' (key {entry.key.decode()}) and is none: {reason}. The group"
+            f" '{entry.group}', which would have it too, has no offset. So it is not"
+            " known what the sink has written. Nothing was written now. Compare the"
+            " sink's topic with the source, and go on with another tx.id of the sink,"
+            " which writes an unfinished batch whole. If this sink is to begin again,"
+            f" delete all its keys from '{self.topic}' (records without value) and all"
+            " its groups: kafka-consumer-groups.sh --bootstrap-server"
+            f" {self._log.addresses} --delete --group {name_of(sink, '<part>')}. Let"
+            " only users write the topic who trust each other (tx.markerTopic).",
             store=self.topic,
-            path=repr(key[:100]),
-            reason=str(error),
+            path=entry.key.decode(),
+            reason=reason,
         )
 
 

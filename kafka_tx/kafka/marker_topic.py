@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import closing
 from typing import NamedTuple
 
-from confluent_kafka import Consumer, KafkaException
+from confluent_kafka import Consumer, KafkaException, Message
 from confluent_kafka import KafkaError as ClientError
 from confluent_kafka import TopicPartition as ClientPartition
 from confluent_kafka.admin._config import ConfigResource
@@ -54,7 +54,7 @@ class Kept(NamedTuple):
 
     offset: int
     key: bytes
-    value: bytes
+    value: bytes | None
 
 
 class MarkerTopic:
@@ -117,8 +117,10 @@ class MarkerTopic:
                 self.name,
             )
 
-    def read(self, bounds: LogBounds, level: str) -> Iterator[Kept]:
-        """The records between two offsets, in order.
+    def read(
+        self, bounds: LogBounds, level: str, starts: tuple[bytes, ...] = (b"",)
+    ) -> Iterator[Kept]:
+        """The records between two offsets, in order, whose keys start with ``starts``.
 
         ``level`` is ``ALL``, or ``COMMITTED`` if the end is settled.
 
@@ -142,12 +144,16 @@ class MarkerTopic:
         with closing(consumer):
             consumer.assign([ClientPartition(self.name, _PARTITION, bounds.log_start)])
             while True:
-                is_end, records = self._some(consumer, watch, bounds.end)
-                yield from records
-                if is_end:
+                messages = self._some(consumer, watch)
+                for message in messages:
+                    at, key = message.offset() or 0, message.key() or b""
+                    is_due = message.error() is None and at < bounds.end
+                    if is_due and key.startswith(starts):
+                        yield Kept(at, key, message.value())
+                if messages and self._is_end(messages[-1], bounds.end):
                     return
                 watch.raise_refusal()
-                if records:
+                if messages:
                     deadline = Deadline(silent_ms)
                 elif deadline.is_over():
                     raise self.silent(f"it cannot be read.{watch.reason()}")
@@ -198,26 +204,23 @@ class MarkerTopic:
         value: str = answer[_POLICY].value
         return value
 
-    def _some(
-        self, consumer: Consumer, watch: ErrorWatch, end: int
-    ) -> tuple[bool, list[Kept]]:
-        is_end, records = False, []
+    def _some(self, consumer: Consumer, watch: ErrorWatch) -> list[Message]:
+        """Records, and the end of the log as the last one; no other reports."""
         try:
             messages = consumer.consume(_AT_ONCE, _SLICE_S)
         except KafkaException as exception:
             raise self._failed(client_error(exception), watch) from exception
-        for message in messages:
-            error, at = message.error(), message.offset() or 0
-            if error is None:
-                is_end = is_end or at + 1 >= end
-                if at < end:
-                    key, value = message.key() or b"null", message.value() or b"null"
-                    records.append(Kept(at, key, value))
-            elif error.code() == ClientError._PARTITION_EOF:
-                is_end = is_end or at >= end
-            elif is_refused(error) and error.code() != _GROUP:
+        reports = [e for m in messages if (e := m.error()) is not None]
+        for error in reports:
+            if is_refused(error) and error.code() != _GROUP:
                 raise self._failed(error, watch)
-        return is_end, records
+        if not reports:
+            return messages
+        return [m for m in messages if m.error() is None or _is_log_end(m)]
+
+    def _is_end(self, last: Message, end: int) -> bool:
+        at = last.offset() or 0
+        return at >= end if _is_log_end(last) else at + 1 >= end
 
     # --- making it ------------------------------------------------------------------
 
@@ -253,3 +256,8 @@ class MarkerTopic:
     def _failed(self, error: ClientError, watch: ErrorWatch) -> KafkaError:
         what = f"reading, which needs READ on topic '{self.name}'"
         return translated(error, what, watch)
+
+
+def _is_log_end(message: Message) -> bool:
+    error = message.error()
+    return error is not None and error.code() == ClientError._PARTITION_EOF

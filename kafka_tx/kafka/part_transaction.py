@@ -157,7 +157,7 @@ class PartTransaction:
             f"the marker of part {part.index} of txid {kept.txid} of sink '{part.id}'"
         )
         still = f"group '{part.group}' still has"
-        raise _lost(self._log, part.name, f"{what}, which {still}")
+        raise _lost(self._log, part.group, f"{what}, which {still}")
 
     def _is_begun(self) -> bool:
         """Whether an earlier run began the batch with an unknown number of parts."""
@@ -216,7 +216,7 @@ class PlanKeeper:
         """
         with self._begun(wish) as transaction:
             memory = self._recall(wish)
-            if memory.plan is None and not memory.markers:
+            if memory.is_empty:
                 self._check_new(wish)
             last = max((m.txid for m in memory.markers if not m.life), default=0)
             plan = planned(memory.plan, wish, last)
@@ -245,20 +245,20 @@ class PlanKeeper:
     def _check_new(self, wish: Wish) -> None:
         """A sink without any record must not have a group that knows of some."""
         part = Part(wish.id, wish.attempt, 0, wish.parts)
-        found = self._log.kept(Entry(wish.id, part.marker(Digest())))
-        if found is not None:
-            known = f"group '{part.group}' still knows at txid {found.txid}"
-            what = f"what it held of sink '{wish.id}', which {known}"
+        if self._log.knows(Entry(wish.id, part.marker(Digest()))):
+            what = f"what it held of sink '{wish.id}': group '{part.group}' has more"
             raise _lost(self._log, part.group, what)
 
 
 def _lost(log: MarkerLog, path: str, what: str) -> StateCorruptedError:
     return StateCorruptedError(
-        f"the topic '{log.topic}' has lost {what}: the topic was deleted or is not"
-        " compacted, or 'tx.markerTopic' was changed. Nothing was written. Give the"
+        f"the topic '{log.topic}' has lost {what}. The topic was deleted or is not"
+        " compacted, 'tx.markerTopic' was changed, or the sink's keys were deleted"
+        " there. Nothing was written. Give the"
         " former 'tx.markerTopic'. If it is gone, compare the sink's topic with the"
         " source, and go on with another tx.id of the sink, which writes an unfinished"
-        " batch whole.",
+        " batch whole. A sink that is to begin again needs its groups deleted, too"
+        f" (kafka-consumer-groups.sh --delete --group {path}).",
         store=log.topic,
         path=path,
         reason="lost",

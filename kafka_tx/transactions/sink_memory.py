@@ -7,9 +7,17 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
+from kafka_tx.model import TransactionAttempt
 from kafka_tx.transactions.sink_parts import Marker, SinkPlan, group_of, name_of
 
 _PLAN, _PART = "plan", "part"
+_NOT_OURS = (ValueError, LookupError, TypeError, OverflowError, RecursionError)
+"""What reading raises of records that no sink wrote."""
+
+
+def starts_of_keys(sink: str) -> tuple[bytes, ...]:
+    """How all keys of a sink begin, to skip other records fast."""
+    return tuple(_text([kind, sink])[:-1].encode() for kind in (_PART, _PLAN))
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,22 +83,30 @@ class Entry:
         return _text([self.txid, self.metadata]).encode()
 
     @classmethod
-    def of_record(
-        cls, key: bytes, value: bytes, sink: str | None = None
-    ) -> Self | None:
-        """Read a record; None if it belongs to another sink, or to none.
-
-        Raises:
-            ValueError, LookupError, TypeError: The record is not an entry.
-        """
-        kind, whose, *which = json.loads(key)
-        if sink not in (None, whose) or kind not in (_PLAN, _PART):
+    def of_key(cls, key: bytes) -> Self | None:
+        """The entry of a record's key, without its values; None: no sink wrote it."""
+        try:
+            kind, sink, *which = json.loads(key)
+            if kind == _PLAN:
+                entry = cls(sink, SinkPlan(0, 0, 0))
+            else:
+                life, index = which
+                is_whole = type(index) is int and isinstance(life, str)
+                nothing = TransactionAttempt(0, 0)
+                entry = cls(sink, Marker(index if is_whole else -1, nothing, life=life))
+            return entry if isinstance(sink, str) and entry.key == key else None
+        except (*_NOT_OURS, AttributeError):
             return None
-        txid, metadata = json.loads(value)
-        if kind == _PLAN:
-            return cls(whose, SinkPlan.of_fields(json.loads(metadata)))
-        life, index = which
-        return cls(whose, Marker.of_metadata(index, txid, metadata, life))
+
+    def of_value(self, value: bytes) -> Entry:
+        """The entry with the values of its record; raises ValueError: none of ours."""
+        try:
+            txid, metadata = json.loads(value)
+            if type(txid) is int and txid >= 0 and isinstance(metadata, str):
+                return self.of_group(txid, metadata)
+        except _NOT_OURS as error:
+            raise ValueError(f"{type(error).__name__}: {error}"[:100]) from None
+        raise ValueError("it has no txid and text")
 
     def of_group(self, txid: int, metadata: str | None) -> Entry:
         """The entry with the values of its group's offset."""
@@ -116,6 +132,11 @@ class Memory:
         self.topic_id: str | None = None
 
     @property
+    def is_empty(self) -> bool:
+        """Whether the topic has nothing of the sink."""
+        return self.plan is None and not self._markers
+
+    @property
     def markers(self) -> list[Marker]:
         """The newest marker of each part and life, in the order of writing."""
         return list(self._markers.values())
@@ -134,6 +155,14 @@ class Memory:
             return
         self._markers.pop((kept.life, kept.index), None)  # to become the last
         self._markers[kept.life, kept.index] = kept
+
+    def drop(self, entry: Entry) -> None:
+        """Forget the entry of a key whose newest record is no marker."""
+        kept = entry.kept
+        if isinstance(kept, SinkPlan):
+            self.plan = None
+        else:
+            self._markers.pop((kept.life, kept.index), None)
 
     @property
     def text(self) -> str:

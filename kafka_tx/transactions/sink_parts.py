@@ -228,8 +228,15 @@ class SinkPlan:
 
     @classmethod
     def of_fields(cls, fields: dict[str, Any]) -> Self:
-        """Read the result of ``as_fields``; fields of later versions are ignored."""
-        return cls(**{name: fields[name] for name in cls.__slots__ if name in fields})
+        """Read the result of ``as_fields``; fields of later versions are ignored.
+
+        Raises TypeError: Something else.
+        """
+        plan = cls(**{name: fields[name] for name in cls.__slots__ if name in fields})
+        numbers = plan.parts, plan.since, plan.before, plan.epoch
+        if not all(type(number) is int for number in numbers):
+            raise TypeError(f"its numbers are {numbers}")
+        return plan
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-from confluent_kafka import Producer
+from dataclasses import replace
 
+import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
+
+from kafka_tx.errors import StateCorruptedError
 from kafka_tx.kafka import marker_topic
 from kafka_tx.kafka.marker_log import MarkerLog
 from kafka_tx.kafka.marker_topic import MarkerTopic
@@ -47,3 +51,95 @@ def test_the_topics_policy_is_checked_by_who_reads_all_of_it_and_not_again(
 
     log.recall("ours", since=remembered)
     assert len(checked) == 1
+
+
+# --- what others write there ----------------------------------------------------------
+
+OURS = Marker(0, TransactionAttempt.of(7, epoch=2, number=0), 1, Digest(), "run")
+DEEP = b"[" * 20_000
+
+
+@pytest.fixture
+def log(topic, consumer_settings):
+    return MarkerLog(topic(), topic(), consumer_settings, {})
+
+
+@pytest.fixture
+def put(cluster, log):
+    """Write records as anybody may who has the right."""
+    producer = Producer({"bootstrap.servers": cluster.bootstrap_servers})
+
+    def write(*records):
+        for key, value in records:
+            producer.produce(log.topic, key=key, value=value, partition=0)
+        assert producer.flush(30) == 0
+
+    return write
+
+
+@pytest.fixture
+def commit(consumer_settings):
+    """Set an offset of an entry's group, with metadata or as tools do, without."""
+
+    def write(log, entry, metadata):
+        consumer = Consumer({**consumer_settings, "group.id": entry.group})
+        at = TopicPartition(log.place, 0, entry.txid, metadata)
+        consumer.commit(offsets=[at], asynchronous=False)
+        consumer.close()
+
+    return write
+
+
+def test_records_of_others_are_skipped(log, put):
+    entry = Entry("ours", OURS)
+    strangers = [
+        *((b"heartbeat", b"2026-11-27"), (b"1", b"1"), (b"{}", b""), (DEEP, DEEP)),
+        *((None, None), (b"\xff", b"\xff"), (b'["plan"]', b"[]")),
+        *((b'["part","ours","",{"a":1}]', b"x"), (b'["part","ours",[],0]', b"x")),
+        *((b'["part", "ours", "", 0]', b"x"), (b'["part","ours","",0.0]', b"x")),
+        *((b'["plan","ours",1]', b"x"), (b'["part","another","",0]', DEEP)),
+    ]
+    put((entry.key, entry.value), *strangers)
+
+    assert log.recall("ours").markers == [OURS]
+
+
+@pytest.mark.parametrize(
+    "value",
+    [DEEP, b"", None, b'[1e400,""]', b'["7",""]', b"[7,7]", b'[-1,""]', b"\xff"],
+)
+def test_an_overwritten_marker_is_taken_from_its_group_or_named(
+    log, put, commit, value
+):
+    entry = Entry(f"sink-{log.topic}", OURS)
+    other = Entry(entry.sink, replace(OURS, index=1))
+    put(*((each.key, each.value) for each in (entry, other)), (entry.key, value))
+    with pytest.raises(StateCorruptedError, match=r"record 2 of topic.*a marker"):
+        log.recall(entry.sink)
+
+    commit(log, entry, entry.metadata)
+
+    assert log.recall(entry.sink).own("", 0) == OURS
+    put((entry.key, entry.value))
+    assert log.recall(entry.sink).own("", 0) == OURS
+
+
+def test_a_sink_without_keys_and_groups_begins_again(log, put):
+    entry = Entry(f"sink-{log.topic}", OURS)
+    other = Entry(entry.sink, replace(OURS, index=1))
+    both = [(each.key, each.value) for each in (entry, other)]
+    put(*both, (entry.key, None))
+    with pytest.raises(StateCorruptedError, match="it was deleted"):
+        log.recall(entry.sink)
+
+    put((other.key, None))
+
+    assert log.recall(entry.sink).is_empty
+
+
+def test_an_offset_that_a_person_has_set_is_no_marker(log, commit):
+    entry = Entry(f"sink-{log.topic}", OURS)
+    commit(log, entry, "")
+
+    assert log.kept(entry) is None
+    assert log.knows(entry)

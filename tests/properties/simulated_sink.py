@@ -265,13 +265,16 @@ class SimulatedTopic:
     def check_policy(self) -> None:
         ask()
 
-    def read(self, bounds: LogBounds, level: str) -> Iterator[Kept]:
+    def read(
+        self, bounds: LogBounds, level: str, starts: tuple[bytes, ...] = (b"",)
+    ) -> Iterator[Kept]:
         if bounds.end > bounds.log_start:
             ask()
         for at, (begun, record) in sorted(self.brokers.log.items()):
             is_asked = bounds.log_start <= at < bounds.end
-            if is_asked and (level != COMMITTED or begun.state == "committed"):
-                yield Kept(at, record.key or b"", record.value or b"")
+            is_shown = level != COMMITTED or begun.state == "committed"
+            if is_asked and is_shown and (record.key or b"").startswith(starts):
+                yield Kept(at, record.key or b"", record.value)
 
     def silent(self, reason: str) -> BrokerUnavailableError:
         return BrokerUnavailableError(reason, addresses=self.addresses)
