@@ -527,6 +527,12 @@ FILES: Proofs = {
         _FILES
         + "test_a_publication_that_somebody_has_changed_stops_readers_and_writers"
     ),
+    "a publication is removed by hand": _both(
+        _FILES + "test_a_publication_that_somebody_has_removed_is_missed"
+    ),
+    "two queries begin in one path at the same time": _both(
+        _FILES + "test_two_queries_that_begin_in_one_path_at_once_do_not_hide_rows"
+    ),
     "the path is emptied or replaced under a running query": _both(
         _FILES + "test_a_path_that_was_emptied_under_a_program_stops_it"
     ),

@@ -28,11 +28,13 @@ from integration.bounded import DeadError, read_out
 from integration.reading import reader
 from integration.sinks.table_suite import forget, tried
 from kafka_tx.errors import (
+    AnotherNumberingError,
     ConfigError,
     FencedError,
     StateCorruptedError,
     StateLostError,
 )
+from kafka_tx.running.file_sink import name_of
 from kafka_tx.spark.sinks import files as files_of_spark
 from kafka_tx.spark.sinks.files import _HadoopFolder
 from kafka_tx.testing import Crash
@@ -279,6 +281,115 @@ def test_other_formats_are_read_as_they_were_written(spark, files, form, options
         assert files.append(df, attempt(txid), format=form, options=options)
 
     assert [row.value for row in files.read().collect()] == ["a|b"] * 2
+
+
+def test_what_names_of_folders_change_is_refused_and_times_have_a_zone(spark, files):
+    def by_day(day, txid=1):
+        df = spark.sql(f"SELECT 1 AS a, {day}")
+        return files.append(df, attempt(txid), partition_by=df.columns[1:])
+
+    for text in ("''", "'__HIVE_DEFAULT_PARTITION__'"):
+        with pytest.raises(PySparkException, match="'day' has ''.*nothing was publish"):
+            by_day(f"{text} AS day")
+    with pytest.raises(ConfigError, match="'day'; legal: .*without bytes"):
+        by_day("X'ff' AS day")
+    with pytest.raises(ConfigError, match="'.day'; legal: .*does not begin with '.'"):
+        by_day("1 AS `.day`")
+    assert files.published() == []
+
+    time = "timestamp_micros(1704110400123456)"
+    for txid, zone in enumerate(("Asia/Tokyo", "America/New_York"), 1):
+        with in_zone(spark, zone):
+            by_day(f"{time} AS day", txid)
+    with in_zone(spark, "Europe/Berlin"):
+        found = files.read().selectExpr(f"day = {time}").collect()
+    assert [row[0] for row in found] == [True, True]
+
+
+@contextmanager
+def in_zone(spark, zone):
+    spark.conf.set("spark.sql.session.timeZone", zone)
+    try:
+        yield
+    finally:
+        spark.conf.set("spark.sql.session.timeZone", "UTC")
+
+
+@pytest.mark.parametrize("form", ["csv", "json", "parquet"])
+def test_columns_may_move_come_go_and_become_wider(spark, files, form):
+    for txid, columns in enumerate(
+        ("1 AS n, 'a' AS a, 'b' AS b", "'b' AS b, 'x' AS x, 'a' AS a, 5000000000 AS n"),
+        1,
+    ):
+        files.append(spark.sql(f"SELECT {columns}"), attempt(txid), format=form)
+
+    assert files.read().columns == ["b", "x", "a", "n"]
+    found = sorted(map(tuple, files.read().collect()), key=str)
+    assert found == [("b", "x", "a", 5000000000), ("b", None, "a", 1)]
+    assert files.read(as_of=1).columns == ["n", "a", "b"]
+
+    files.append(spark.sql("SELECT 'seven' AS n"), attempt(3), format=form)
+    files.append(spark.sql("SELECT 8 AS n"), attempt(4), format=form)
+    with pytest.raises(ConfigError, match="column 'n' was bigint .*and is int in the"):
+        files.read()
+    found = files.read(schema="n string").collect()
+    assert sorted(row.n for row in found) == ["1", "5000000000", "8", "seven"]
+
+
+def test_texts_are_as_many_rows_as_before(spark, files, tmp_path):
+    texts = ["a\nb", " x ", "a\\", '"', "\t", "a\r\nb", "#c,d", "\0", None]
+    df = spark.createDataFrame([*enumerate(texts)], "n int, t string")
+    files.append(df.coalesce(1), attempt(1), format="csv")
+    assert sorted(map(tuple, files.read().collect())) == [*enumerate(texts)]
+
+    lines = Files(spark, str(tmp_path / "lines"))
+    for text in ("'a\\nb'", "string(NULL)"):
+        with pytest.raises(PySparkException, match="'t' has null or a line break"):
+            lines.append(spark.sql(f"SELECT {text} AS t"), attempt(1), format="text")
+    lines.append(spark.sql("SELECT 'a\\rb' AS t"), attempt(1), format="text")
+    assert [row.t for row in lines.read().collect()] == ["a\rb"]
+
+
+def test_a_publication_that_another_driver_has_begun_is_none(files):
+    """A session of Spark Connect writes a folder with one file; it may die at work."""
+    files.write(attempt(1), ["a"])
+    for txid in (2, 3):
+        name = name_of(txid, attempt(txid).attempt_id)
+        Path(files.path, PUBLISHED, str(name), "_temporary").mkdir(parents=True)
+
+    assert files.write(attempt(2), ["b"])
+    assert kafka_tx.clean_files(files.spark, files.path) == 0
+    assert files.rows() == ["a", "b"]
+    assert files.write(attempt(3), ["c"])
+    assert files.rows() == ["a", "b", "c"]
+
+
+def test_a_publication_that_somebody_has_removed_is_missed(files):
+    for txid in (1, 2, 3):
+        files.write(attempt(txid), [f"{txid}"])
+    Path(files.path, PUBLISHED, files.published()[1]).unlink()
+
+    for act in (files.read, partial(kafka_tx.clean_files, files.spark, files.path)):
+        with pytest.raises(
+            StateCorruptedError, match="lacks the publication of txid 2"
+        ):
+            act()
+    assert [row.key for row in files.read(as_of=1).collect()] == ["1"]
+
+
+def test_two_queries_that_begin_in_one_path_at_once_do_not_hide_rows(files):
+    put = _HadoopFolder.put
+
+    def another_comes(folder, *given):
+        with mock.patch.object(_HadoopFolder, "put", put):
+            assert files.write(attempt(1, numbering="two", source="two"), ["b"])
+        put(folder, *given)
+
+    at_once = mock.patch.object(_HadoopFolder, "put", another_comes)
+    with at_once, pytest.raises(AnotherNumberingError, match="numbering two"):
+        files.write(attempt(1, epoch=2), ["a"])
+
+    assert files.rows() == ["b"]
 
 
 def test_a_plain_read_finds_nothing_rather_than_too_much(spark, files):

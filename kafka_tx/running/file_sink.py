@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any, Protocol, runtime_checkable
 
 from kafka_tx.clock import SystemClock
-from kafka_tx.errors import ConfigError
+from kafka_tx.errors import ConfigError, StateCorruptedError
 from kafka_tx.logs import event_log
 from kafka_tx.model import TransactionAttempt
 from kafka_tx.protocols import Clock
@@ -16,6 +17,8 @@ from kafka_tx.transactions import publications
 from kafka_tx.transactions.publications import HIGHEST, Form, Name, Publication
 
 logger = event_log(__name__)
+
+_TRIES = 5
 
 
 class Folder(Protocol):
@@ -29,7 +32,11 @@ class Folder(Protocol):
         """The files of publications that are there now."""
 
     def lines(self, names: Sequence[Name]) -> list[str]:
-        """All lines of these files."""
+        """All lines of these files; none of a file that is not whole yet.
+
+        Raises:
+            FileNotFoundError: A file was removed since it was listed.
+        """
 
     def put(self, name: Name, text: str) -> None:
         """Make a file of publications, which appears as a whole."""
@@ -71,15 +78,49 @@ def read(folder: Folder, names: Sequence[Name]) -> list[Publication]:
     return [Publication.of_line(line, what) for line in lines if line.strip()]
 
 
+def published(
+    folder: Folder, as_of: int | None = None
+) -> tuple[list[Name], list[Publication]]:
+    """The files of publications, and the publications up to ``as_of`` in them.
+
+    Listed again if files were merged meanwhile.
+
+    Raises:
+        StateCorruptedError: A publication is missing, or cannot be read.
+    """
+    gone: int | None = None
+    for _ in range(_TRIES):
+        with suppress(FileNotFoundError):
+            names = sorted(folder.names())
+            found = read(folder, names)
+            upto = (p for p in found if as_of is None or p.attempt.txid <= as_of)
+            gone = publications.missing(upto)
+            if gone is None:
+                return names, found
+    if gone is None:
+        raise FileNotFoundError(f"files of {folder.path} go away as they are read")
+    raise StateCorruptedError(
+        f"the folder {folder.path} lacks the publication of txid {gone}, which a later"
+        " batch follows. Somebody has removed its file. Nothing was changed. Put the"
+        " files in _kafka_tx/published back from a copy. Without a copy, read the"
+        f" batches before it with as_of={gone - 1}; the files of its attempts are still"
+        " in _kafka_tx/attempts",
+        value=str(gone),
+    )
+
+
 def merge(folder: CleanFolder, names: Sequence[Name], level: int) -> None:
     """Put one file of publications in the place of several.
 
-    Readers find each publication in the old files, in the new one, or in both.
+    Readers find each publication in the old files, in the new one, or in both. What
+    is not whole yet stays.
     """
-    text = publications.merged(read(folder, names))
+    found = {name: read(folder, [name]) for name in names}
+    whole = [name for name in names if found[name]]
+    text = publications.merged(p for name in whole for p in found[name])
     last = max(names)
     folder.put(name_of(last.txid, last.attempt_id, level), text)
-    folder.remove(names)
+    folder.remove(whole)
 
 
 def name_of(txid: int, attempt_id: int, level: int = 0) -> Name:
@@ -108,16 +149,42 @@ class FileSink(TransactionalSink):
         self._clock = clock or SystemClock()
         self._names: Sequence[Name] = ()
         self._stored: Publication | None = None
+        self._own: tuple[Name, TransactionAttempt] | None = None
 
     def read_attempt(self) -> TransactionAttempt | None:
         """As of ``TransactionalSink``."""
-        self._names = self._folder.names()
-        last = publications.newest(self._names)
-        self._stored = None
-        if last is not None:
-            found = read(self._folder, [last])
-            self._stored = max(found, key=lambda each: each.order)
+        known, self._names = self._names, self._folder.names()
+        folder, own = self._folder, self._own
+        if (
+            own
+            and isinstance(folder, CleanFolder)
+            and self._is_another_there(*own, known)
+        ):
+            folder.remove([own[0]])
+            self._own, self._names = None, folder.names()
+            if not self._names:
+                raise ConnectionError("another query began here at the same time")
+        self._own = self._stored = None
+        for name in sorted(self._names, reverse=True):
+            found = read(self._folder, [name])
+            if found:
+                self._stored = max(found, key=lambda each: each.order)
+                break
         return None if self._stored is None else self._stored.attempt
+
+    def _is_another_there(
+        self, own: Name, attempt: TransactionAttempt, known: Sequence[Name]
+    ) -> bool:
+        """Whether another numbering has published since this sink read the folder.
+
+        Its txids are others, and readers would take one of two batches. One steps back
+        and is refused; if both do, they try again.
+        """
+        new = sorted({*self._names} - {*known, own})
+        with suppress(FileNotFoundError):  # the other one has stepped back
+            others = {p.attempt.numbering for p in read(self._folder, new)}
+            return bool(attempt.numbering and others - {attempt.numbering, ""})
+        return False
 
     def stage(self, rows: Any, attempt: TransactionAttempt) -> Publication:  # noqa: ANN401
         """Write the rows into a folder of this try's own."""
@@ -130,17 +197,26 @@ class FileSink(TransactionalSink):
             form=self._form,
             schema=self._folder.schema(rows),
             at_ms=self._clock.now_ms(),
+            follows=self._follows(attempt.txid),
         )
+
+    def _follows(self, txid: int) -> int:
+        stored = self._stored
+        if stored is None:
+            return 0
+        is_again = stored.attempt.txid == txid
+        return stored.follows if is_again else stored.attempt.txid
 
     def write(
         self,
         staged: Publication,
-        attempt: TransactionAttempt,  # noqa: ARG002
+        attempt: TransactionAttempt,
         former: TransactionAttempt | None,  # noqa: ARG002
     ) -> None:
         """Publish; the greatest attempt counts, whoever comes last."""
         name = Name.of(staged.folder)
         assert name is not None
+        self._own = name, attempt
         self._folder.put(name, staged.as_line())
         due = publications.to_merge([*self._names, name])
         if due and isinstance(self._folder, CleanFolder):
@@ -191,13 +267,11 @@ def clean(
         now_ms: The present Unix time.
     """
     there = folder.folders()  # first: what is published later is not touched
-    names = sorted(folder.names())
-    found = read(folder, names)
+    names, found = published(folder)
     floor = None if keep_ms is None else publications.new_floor(found, now_ms - keep_ms)
     if floor is not None:
         folder.put(name_of(*floor.order[:2]), floor.as_line())
-        names = sorted(folder.names())
-        found = read(folder, names)
+        names, found = published(folder)
     if len(names) > 2:  # the newest one stays
         merge(folder, names[:-1], HIGHEST)
     gone = {*publications.left_over(there, found, now_ms - spare_ms)}

@@ -81,6 +81,8 @@ class Publication:
         files: Their places below it.
         schema: Spark's schema of the batch, as JSON; empty: that of the next txid.
         at_ms: Unix time of the publication, for clean-ups.
+        follows: The txid that was published before this one; 0: none was. So a
+            publication that is missing is noticed.
         is_floor: The files of this txid and of all earlier ones were removed.
     """
 
@@ -90,6 +92,7 @@ class Publication:
     form: Form
     schema: str
     at_ms: int
+    follows: int = 0
     is_floor: bool = False
 
     @property
@@ -132,9 +135,26 @@ def counting(
 ) -> list[Publication]:
     """The publications that count, in order of their txids, up to ``as_of``."""
     every = sorted(publications, key=attrgetter("order"))
-    floor = max((p.attempt.txid for p in every if p.is_floor), default=0)
+    floor = _floor(every)
     found = {p.attempt.txid: p for p in every if p.attempt.txid > floor}
     return [p for txid, p in found.items() if as_of is None or txid <= as_of]
+
+
+def missing(publications: Iterable[Publication]) -> int | None:
+    """The lowest txid that a batch follows, and whose publication is not there.
+
+    One listing of a folder may have neither the files that are merged meanwhile nor
+    the merged one.
+    """
+    every = list(publications)
+    floor = _floor(every)
+    there = {p.attempt.txid for p in every}
+    gone = (p.follows for p in every if p.follows > floor and p.follows not in there)
+    return min(gone, default=None)
+
+
+def _floor(publications: Iterable[Publication]) -> int:
+    return max((p.attempt.txid for p in publications if p.is_floor), default=0)
 
 
 def merged(publications: Iterable[Publication]) -> str:
@@ -148,10 +168,12 @@ def merged(publications: Iterable[Publication]) -> str:
     return "\n".join(p.as_line() for p in [*floors[-1:], *counted])
 
 
-def schema_at(publications: Iterable[Publication], txid: int) -> str:
-    """The schema of a txid's batch; ``publications`` are in order of their txids."""
-    known = (p.schema for p in publications if p.schema and p.attempt.txid >= txid)
-    return next(known, "")
+def with_schemas(publications: Iterable[Publication]) -> list[Publication]:
+    """Each with its own schema; they are in order of their txids, before and after."""
+    found: list[Publication] = []
+    for p in reversed([*publications]):
+        found.append(p if p.schema else replace(p, schema=found[-1].schema))
+    return found[::-1]
 
 
 def to_merge(names: Iterable[Name]) -> list[Name]:

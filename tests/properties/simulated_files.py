@@ -104,8 +104,10 @@ class MemoryFolder:
     def found(self) -> dict[int, tuple[str, list[str]]]:
         """The folder and the rows of each txid, as ``read_files`` finds them."""
         texts = self.published.values()
-        every = counting(known(line) for text in texts for line in text.splitlines())
-        return {p.attempt.txid: (p.folder, self.written[p.folder]) for p in every}
+        every = [known(line) for text in texts for line in text.splitlines()]
+        assert publications.missing(every) is None
+        found = counting(every)
+        return {p.attempt.txid: (p.folder, self.written[p.folder]) for p in found}
 
 
 def put_in_pieces(self, name, text):

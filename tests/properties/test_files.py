@@ -7,12 +7,14 @@ from collections import Counter
 
 import pytest
 
-from kafka_tx.errors import KafkaTxError
+from kafka_tx.errors import AnotherNumberingError, KafkaTxError, StateCorruptedError
 from kafka_tx.running import file_sink
+from kafka_tx.running.file_sink import FileSink, clean
 from kafka_tx.transactions import publications, table_writes
+from tests.conformance.sink_suite import attempt
 from tests.properties import simulated_files
 from tests.properties.rounds import SIMULATED_STEPS, is_enough
-from tests.properties.simulated_files import walk
+from tests.properties.simulated_files import FORM, MemoryFolder, walk
 
 WHAT_MUST_HAPPEN = (
     *("Crash", "StateUnavailableError", "frozen", "cleaned", "clean-up killed"),
@@ -64,3 +66,88 @@ def test_the_simulation_notices(monkeypatch, room, name, broken):
 
     with pytest.raises((AssertionError, KafkaTxError, LookupError, OSError)):
         any(walk(seed, is_opaque=seed % 2 == 1) is None for seed in range(60))
+
+
+@pytest.fixture
+def folder():
+    """With four batches."""
+    table_writes._left.clear()
+    folder = MemoryFolder()
+    for txid in (1, 2, 3, 4):
+        FileSink(folder, FORM, {}, clock=folder.clock)([f"{txid}"], attempt(txid))
+    return folder
+
+
+def cleaned(folder):
+    return clean(folder, keep_ms=None, spare_ms=0, now_ms=folder.clock.now_ms())
+
+
+def test_a_clean_up_that_misses_files_which_are_merged_meanwhile_looks_again(
+    folder, monkeypatch
+):
+    listings = [folder.names()[-1:], folder.names()]
+    monkeypatch.setattr(folder, "names", lambda: listings.pop(0))
+
+    assert cleaned(folder) == 0
+    assert [*folder.found()] == [1, 2, 3, 4]
+
+
+def test_a_publication_that_was_removed_is_missed_and_its_files_stay(folder):
+    del folder.published[sorted(folder.published)[1]]
+
+    with pytest.raises(StateCorruptedError, match=r"publication of txid 2.*as_of=1"):
+        cleaned(folder)
+
+    assert len(folder.written) == 4
+    assert len(file_sink.published(folder, as_of=1)[1]) == 3
+
+
+def test_an_opaque_replay_follows_what_its_first_try_followed(folder):
+    sink = file_sink.OpaqueFileSink(folder, FORM, {}, clock=folder.clock)
+    sink(["other"], attempt(4, epoch=2))
+
+    del folder.published[sorted(folder.published)[2]]
+    with pytest.raises(StateCorruptedError, match="publication of txid 3"):
+        cleaned(folder)
+
+
+@pytest.mark.parametrize("epoch", [1, 3])
+def test_of_two_numberings_that_publish_at_once_none_hides_the_other(epoch):
+    table_writes._left.clear()
+    folder = MemoryFolder()
+    others = [attempt(1, epoch=2, numbering="two", source="two")]
+
+    def other_comes(step):
+        if step == "publish" and others:
+            assert FileSink(folder, FORM, {})(["b"], others.pop())
+
+    folder.step = other_comes
+    with pytest.raises(AnotherNumberingError, match="numbering two"):
+        FileSink(folder, FORM, {})(["a"], attempt(1, epoch=epoch))
+
+    assert [rows for _, rows in folder.found().values()] == [["b"]]
+
+
+def test_two_numberings_that_both_step_back_try_again():
+    table_writes._left.clear()
+    folder = MemoryFolder()
+    sink = FileSink(folder, FORM, {})
+    other = publications.Name(1, 1, 0, "0" * 16)
+    line = (
+        FileSink(folder, FORM, {})
+        .stage([], attempt(1, numbering="two", source="two"))
+        .as_line()
+    )
+
+    def other_comes_and_goes(step):
+        if step == "publish" and not seen:
+            seen.append(other)
+            folder.published[other] = line
+        if step == "remove":
+            folder.published.pop(other)
+
+    seen = []
+    folder.step = other_comes_and_goes
+    assert sink(["a"], attempt(1))
+
+    assert [rows for _, rows in folder.found().values()] == [["a"]]

@@ -18,8 +18,8 @@ from kafka_tx.transactions.publications import (
     merged,
     new_floor,
     newest,
-    schema_at,
     to_merge,
+    with_schemas,
 )
 from tests.conformance.sink_suite import attempt
 
@@ -91,7 +91,7 @@ def test_merged_publications_keep_a_schema_where_it_changes():
     found = read(merged([*every, published(2, epoch=0)]))
 
     assert [p.schema for p in found] == ["", "a", "", "b"]
-    assert [schema_at(found, txid) for txid in (1, 2, 3, 4)] == schemas
+    assert [p.schema for p in with_schemas(found)] == schemas
     assert [p.folder for p in found] == [p.folder for p in every]
 
 

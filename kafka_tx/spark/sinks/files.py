@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from functools import reduce
 from typing import TYPE_CHECKING, Any
 
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import AnalysisException, PySparkException
-from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
+from pyspark.sql import DataFrame
 from pyspark.sql.types import StructType
 
 from kafka_tx.clock import SystemClock
 from kafka_tx.config import check_attempt, check_kind
 from kafka_tx.errors import ConfigError
-from kafka_tx.running.file_sink import FileSink, OpaqueFileSink, clean, read
+from kafka_tx.running.file_sink import FileSink, OpaqueFileSink, clean, published
+from kafka_tx.spark.sinks.file_rows import exact, form_of, nullable, shape_of
 from kafka_tx.spark.versions.jvm import file_system
 from kafka_tx.spark.versions.names import is_classic
 from kafka_tx.transactions.publications import (
@@ -26,17 +27,15 @@ from kafka_tx.transactions.publications import (
     Name,
     Publication,
     counting,
-    schema_at,
+    with_schemas,
 )
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
     from kafka_tx.model import TransactionAttempt
 
 FORMATS = ("parquet", "orc", "avro", "json", "csv", "text")
-_AS_TEXT = FORMATS[3:]
-"""Formats whose files do not say how they were written: a reader needs the options."""
 COLUMN = "_kafka_tx"
 """Begins the names of attempts' folders, so that Spark takes them for partitions."""
 _DAY_S = 86_400
@@ -108,11 +107,10 @@ def append_files(
     if COLUMN in (name.lower() for name in df.columns):
         legal = f"columns without {COLUMN!r}, which names the attempts"
         raise ConfigError.illegal("df", df.columns, legal)
-    kept = given if format in _AS_TEXT else {}
-    form = Form(format=format, partition_by=tuple(partition_by), options=kept)
+    form = form_of(df, format, partition_by, given)
     folder = _folder(df.sparkSession, path)
     kind = OpaqueFileSink if opaque else FileSink
-    return kind(folder, form, given)(df, attempt)
+    return kind(folder, form, {**form.options, **given})(exact(df, form), attempt)
 
 
 def read_files(
@@ -133,18 +131,19 @@ def read_files(
         path: As of ``append_files``.
         as_of: Read the txids up to this one; None: all.
         schema: Of the rows; None: that of the last batch which is read. Columns that a
-            batch lacks are null in its rows.
+            batch lacks are null in its rows. Values of other types are cast as Spark
+            does for ``INSERT``; without a schema only where no value can change.
         options: Of the format's reader, besides those that ``append_files`` has stored.
 
     Raises:
         ConfigError: Nothing is published there, or nothing up to ``as_of``; or
-            ``as_of`` is above the last txid.
+            ``as_of`` is above the last txid; or a column has changed its type.
         StateCorruptedError: A publication cannot be read.
         pyspark.errors.PySparkException: What Spark raises.
     """
     _check_path(path)
     folder = _SparkFolder(spark, path)
-    found = counting(read(folder, folder.names()))
+    found = with_schemas(counting(published(folder, as_of)[1]))
     if not found:
         legal = "a path to which append_files has published a batch"
         raise ConfigError.illegal("path", path, legal)
@@ -153,11 +152,9 @@ def read_files(
         legal = f"{first} to {last}, the txids that are published"
         raise ConfigError.illegal("as_of", as_of, legal)
     wanted = counting(found, as_of)
-    stored = json.loads(schema_at(found, wanted[-1].attempt.txid))
     if isinstance(schema, str):
         schema = spark.createDataFrame([], schema).schema
-    shape: StructType = schema or StructType.fromJson(stored)
-    return _frame(spark, folder, wanted, shape, options or {})
+    return _frame(spark, folder, wanted, shape_of(wanted, schema), options or {})
 
 
 def _frame(
@@ -167,15 +164,22 @@ def _frame(
     shape: StructType,
     options: Mapping[str, str],
 ) -> DataFrame:
+    """Batches of one schema are read together, and then fitted to the wanted one."""
     form = wanted[-1].form
-    files = [folder.file(p.folder, name) for p in wanted for name in p.files]
-    if not files:
-        return spark.createDataFrame([], shape)
-    reader = spark.read.format(form.format).schema(shape)
-    whole = {"ignoreMissingFiles": "false"}  # a session may say true
-    reader = reader.options(**{**whole, **form.options, **options})
-    found = reader.option("basePath", folder.attempts).load(files)
-    return found.select(*(F.col(_quoted(name)) for name in shape.names))
+    alike: dict[str, list[str]] = {}
+    for p in wanted:
+        files = [folder.file(p.folder, name) for name in p.files]
+        alike.setdefault(p.schema, []).extend(files)
+    frames = []
+    for stored, files in alike.items():
+        if files:
+            reader = spark.read.format(form.format).schema(nullable(stored))
+            whole = {"ignoreMissingFiles": "false"}  # a session may say true
+            reader = reader.options(**{**whole, **form.options, **options})
+            found = reader.option("basePath", folder.attempts).load(files)
+            frames.append(found.to(shape))
+    empty = spark.createDataFrame([], shape)
+    return reduce(DataFrame.union, frames[1:], frames[0]) if frames else empty
 
 
 def clean_files(
@@ -229,10 +233,6 @@ def clean_files(
 def _check_path(path: object) -> None:
     if not isinstance(path, str) or not path.strip():
         raise ConfigError.illegal("path", path, "the path or URL of a folder")
-
-
-def _quoted(name: str) -> str:
-    return "`{}`".format(name.replace("`", "``"))
 
 
 def _folder(spark: SparkSession, path: str) -> _SparkFolder:
@@ -348,8 +348,13 @@ class _HadoopFolder(_SparkFolder):
         return [p.rpartition(place)[2] for p in every.mkString("\n").splitlines()]
 
     def lines(self, names: Sequence[Name]) -> list[str]:
-        texts = {name: self._text(name) for name in names}
-        if len(names) == 1:
+        try:
+            texts = {name: self._text(name) for name in names}
+        except Py4JJavaError as error:
+            if "FileNotFoundException" not in str(error.java_exception.getClass()):
+                raise
+            raise FileNotFoundError(str(error.java_exception.getMessage())) from error
+        if len(names) == 1 and texts[names[0]]:
             _newest[self.path] = texts
         return [line for text in texts.values() for line in text.splitlines()]
 
@@ -370,7 +375,10 @@ class _HadoopFolder(_SparkFolder):
             return known
         place = f"{PUBLISHED}/{name}"
         if self._fs.getFileStatus(self._at(place)).isDirectory():  # Spark Connect's
-            place = f"{place}/{self._below(place)[0]}"
+            parts = self._below(place)
+            if not parts:
+                return ""  # its driver is at work, or has died
+            place = f"{place}/{parts[0]}"
         stream = self._fs.open(self._at(place))
         try:
             return bytes(stream.readAllBytes()).decode()

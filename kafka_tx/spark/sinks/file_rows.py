@@ -1,0 +1,166 @@
+"""Rows that come out of files as they went in."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    ByteType,
+    DataType,
+    DoubleType,
+    FloatType,
+    IntegerType,
+    LongType,
+    MapType,
+    ShortType,
+    StringType,
+    StructField,
+    StructType,
+)
+
+from kafka_tx.errors import ConfigError
+from kafka_tx.transactions.publications import Form, Publication
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+_WRITTEN_AS: Mapping[str, Mapping[str, str]] = {
+    "json": {},
+    "csv": {
+        "multiLine": "true",
+        "ignoreLeadingWhiteSpace": "false",
+        "ignoreTrailingWhiteSpace": "false",
+    },
+    "text": {"lineSep": "\n"},
+}
+"""Formats whose files do not say how they were written, so that a reader needs all
+options; and those without which values would change."""
+_ZONE = {"timeZone": "UTC"}
+"""Names of folders and texts have times without a zone."""
+_NULL = "__HIVE_DEFAULT_PARTITION__"
+_WIDER: tuple[tuple[type[DataType], ...], ...] = (
+    (ByteType, ShortType, IntegerType, LongType),
+    (FloatType, DoubleType),
+)
+
+
+def form_of(
+    df: DataFrame,
+    format: str,  # noqa: A002 - as Spark calls it
+    partition_by: Sequence[str],
+    options: Mapping[str, str],
+) -> Form:
+    """The form of a batch; raises ConfigError for columns that cannot name folders."""
+    for name in partition_by:
+        kinds = [f.dataType for f in df.schema if f.name.lower() == name.lower()]
+        is_bytes = any(isinstance(kind, BinaryType) for kind in kinds)
+        if is_bytes or name.startswith("."):
+            legal = (
+                "columns with a name that does not begin with '.', as Spark reads no"
+                " such folders, and without bytes: cast them, for example with hex()"
+            )
+            raise ConfigError.illegal("partition_by", name, legal)
+    kept = {
+        name: value
+        for name, value in options.items()
+        if format in _WRITTEN_AS or name.lower() == "timezone"
+    }
+    # in this order: Spark takes the last one, whatever its case
+    kept = {**_ZONE, **_WRITTEN_AS.get(format, {}), **kept}
+    return Form(format=format, partition_by=tuple(partition_by), options=kept)
+
+
+def exact(df: DataFrame, form: Form) -> DataFrame:
+    """The same rows; a value that would be read as another one stops the write."""
+    checks: dict[str, tuple[Column, str]] = {}
+    texts = {
+        f.name.lower(): f.name for f in df.schema if isinstance(f.dataType, StringType)
+    }
+    if form.format == "text":
+        given = {name.lower(): value for name, value in form.options.items()}
+        for name in texts.values():
+            value = F.col(_quoted(name))
+            changes = value.isNull() | value.contains(given["linesep"])
+            checks[name] = changes, "null or a line break: write json or parquet"
+    for name in {each.lower() for each in form.partition_by} & texts.keys():
+        changes = F.col(_quoted(texts[name])).isin("", _NULL)
+        why = f"'' or '{_NULL}', which name the folder of null: use nullif, or filter"
+        checks[texts[name]] = changes, why
+    if not checks:
+        return df
+    return df.withColumns(
+        {
+            name: F.when(changes, F.raise_error(F.lit(_refusal(name, why)))).otherwise(
+                F.col(_quoted(name))
+            )
+            for name, (changes, why) in checks.items()
+        }
+    )
+
+
+def _refusal(name: str, why: str) -> str:
+    return (
+        f"append_files: column '{name}' has {why}. Readers would get another value, so"
+        " nothing was published"
+    )
+
+
+def nullable(schema: str) -> StructType:
+    """A schema of which each part may be null, as in all files."""
+    return StructType.fromJson(json.loads(schema, object_hook=_may_be_null))
+
+
+def _may_be_null(found: dict[str, Any]) -> dict[str, Any]:
+    ways = {"nullable", "containsNull", "valueContainsNull"} & found.keys()
+    return {**found, **dict.fromkeys(ways, True)}
+
+
+def shape_of(wanted: Sequence[Publication], given: StructType | None) -> StructType:
+    """The schema of what is read; raises ConfigError if a column changed its type."""
+    if given is not None:
+        return nullable(given.json())
+    shape = nullable(wanted[-1].schema)
+    for stored in dict.fromkeys(p.schema for p in wanted):
+        for former, now in _changed(shape, nullable(stored)):
+            raise ConfigError(
+                f"column '{former.name}' was {former.dataType.simpleString()} in an"
+                f" earlier batch, and is {now.simpleString()} in the last one. Nothing"
+                " is lost: pass a schema to read_files, whose type of this column takes"
+                " the values of both, such as string",
+                option="schema",
+                value=former.name,
+            )
+    return shape
+
+
+def _changed(
+    wide: StructType, narrow: StructType
+) -> list[tuple[StructField, DataType]]:
+    """Columns of both schemas, whose type in ``wide`` does not hold all values."""
+    there = {field.name.lower(): field.dataType for field in wide}
+    common = [(f, there[f.name.lower()]) for f in narrow if f.name.lower() in there]
+    return [(f, now) for f, now in common if not _holds(now, f.dataType)]
+
+
+def _holds(wide: DataType, narrow: DataType) -> bool:
+    """Whether each value of a type is the same one in the other type."""
+    if isinstance(wide, StructType) and isinstance(narrow, StructType):
+        return not _changed(wide, narrow)
+    if isinstance(wide, ArrayType) and isinstance(narrow, ArrayType):
+        return _holds(wide.elementType, narrow.elementType)
+    if isinstance(wide, MapType) and isinstance(narrow, MapType):
+        is_same_key = _holds(wide.keyType, narrow.keyType)
+        return is_same_key and _holds(wide.valueType, narrow.valueType)
+    for line in _WIDER:
+        if type(wide) in line and type(narrow) in line:
+            return line.index(type(wide)) >= line.index(type(narrow))
+    return bool(wide == narrow)
+
+
+def _quoted(name: str) -> str:
+    return "`{}`".format(name.replace("`", "``"))
