@@ -63,6 +63,7 @@ class TestKafkaGroupOffsetStore(OffsetStoreSuite):
     keeps_broker = False
     fences = False
     keeps_time = False
+    bare_epoch = 0
     many = 100
 
     @pytest.fixture
