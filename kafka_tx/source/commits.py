@@ -53,6 +53,7 @@ class Finished:
         spark_batch: Spark's name of the batch, which identifies a batch without new
             records; empty: not available.
         dead_letters: None: the query writes none.
+        ignores_ids: The run's sink is of a kind that remembers no batch ids.
     """
 
     start: SourceOffset | None
@@ -63,6 +64,13 @@ class Finished:
     read_reports: ReadReports | None = None
     spark_batch: str = ""
     dead_letters: Mapping[TopicPartition, int] | None = None
+    ignores_ids: bool = False
+
+    @property
+    def entry(self) -> int:
+        """The entry in Spark's log that may have been dropped; 0: by no such sink."""
+        assert self.end.mark is not None
+        return 0 if self.ignores_ids else self.end.mark.epoch
 
     @property
     def ranges(self) -> list[OffsetRange]:
@@ -223,7 +231,7 @@ class CommitFeed:
             return True  # no txid was requested
         tables = self._tables(end.mark.id, end.mark.numbering, txid)
         reported = _reported(batch, stored, tables)
-        if not self._is_committed(query, end, state.txid, txid, stored, reported):
+        if not self._is_committed(query, batch, state.txid, txid, stored, reported):
             return False
         if query.numbering != end.mark.numbering:
             query.numbering, query.seen_txid = end.mark.numbering, 0
@@ -244,13 +252,14 @@ class CommitFeed:
     def _is_committed(
         self,
         query: _Query,
-        end: SourceOffset,
+        batch: Finished,
         committed_txid: int,
         txid: int,
         stored: BatchMetadata | None,
         reported: Reported,
     ) -> bool:
         """Commit a transaction if not committed yet; False: the planner must."""
+        end = batch.end
         assert end.mark is not None
         done = committed_txid >= txid
         mine = done and query.doubtful_txid == txid == committed_txid
@@ -265,7 +274,7 @@ class CommitFeed:
             try:
                 epoch = end.mark.epoch
                 mine = query.ledger.commit(
-                    *(epoch, txid, now_ms), reported=reported, logged=epoch
+                    *(epoch, txid, now_ms), reported=reported, logged=batch.entry
                 )
             except FencedError as error:
                 query.doubtful_txid = 0

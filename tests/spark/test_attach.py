@@ -1,6 +1,8 @@
 """Attaching to a session that has no JVM beside it."""
 
+import json
 import socket
+from contextlib import closing
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,9 +13,13 @@ import kafka_tx
 from kafka_tx import assembly
 from kafka_tx.errors import ConfigError
 from kafka_tx.metrics.registry import MetricsRegistry
-from kafka_tx.model import TopicPartition
+from kafka_tx.model import BatchMetadata, OffsetRange, TopicPartition
 from kafka_tx.spark.queries.listener import CommitListener
 from kafka_tx.spark.versions import jvm
+from kafka_tx.sql.store import SqlStore
+from kafka_tx.transactions.batch_ids import SinkNote
+from kafka_tx.transactions.ledger import Ledger
+from kafka_tx.transactions.stops import last_stop
 from tests.fake_cluster import FakeCluster
 
 
@@ -162,3 +168,119 @@ def test_a_query_started_again_before_its_end_was_told_is_shown_and_counted(
     (failed,) = registry.activities().values()
     assert [each.reason for each in failed.errors] == ["user"]
     assert not listener._ids | listener._newest
+
+
+class Unproven:
+    """A batch that Spark has finished, and its sink may have dropped."""
+
+    def __init__(self, folder, monkeypatch):
+        self.options = {
+            "kafka.bootstrap.servers": "b:9092",
+            "subscribe": "t",
+            "tx.id": "job",
+            "tx.store": f"sqlite:///{folder}/store.db",
+        }
+        self.sink = SinkNote("code")
+        monkeypatch.setattr(jvm, "source_options", lambda *_: {"job": self.options})
+        monkeypatch.setattr(jvm, "sink_of", lambda *_: self.sink)
+        monkeypatch.setattr(jvm, "is_logged_late", lambda *_: False)
+        spark: Any = Jvm(str(folder))
+        self.registry = MetricsRegistry()
+        self.listener = CommitListener(spark, self.registry, {}, None)
+        self.ledger = Ledger(SqlStore(self.options["tx.store"], "job"))
+        self.epoch = self.ledger.acquire()
+        self.runs = 0
+
+    def named(self, run):
+        return SimpleNamespace(id="query", runId=f"run {run}", exception=None)
+
+    def run(self, *, tells=True):
+        """A run that plans one batch and finishes it; returns how Spark tells of it."""
+        self.runs += 1
+        run, end = self.named(self.runs), 10 * self.runs
+        ranges = (OffsetRange(TopicPartition("t", 0), end - 10, end),)
+        batch = BatchMetadata(self.runs, ranges, unproven=(self.epoch,))
+        self.ledger.plan(self.epoch, batch)
+        logged = {"id": "job", "txid": self.runs, "epoch": self.epoch}
+        source = SimpleNamespace(
+            startOffset=json.dumps({"t": {"0": end - 10}}),
+            endOffset=json.dumps({"t": {"0": end}, "_kafka_tx": logged}),
+            latestOffset=None,
+        )
+        run.batchId, run.durationMs, run.sources = 0, {}, [source]
+
+        def tell():
+            self.listener.onQueryProgress(SimpleNamespace(progress=run))
+            self.listener.onQueryTerminated(run)
+
+        self.listener.onQueryStarted(run)
+        if tells:
+            tell()
+        return tell
+
+    def txid(self):
+        return self.ledger.load().txid
+
+    def reasons(self):
+        activities = self.registry.activities().values()
+        return [each.reason for run in activities for each in run.errors]
+
+    def close(self):
+        self.listener.close()
+        self.ledger.close()
+
+
+@pytest.fixture
+def unproven(tmp_path, monkeypatch):
+    made = Unproven(tmp_path, monkeypatch)
+    yield made
+    made.close()
+
+
+def test_the_listener_commits_no_batch_that_its_sink_may_have_dropped(unproven, caplog):
+    """It shows why, in the log, as a stop, and in the store for the next process."""
+    unproven.run()
+
+    assert unproven.txid() == 0
+    (logged,) = [each for each in caplog.records if each.levelname == "ERROR"]
+    assert "KAFKA_TX_BATCH_IDS_AGAIN" in logged.getMessage()
+    assert len(unproven.reasons()) == 1
+    with closing(SqlStore(unproven.options["tx.store"], "job")) as store:
+        stop = last_stop(store)
+    assert stop is not None
+    assert "stays planned" in stop.error
+
+
+@pytest.mark.parametrize("word", ["ignored", "unknown"])
+def test_the_listener_commits_where_the_user_or_the_sink_says_that_ids_are_ignored(
+    unproven, word
+):
+    unproven.options |= {"tx.sinkBatchIds": word}
+    unproven.sink = SinkNote("console", ignores_ids=word == "unknown")
+
+    unproven.run()
+
+    assert unproven.txid() == 1
+    assert unproven.reasons() == []
+
+
+def test_a_run_into_another_sink_is_not_believed_as_the_former_run(unproven):
+    """Same id, same options, same session: only the sink is another."""
+    unproven.sink = SinkNote("console", ignores_ids=True)
+    unproven.run()
+    unproven.sink = SinkNote("code")
+
+    unproven.run()
+
+    assert unproven.txid() == 1
+
+
+def test_a_batch_that_is_told_late_is_judged_by_the_sink_of_its_own_run(unproven):
+    """Spark tells of a start at once, and of a finished batch on another thread."""
+    told = unproven.run(tells=False)
+    unproven.sink = SinkNote("console", ignores_ids=True)
+    unproven.listener.onQueryStarted(unproven.named(2))
+
+    told()
+
+    assert unproven.txid() == 0

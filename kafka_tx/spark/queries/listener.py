@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import atexit
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -208,6 +207,7 @@ class CommitListener(StreamingQueryListener):
         self._mirrors: dict[str, MirrorThread] = {}
         self._notes = TemporaryDirectory(prefix="kafka-tx-")
         self._sinks: dict[str, SinkNote] = {}
+        """The sink of each run."""
         self._clock = assembly.SystemClock()
         self._in_use = RLock()
         self.feed = CommitFeed(
@@ -256,6 +256,7 @@ class CommitListener(StreamingQueryListener):
                         read_reports=collect(query_id, progress.batchId),
                         spark_batch=_ran(progress, start, end),
                         dead_letters=counted(query_id, progress.batchId, id_),
+                        ignores_ids=self._sink_of(progress).ignores_ids,
                     )
                 )
 
@@ -320,18 +321,20 @@ class CommitListener(StreamingQueryListener):
         self._given[run_id] = jvm.source_options(self._spark, query_id)
         self._newest[query_id] = run_id
         if self._given[run_id]:
-            self._see_sink(query_id, self._given[run_id])
+            self._see_sink(query_id, run_id)
         self._began(query_id, run_id)
 
-    def _see_sink(self, query_id: str, ids: Iterable[str]) -> None:
+    def _sink_of(self, progress: StreamingQueryProgress) -> SinkNote:
+        return self._sinks.get(str(progress.runId), UNKNOWN_SINK)
+
+    def _see_sink(self, query_id: str, run_id: str) -> None:
         """Tell the planners of a query which sink it has, before they start."""
-        sink = jvm.sink_of(self._spark, query_id)
+        self._sinks[run_id] = sink = jvm.sink_of(self._spark, query_id)
         jvm.give_planners(self._spark, VARIABLE, self._notes.name)
         is_late = jvm.is_logged_late(self._spark, query_id)
-        for id_ in ids:
+        for id_ in self._given[run_id]:
             if is_late:
                 logger.error("%s", _LOGGED_LATE, id=id_)
-            self._sinks[id_] = sink
             if sink.newest is not None:
                 logger.warning("%s", sink.warning(), id=id_)
             leave_note(Path(self._notes.name), id_, sink)
@@ -393,6 +396,7 @@ class CommitListener(StreamingQueryListener):
         query_id, run_id = str(event.id), str(event.runId)
         for id_, options in self._given.pop(run_id, {}).items():
             self._use(id_, options)
+        self._sinks.pop(run_id, None)
         ids = self._ids.pop(query_id, set())
         self._in_flight.ended(query_id, ids)
         for id_ in ids:
@@ -438,9 +442,7 @@ class CommitListener(StreamingQueryListener):
     def _open_parts(self, id_: str) -> tuple[Ledger, Mirror | None]:
         config = self._config(id_)
         assert config.transactions is not None
-        transactions = config.transactions
-        word = self._sinks.get(id_, UNKNOWN_SINK).believed(transactions.sink_batch_ids)
-        ledger = assembly.ledger(replace(transactions, sink_batch_ids=word))
+        ledger = assembly.ledger(config.transactions)
 
         def failed() -> None:
             self._registry.add("kafka_tx_mirror_failures_total", id=id_)
