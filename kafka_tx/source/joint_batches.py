@@ -102,8 +102,10 @@ class JointBatches:
             raise CheckpointDisagreesError(
                 f"Spark has finished transaction {batch.txid} of '{self._tx.id}', but"
                 " the store does not have the offsets of the other sources in that"
-                " batch."
-                f" Nothing was written. {IS_OLDER}{BEGIN_ANEW}",
+                " batch. Nothing was written. If the query's function no longer uses"
+                " for_each_transaction, use it again, with a new checkpointLocation:"
+                " then the transaction comes again. Otherwise check the store."
+                f" {IS_OLDER}{BEGIN_ANEW}",
                 id=self._tx.id,
                 case=Case.AHEAD.value,
             )

@@ -105,7 +105,7 @@ def ids_again(
         " remember batch ids, and would drop the next batches without an error:"
         f" {_REMEMBER}. Nothing was read or written. If you still have the newest"
         f" checkpoint of this sink, start with it. {_ignored()} and"
-        f" start again. {_emptied(committed, epoch)}{_lost(query)}",
+        f" start again. {_emptied(store.id, committed, epoch)}{_lost(query)}",
         id=store.id,
         committed=committed,
         store=store.url,
@@ -123,7 +123,7 @@ def unproven(
         " txid. Some sinks remember batch ids, and drop such a batch without an error:"
         f" {_REMEMBER}. The batch stays planned, so nothing is lost. {_ignored()} and"
         " start again with the same checkpoint: the batch is committed."
-        f" {_emptied(before, epoch)}{_lost(query)}",
+        f" {_emptied(store.id, before, epoch)}{_lost(query)}",
         id=store.id,
         committed=before,
         store=store.url,
@@ -141,13 +141,16 @@ def _ignored() -> str:
     )
 
 
-def _emptied(committed: int, epoch: int) -> str:
-    """What to do with a sink that remembers batch ids, and with its new batches."""
+def _emptied(id_: str, committed: int, epoch: int) -> str:
+    """What to do with a sink that remembers batch ids, and with its new batches.
+
+    Each source of a query has its own word: their stores count epochs apart.
+    """
     return (
         "If the sink remembers them, give it a new, empty output folder, or delete the"
         " batch ids that your code has stored. Set"
-        f" tx.sinkBatchIds={forgotten(epoch)} for this start, remove"
-        " tx.onDisagreement, and start with a new checkpointLocation: the query"
+        f" tx.sinkBatchIds={forgotten(epoch)} of the source '{id_}' for this start,"
+        " remove tx.onDisagreement, and start with a new checkpointLocation: the query"
         f" continues after txid {committed}. A batch that was interrupted may then be"
         " in the former folder, too."
     )

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from kafka_tx.errors import (
+    BatchIdsAgainError,
     CheckpointDisagreesError,
     DataLossError,
     FencedError,
@@ -89,6 +90,20 @@ def test_transactions_are_numbered_from_one(job):
 
     began = marked(0, 0, start=True)
     assert [start, first, second] == [began, marked(1, 10), marked(2, 15)]
+
+
+def test_the_word_for_an_emptied_sink_names_its_source(job):
+    """Each source of a query has its own: their stores count runs apart."""
+    run = job.start()
+    run.latest(run.latest(run.initial(), everything=True), everything=True)
+    again = job.start(tx__sinkBatchIds="forgotten@7")  # of another source
+
+    with pytest.raises(BatchIdsAgainError) as reported:
+        again.latest(again.initial(), everything=True)
+
+    assert "tx.sinkBatchIds=forgotten@1 of the source 'job'" in str(reported.value)
+    emptied = job.start(tx__sinkBatchIds="forgotten@1")
+    emptied.latest(emptied.initial(), everything=True)
 
 
 def test_ranges_are_stored_before_spark_hears_of_them(job):
