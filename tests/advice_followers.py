@@ -391,6 +391,10 @@ FOLLOWED: dict[str, tuple[str, ...]] = {
         "tests/sql/test_sqlite_file.py"
         "::test_a_damaged_file_is_put_back_with_all_its_writes",
     ),
+    "file_sink::published": (
+        "integration/sinks/test_files.py"
+        "::test_a_publication_that_somebody_has_removed_is_missed",
+    ),
     "running::RunningTopology._end": (
         "tests/spark/test_transactional_runner.py"
         "::test_what_does_not_finish_in_time_is_cut_off_with_an_error",

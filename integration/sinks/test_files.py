@@ -367,7 +367,9 @@ def test_a_publication_that_another_driver_has_begun_is_none(files):
 def test_a_publication_that_somebody_has_removed_is_missed(files):
     for txid in (1, 2, 3):
         files.write(attempt(txid), [f"{txid}"])
-    Path(files.path, PUBLISHED, files.published()[1]).unlink()
+    gone = Path(files.path, PUBLISHED, files.published()[1])
+    copy = gone.read_bytes()
+    gone.unlink()
 
     for act in (files.read, partial(kafka_tx.clean_files, files.spark, files.path)):
         with pytest.raises(
@@ -375,6 +377,8 @@ def test_a_publication_that_somebody_has_removed_is_missed(files):
         ):
             act()
     assert [row.key for row in files.read(as_of=1).collect()] == ["1"]
+    gone.write_bytes(copy)
+    assert files.rows() == ["1", "2", "3"]
 
 
 def test_two_queries_that_begin_in_one_path_at_once_do_not_hide_rows(files):

@@ -242,7 +242,9 @@ def test_a_store_that_never_saw_a_finished_batch_handed_out_went_back(mode):
 
     assert reported.fields["case"] == "ahead"
     assert "Spark has finished transaction 2 of 'B'" in str(reported)
-    assert "If the query's function no longer uses for_each_transaction" in str(reported)
+    assert "If the query's function no longer uses for_each_transaction" in str(
+        reported
+    )
     assert len(two.records()) == 4
 
 
