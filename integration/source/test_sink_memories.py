@@ -14,7 +14,6 @@ from pyspark.sql import DataFrame
 
 import kafka_tx
 from integration.bounded import read_out
-from integration.capabilities import CAPABILITIES, LIMITED_BOUNDED_RUNS
 from integration.reading import reader
 from kafka_tx.sql.store import SqlStore
 from kafka_tx.transactions.ledger import Ledger
@@ -154,11 +153,7 @@ def test_code_that_stores_batch_ids_is_not_committed_after_code_that_asks_for_tx
     job.checkpoint = tmp_path / "second"
     produce(job.topic, values(5, 15))
 
-    if CAPABILITIES[LIMITED_BOUNDED_RUNS]:
-        reported = stopped(job.by_batch_id)  # Spark asks again at the end
-    else:
-        job.by_batch_id()
-        reported = stopped(job.by_batch_id)
+    reported = stopped(job.by_batch_id)
 
     assert job.txid() == 1
     assert "The batch stays planned" in reported
