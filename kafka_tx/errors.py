@@ -5,7 +5,7 @@ KafkaTxError
 ├── StateError
 │   ├── StateUnavailableError *, StateGivenUpError, StateLostError
 │   ├── StateConflictError, StateCorruptedError, CheckpointDisagreesError
-│   ├── BatchIdsAgainError
+│   ├── BatchIdsAgainError, OtherTopicsError
 │   └── FencedError
 │       └── OwnerLivesError
 ├── KafkaError
@@ -199,6 +199,15 @@ class BatchIdsAgainError(StateError):
     """Spark's batch ids start again, and the sink may remember the former ones."""
 
     error_class = "KAFKA_TX_BATCH_IDS_AGAIN"
+
+
+class OtherTopicsError(StateError):
+    """A run does not read the topics that its id has read, or has planned to read.
+
+    Fields: ``id``, ``store`` and ``topics``, those of the id.
+    """
+
+    error_class = "KAFKA_TX_OTHER_TOPICS"
 
 
 class KafkaError(KafkaTxError):

@@ -53,6 +53,7 @@ _STORED_IDS = (
     "_for_txids"
 )
 _SINKS_SEEN = _MEMORIES + "test_attach_knows_console_and_file_sinks"
+_TAKING_OVER = "tests/source/test_taking_over.py::"
 _WITH_FILES = (
     "tests/properties/test_people.py"
     "::test_a_sink_that_remembers_batch_ids_gets_every_record"
@@ -260,6 +261,17 @@ FOLLOWED: dict[str, tuple[str, ...]] = {
     ),
     "start_positions::committed_or": (
         _BATCHES + "test_committed_takes_the_groups_offsets_and_the_rule_for_the_rest",
+    ),
+    "other_topics::check_shared": (
+        _NUMBERS + "test_a_source_that_is_joined_with_itself_is_refused_by_name",
+        _TAKING_OVER
+        + "test_who_moves_an_id_to_another_topic_and_back_does_as_the_text_says",
+        _TAKING_OVER
+        + "test_a_query_begins_where_somebody_has_set_the_offsets_of_its_new_topic",
+    ),
+    "other_topics::check_read_again": (
+        _TAKING_OVER
+        + "test_a_planned_batch_of_a_topic_that_is_left_out_is_read_as_the_text_says",
     ),
     "replays::_WAS_OPAQUE": (_PEOPLE,),
     "replays::_advice": (_IMPOSSIBLE, _SIMULATED),

@@ -12,6 +12,7 @@ from kafka_tx.model import (
     TopicPartition,
     Unavailable,
 )
+from kafka_tx.offsets.discovery import is_subscribed
 
 LEADER = Broker("b", 9092, 1)
 
@@ -45,7 +46,7 @@ class FakeCluster:
         while self.later and self.clock and self.clock.ms >= self.later[0][0]:
             self.logs.update(self.later.pop(0)[1])
         logs = self.answers.pop(0) if self.answers else self.logs
-        names = {p.topic for p in logs}
+        names = {p.topic for p in logs if is_subscribed(wanted, p)}
         return {
             name: TopicDescription(
                 name,

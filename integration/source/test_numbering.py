@@ -370,6 +370,13 @@ def test_a_source_that_is_joined_with_itself_is_refused_by_name(
     ):
         run(joined.select("one.value"), keep, tmp_path / "joined")
     assert not seen
+    fences = {"tx.ifOwned": "fence"}  # otherwise it waits, and finds the first source
+    another = reading(spark, kafka, topic(1), store, **fences).select("key", "offset")
+    with pytest.raises(
+        StreamingQueryException, match="OTHER_TOPICS.*opens the id twice"
+    ):
+        run(df.join(another, "key"), keep, tmp_path / "another")
+    assert not seen
     run(df.join(other, "key"), keep, tmp_path / "two", "numbering")
     assert seen == ["x"]
     run(df.union(df), keep, tmp_path / "one")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import TypeVar
 
@@ -20,6 +20,7 @@ from kafka_tx.offsets.discovery import is_subscribed
 from kafka_tx.planning.cluster_poller import ClusterState, LeaderEpochs, Positions
 from kafka_tx.planning.deleted_topics import DeletedTopics
 from kafka_tx.planning.offset_json import SourceOffset
+from kafka_tx.planning.other_topics import check_read_again, check_shared
 from kafka_tx.planning.replays import readable_batch
 from kafka_tx.planning.start_positions import assigned_partitions
 from kafka_tx.protocols import Clock, ClusterView
@@ -154,7 +155,7 @@ class TransactionalMicroBatches(MicroBatches):
         return self._owning(lambda: self._latest(start, everything))
 
     def _latest(self, asked: SourceOffset, everything: bool) -> SourceOffset:
-        kept = self._opened()
+        kept = self._opened(asked)
         # a former owner may have gone on after this run asked for its start
         start = self._begin_of(kept) if asked in self._begins else asked
         positions = self._settling.settle(start)
@@ -168,6 +169,7 @@ class TransactionalMicroBatches(MicroBatches):
         if stored is not None and (
             stored.mode == "transactional" or stored.joint or stored.txid in kept.own
         ):
+            self._check_topics_of(stored)
             return kept.offset(kept.named(kept.guarded(stored)), start)
         plan = self.plan(positions, everything=everything)
         if plan is None or not (plan.moves(positions) or not kept.agrees(start)):
@@ -217,7 +219,7 @@ class TransactionalMicroBatches(MicroBatches):
         return self._owning(lambda: self._number(question))
 
     def _number(self, question: Question) -> Answer:
-        self._opened().check()
+        self._opened(question.end).check()
         batch = None
         if question.has_records:
             start = question.start or self.initial()
@@ -231,7 +233,7 @@ class TransactionalMicroBatches(MicroBatches):
 
     def finished(self, end: SourceOffset) -> None:
         """Spark's log has the batch that ends here: commit its transaction."""
-        self._opened().commit_if_next(end)
+        self._opened(end).commit_if_next(end)
 
     def prepare_available_now(self) -> None:
         """Freeze the end; a living owner of this ``tx.id`` is not fenced."""
@@ -319,11 +321,37 @@ class TransactionalMicroBatches(MicroBatches):
 
     # --- which transaction ---
 
-    def _opened(self) -> StoredBatches:
-        """The store's state, with this planner's changes."""
-        self._kept.open()
+    def _opened(self, logged: SourceOffset | None = None) -> StoredBatches:
+        """The store's state, with this planner's changes.
+
+        Before it is the owner, its topics are compared with those of the id: in the
+        store, and in a checkpoint of transactions, at ``logged``.
+        """
+        kept = self._kept
+        kept.open()
+        if not kept.is_owner:
+            known = kept.state.partitions
+            if known and logged is not None and logged.mark is not None:
+                known |= all_of(logged).keys()
+            check_shared(self._tx.id, self._ledger.url, self._wanted(known), known)
         self._joint.settle()
-        return self._kept
+        return kept
+
+    def _wanted(self, known: Iterable[TopicPartition]) -> Subscription:
+        """The subscription, for partitions that the id has read."""
+        self._discovery.know(known)
+        return self._discovery.wanted
+
+    def _poll_of(self, batch: BatchMetadata) -> ClusterState:
+        self._check_topics_of(batch)
+        return self._polls.steady(lambda poll: poll.position_checks_of(batch))
+
+    def _check_topics_of(self, batch: BatchMetadata) -> None:
+        """Refuse a batch that must be whole, and has records of other topics."""
+        if self._tx.mode == "opaque" and batch.txid > self._kept.state.txid:
+            return
+        wanted, deleted = self._wanted(batch.ends()), self._deleted_topics.now
+        check_read_again(self._tx.id, self._ledger.url, wanted, batch, deleted)
 
     def _answer(self, batch: BatchMetadata, joint: JointBatch | None) -> Answer:
         is_fixed = self._tx.mode == "transactional"
@@ -347,7 +375,7 @@ class TransactionalMicroBatches(MicroBatches):
         self, start: SourceOffset, end: SourceOffset
     ) -> BatchMetadata | None:
         """The batch that Spark logged between two ends; None: the store decides."""
-        kept = self._opened()
+        kept = self._opened(end)
         kept.own_newest(end)
         kept.check_mode()
         self.losses.take()
@@ -358,7 +386,7 @@ class TransactionalMicroBatches(MicroBatches):
         batch = stored or self._disagreements.batch(start, end)
         if batch is None or batch.txid in kept.own:
             return batch
-        poll = self._polls.steady(lambda poll: poll.position_checks_of(batch))
+        poll = self._poll_of(batch)
         try:
             left = readable_batch(
                 self._tx,

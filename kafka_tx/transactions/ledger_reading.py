@@ -91,6 +91,12 @@ class LedgerState:
         return self.committed or Committed(0, {})
 
     @property
+    def partitions(self) -> set[TopicPartition]:
+        """All that the id has read or has planned to read."""
+        planned = (batch.ends() for batch in self.unfinished.values())
+        return set().union(self.position.offsets, *planned)
+
+    @property
     def next(self) -> BatchMetadata | None:
         """The batch after the committed one, if planned."""
         return self.planned.get(self.txid + 1)

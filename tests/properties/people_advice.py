@@ -502,7 +502,23 @@ def _use_the_newest_of_the_sink(reported: Reported) -> None:
     world.checkpoint = found
 
 
+def _read_both(reported: Reported) -> None:
+    """The former topics, too: of the source whose id the error names."""
+    world = reported.world
+    named = re.search(r": subscribe=(\S+)\. ", reported.text)
+    assert named is not None
+    topics, of_id = tuple(named[1].split(",")), reported.error.fields["id"]
+    world.job = replace(
+        world.job,
+        streams=tuple(
+            replace(s, topics=topics) if s.tx_id == of_id else s
+            for s in world.job.streams
+        ),
+    )
+
+
 WAYS = (
+    Way("the former topics, too", r"start it with (both|the former)", _read_both),
     Way(
         "the batch ids are ignored",
         r"set tx\.sinkBatchIds=ignored",

@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from kafka_tx.errors import OwnerLivesError
+from kafka_tx.errors import OtherTopicsError, OwnerLivesError
 from kafka_tx.model import TopicPartition
 from kafka_tx.transactions.ledger import Ledger
 from kafka_tx.transactions.txid_layout import CURRENT
 from tests.properties.people_advice import follow
 from tests.properties.simulated_databases import Copy, Table
+from tests.properties.simulated_log import Brokers
 from tests.properties.simulated_people import KAFKA, Backup, World
-from tests.properties.simulated_streams import Checkpoint, Run
+from tests.properties.simulated_streams import Checkpoint, Planners, Run, Stream
 
 Operation = Callable[[World, int], None]
 
@@ -400,9 +401,35 @@ def deploy_twice(world: World, number: int) -> None:
         world.rivals.append((world.job, world.started(world.job, fresh)))
 
 
-def start_a_former_deployment(world: World, number: int) -> None:
-    """With the checkpoint that it had. Refused, it has changed nothing for anybody."""
+def _use_the_id_by_mistake(world: World, number: int) -> None:
+    """A stranger's query, on its own topic. Refused, it has changed nothing."""
     job = world.job
+    if job.door != "query" or not job.has_ids:
+        return
+    named = job.streams[number % len(job.streams)]
+    opened = world.databases[job.store].store
+    before = opened(named.tx_id).snapshot()
+    if not Ledger(opened(named.tx_id)).load().partitions:
+        return
+    brokers, mine = Brokers(), TopicPartition("mine", 0)
+    brokers.make(mine.topic)
+    brokers.append(mine, 3)
+    streams = (Stream((mine.topic,), named.tx_id, named.mode),)
+    planners = Planners(streams, brokers, world.clock, opened)
+    stranger = Run(streams, planners, brokers, Checkpoint("mine"), world.never_written)
+    assert not stranger.step(), "it has taken over"
+    assert isinstance(stranger.error, OtherTopicsError)
+    assert opened(named.tx_id).snapshot() == before
+    world.seen["strangers refused"] += 1
+
+
+def start_a_former_deployment(world: World, number: int) -> None:
+    """With the checkpoint that it had. Refused, it has changed nothing for anybody.
+
+    Somebody else has copied its ``tx.id``, too.
+    """
+    job = world.job
+    _use_the_id_by_mistake(world, number)
     if job.kind != "one source" or not world.left or world.once:
         return
     checkpoint = world.left[number % len(world.left)]

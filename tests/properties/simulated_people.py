@@ -186,6 +186,10 @@ class World:
             self.kafka.parts = job.parts
         database.write(table, attempt, records, is_opaque=job.is_opaque)
 
+    def never_written(self, attempt: TransactionAttempt, records: list[int]) -> None:
+        """What a stranger's batch would do."""
+        raise AssertionError(f"written by mistake: {attempt} {records}")
+
     def step(self) -> bool:
         """The job goes on; its end is reported as True, and ``error`` holds why."""
         if self.run is None:

@@ -207,6 +207,7 @@ WHAT_MUST_HAPPEN = (
     "starts refused beside others",
     "bounded runs refused",
     "bounded runs after a crash",
+    "strangers refused",
 )
 
 

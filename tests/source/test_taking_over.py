@@ -1,20 +1,26 @@
 """A start judges what is stored before it takes an id over."""
 
+import re
+
 import pytest
 
 from kafka_tx.errors import (
     CheckpointDisagreesError,
     DataLossError,
     FencedError,
+    OtherTopicsError,
     OwnerLivesError,
     ReplayImpossibleError,
-    UnknownTopicError,
 )
+from kafka_tx.model import OffsetRange, TopicPartition
+from kafka_tx.planning.offset_json import SourceOffset
 from kafka_tx.source.stored_batches import SILENT_MS
 from kafka_tx.source.transactional import TransactionalMicroBatches
 from kafka_tx.transactions.by_hand import moved
 from kafka_tx.transactions.memory import MemoryStore
 from tests.source.test_transactional import P0, Job, marked
+
+U0 = TopicPartition("u", 0)
 
 
 @pytest.fixture
@@ -55,10 +61,35 @@ def start_without_its_records(job):
     return run.latest(run.initial(), everything=True)
 
 
-def start_on_another_topic(job):
+def start_otherwise(**subscription):
+    def start(job):
+        job.cluster.set(0, 0, 4, topic="u")
+        run = job.start(startingOffsets="latest", **{"subscribe": None, **subscription})
+        return run.latest(run.initial(), everything=True)
+
+    return start
+
+
+def start_on_a_topic_that_does_not_exist(job):
     job.cluster.logs.clear()
-    run = job.start(subscribe="typo")
-    return run.latest(run.initial(), everything=True)
+    return start_otherwise(subscribe="typo")(job)
+
+
+def start_with_a_checkpoint_of_the_former_topic(job):
+    job.cluster.set(0, 0, 4, topic="u")
+    return job.start(subscribe="u").latest(marked(1, 10), everything=True)
+
+
+def start_with_a_checkpoint_without_tx_id(job):
+    job.cluster.set(0, 0, 4, topic="u")
+    start = SourceOffset({U0: 2})
+    run = job.start(subscribe="u", tx__onDisagreement="checkpoint")
+    return run.latest(start, everything=True)
+
+
+def replay_a_batch_of_another_topic(job):
+    job.cluster.set(0, 0, 4, topic="u")
+    return job.start(subscribe="u").ranges(marked(0, 0), marked(1, 10))
 
 
 @pytest.mark.parametrize(
@@ -67,7 +98,13 @@ def start_on_another_topic(job):
         (start_behind, CheckpointDisagreesError),
         (start_with_a_batch_that_is_not_stored, CheckpointDisagreesError),
         (start_without_its_records, DataLossError),
-        (start_on_another_topic, UnknownTopicError),
+        (start_otherwise(subscribe="u"), OtherTopicsError),
+        (start_otherwise(subscribePattern="u.*"), OtherTopicsError),
+        (start_otherwise(assign='{"t": [1], "u": [0]}'), OtherTopicsError),
+        (start_on_a_topic_that_does_not_exist, OtherTopicsError),
+        (start_with_a_checkpoint_of_the_former_topic, OtherTopicsError),
+        (start_with_a_checkpoint_without_tx_id, OtherTopicsError),
+        (replay_a_batch_of_another_topic, OtherTopicsError),
     ],
 )
 def test_a_start_that_is_refused_fences_nobody_and_writes_nothing(
@@ -215,6 +252,156 @@ def test_an_owner_that_changes_the_store_each_time_is_not_fenced(
 
     go_on()
     assert job.state().epoch == 1
+
+
+# --- other topics ---
+
+
+def refused(run):
+    with pytest.raises(OtherTopicsError) as error:
+        run.latest(run.initial(), everything=True)
+    return str(error.value)
+
+
+def option_in(text):
+    """What the text says to start with."""
+    named = re.search(r": (subscribe\w*|assign)=(.+?)\. (That|Once)", text)
+    assert named
+    return {"subscribe": None, named[1]: named[2]}
+
+
+def read(run):
+    """What the next batch reads; Spark finishes it."""
+    start = run.initial()
+    end = run.latest(start, everything=True)
+    ranges = run.ranges(start, end)
+    run.finished(end)
+    return ranges
+
+
+@pytest.mark.usefixtures("owner")
+@pytest.mark.parametrize(
+    "subscription",
+    [
+        {"subscribe": "u"},
+        {"subscribe": None, "subscribePattern": "u.*"},
+        {"subscribe": None, "assign": '{"u": [0]}'},
+    ],
+)
+def test_who_moves_an_id_to_another_topic_and_back_does_as_the_text_says(
+    job, subscription
+):
+    job.cluster.set(0, 0, 4, topic="u")
+    grow(job, 12)
+    both = option_in(refused(job.start(**subscription)))
+
+    assert read(job.start(**both)) == [OffsetRange(P0, 10, 12), OffsetRange(U0, 0, 4)]
+
+    job.cluster.set(0, 0, 5, topic="u")
+    assert read(job.start(**subscription)) == [OffsetRange(U0, 4, 5)]
+    grow(job, 13)
+    assert read(job.start()) == [OffsetRange(P0, 12, 13)]
+
+
+@pytest.mark.usefixtures("owner")
+def test_a_query_begins_where_somebody_has_set_the_offsets_of_its_new_topic(job):
+    job.cluster.set(0, 3, 9, topic="u")
+    assert "`kafka-tx offsets set`" in refused(job.start(subscribe="u"))
+    ledger = job.ledger()
+    ledger.adopt(ledger.acquire(), moved(ledger.load(), {U0: 7}, {}, 0))
+
+    assert read(job.start(subscribe="u")) == [OffsetRange(U0, 7, 9)]
+
+
+def test_the_successor_of_a_deleted_topic_is_read_as_the_text_says(job):
+    job.cluster.ids = {"t": "id-t", "u": "id-u"}
+    read(job.start())
+    job.cluster.logs.clear()
+    job.cluster.set(0, 0, 4, topic="u")
+    both = option_in(refused(job.start(subscribe="u")))
+    with pytest.raises(DataLossError):
+        read(job.start(**both))
+
+    assert read(job.start(failOnDataLoss="false", **both)) == [
+        OffsetRange(U0, 0, 4, "id-u")
+    ]
+    job.cluster.set(0, 0, 6, topic="u")
+    assert read(job.start(subscribe="u")) == [OffsetRange(U0, 4, 6, "id-u")]
+
+
+def test_a_pattern_that_matches_nothing_yet_starts(job):
+    pattern = {"subscribe": None, "subscribePattern": "u.*"}
+    for _ in range(2):
+        run = job.start(**pattern)
+        start = run.initial()
+        assert run.latest(start, everything=True) is start
+    job.cluster.set(0, 0, 4, topic="u")
+
+    assert read(job.start(**pattern)) == [OffsetRange(U0, 0, 4)]
+
+
+@pytest.mark.parametrize("mode", ["transactional", "opaque"])
+def test_two_sources_with_one_id_are_told_so(job, mode):
+    job.cluster.set(0, 0, 4, topic="u")
+    first, second = (job.start(subscribe=name, tx__mode=mode) for name in "tu")
+    start = first.initial()
+
+    text = refused(second)
+
+    assert "this query opens the id twice" in text
+    assert "another run uses this id" in text
+    assert first.latest(start, everything=True).positions == {P0: 10}
+
+
+@pytest.mark.parametrize("asks", ["latest", "ranges"])
+def test_a_planned_batch_of_a_topic_that_is_left_out_is_neither_lost_nor_taken(
+    job, asks
+):
+    job.cluster.set(0, 0, 4, topic="u")
+    owner = job.start(subscribe="t,u")
+    begin = owner.initial()
+    end = owner.latest(begin, everything=True)
+    before = MemoryStore(job.name, "job").snapshot()
+    other = job.start(subscribe="u")
+
+    if asks == "latest":
+        text = refused(other)
+    else:
+        with pytest.raises(OtherTopicsError) as error:
+            other.ranges(begin, end)
+        text = str(error.value)
+
+    assert "opens the id twice" in text
+    assert "offsets set" not in text
+    assert MemoryStore(job.name, "job").snapshot() == before
+    owner.finished(end)
+    assert job.state().txid == 1
+
+
+def test_a_planned_batch_of_a_topic_that_is_left_out_is_read_as_the_text_says(job):
+    job.cluster.set(0, 0, 4, topic="u")
+    former = job.start(subscribe="t,u")
+    former.latest(former.initial(), everything=True)
+    both = option_in(refused(job.start(subscribe="u")))
+
+    assert read(job.start(**both)) == [OffsetRange(P0, 0, 10), OffsetRange(U0, 0, 4)]
+    job.cluster.set(0, 0, 5, topic="u")
+    assert read(job.start(subscribe="u")) == [OffsetRange(U0, 4, 5)]
+
+
+def test_a_store_that_went_back_before_the_topics_changed_is_told_as_that(job, owner):
+    kept = MemoryStore(job.name, "job")
+    copy = kept.snapshot()
+    job.cluster.set(0, 0, 4, topic="u")
+    read(job.start(subscribe="t,u"))
+    job.cluster.set(0, 0, 5, topic="u")
+    run = job.start(subscribe="u")
+    end = run.latest(run.initial(), everything=True)
+    run.finished(end)
+    kept.restore(copy)
+
+    with pytest.raises(CheckpointDisagreesError, match="store is older"):
+        job.start(subscribe="u").latest(end, everything=True)
 
 
 # --- bounded runs ---

@@ -22,6 +22,7 @@ from kafka_tx.errors import (
     ComponentError,
     FailedException,
     FencedError,
+    OtherTopicsError,
     StateError,
     StateLostError,
     StateUnavailableError,
@@ -31,6 +32,7 @@ from kafka_tx.metrics.endpoint import Guest
 from kafka_tx.metrics.registry import MetricsRegistry
 from kafka_tx.model import BatchMetadata, OffsetRange, TopicPartition
 from kafka_tx.options.topology import parse_settings
+from kafka_tx.running.transactional.kafka_spouts import TransactionalKafkaSpout
 from kafka_tx.spark.transactional import topology as topologies
 from kafka_tx.spark.transactional.topology import (
     TopologyHandle,
@@ -47,8 +49,11 @@ from kafka_tx.topology.declare.spouts import TransactionalSpout
 from kafka_tx.transactions import coordinator
 from kafka_tx.transactions.held import held_in
 from kafka_tx.transactions.ledger import Committed, Ledger
+from kafka_tx.transactions.ledger_records import batch_record
 from kafka_tx.transactions.memory import MemorySnapshot, MemoryStore
-from kafka_tx.transactions.rehearsals import RehearsedStore
+from kafka_tx.transactions.rehearsals import RehearsedStore, taken_over
+from kafka_tx.transactions.txid_layout import metadata_path
+from tests.fake_cluster import FakeCluster
 from tests.local_engine import LocalEngine
 
 WITHIN_S = 10
@@ -827,3 +832,36 @@ def test_ends_of_committed_kafka_batches_go_to_the_group_in_order(world, monkeyp
 
     assert [{}, {partition: 2}, {partition: 3}, {partition: 4}] == group.offsets[:4]
     assert group.is_closed
+
+
+# --- other topics ---
+
+
+def test_a_topology_that_reads_none_of_the_ids_topics_is_refused_and_fences_nobody(
+    monkeypatch,
+):
+    store, cluster = MemoryStore(uuid.uuid4().hex, "jobs"), FakeCluster()
+    cluster.set(0, 0, 4, topic="t")
+    cluster.set(0, 0, 4, topic="u")
+    monkeypatch.setattr(assembly, "cluster_view", lambda _: cluster)
+
+    def opened(topics):
+        options = {"kafka.bootstrap.servers": "b:9092", "subscribe": topics}
+        spout, rehearsed = TransactionalKafkaSpout(options), RehearsedStore(store)
+        builder = TransactionalTopologyBuilder("jobs", "spout", spout)
+        built, settings = builder.build(dumps=no_dumps), parse_settings({})
+        taken_over(
+            rehearsed,
+            lambda: topologies._opened(built, settings, rehearsed, MetricsRegistry()),
+        )
+        return spout
+
+    batch = opened("t").initialize_transaction(1, None)
+    store.write(1, {metadata_path(1): batch_record(batch)})
+    before = store.snapshot()
+    with pytest.raises(OtherTopicsError, match="start it with both: subscribe=t,u"):
+        opened("u")
+
+    assert store.snapshot() == before
+    opened("t,u")
+    assert store.epoch() == 2

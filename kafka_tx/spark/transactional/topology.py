@@ -16,6 +16,7 @@ from kafka_tx.metrics.endpoint import Endpoint, Guest
 from kafka_tx.metrics.registry import MetricsRegistry
 from kafka_tx.options.shown import shown
 from kafka_tx.options.topology import TopologySettings, parse_settings
+from kafka_tx.planning.other_topics import check_shared
 from kafka_tx.protocols import Store
 from kafka_tx.running.ends import show_committed, show_last_stop
 from kafka_tx.running.kafka_sink_bolt import KafkaBolt
@@ -317,7 +318,11 @@ def _opened(
     epoch = take_over(store)  # before reading: an older owner may still write
     reader = LedgerReader(store.url, store.id, Door.TRANSACTIONAL)
     state = reader.read(numbered(store, epoch), epoch)
-    mode, pacing = topology.spout.mode, settings.pacing
+    spout = topology.spout
+    if isinstance(spout, KafkaSpoutFromOptions):
+        wanted = spout.config.subscription
+        check_shared(topology.id, store.url, wanted, state.partitions)
+    mode, pacing = spout.mode, settings.pacing
     coordinator = TransactionCoordinator[Any](mode, pacing, reader, state)
     journal = Journal(
         *(topology.id, registry, assembly.SystemClock()),
