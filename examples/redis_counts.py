@@ -14,7 +14,9 @@ orders then stay out, because the query has committed them.
 from __future__ import annotations
 
 import sys
+import tempfile
 from collections.abc import Iterable
+from pathlib import Path
 
 import redis
 from pyspark.sql import SparkSession
@@ -68,6 +70,10 @@ class RedisCounts(TransactionalSink):
 
 
 def main(servers: str, topic: str, url: str) -> None:
+    """Count what is there now; the next run counts what came since."""
+    print("starting Spark …", flush=True)
+    place = Path(tempfile.gettempdir(), f"{topic}-in-redis")
+    place.mkdir(exist_ok=True)
     spark = SparkSession.builder.appName("redis counts").getOrCreate()
     kafka_tx.attach(spark, metrics_port=None)
     sink = RedisCounts(url, topic)
@@ -77,16 +83,16 @@ def main(servers: str, topic: str, url: str) -> None:
         .option("subscribe", topic)
         .option("startingOffsets", "earliest")
         .option("tx.id", f"{topic}-in-redis")
-        .option("tx.store", f"sqlite:////tmp/{topic}-in-redis.db")
+        .option("tx.store", f"sqlite:///{place}/store.db")
         .load()
         .selectExpr("coalesce(string(key), '') AS key")
         .writeStream.foreachBatch(kafka_tx.for_each_transaction(sink))
-        .option("checkpointLocation", f"/tmp/{topic}-in-redis")
+        .option("checkpointLocation", f"{place}/checkpoint")
         .trigger(availableNow=True)
         .start()
     )
     query.awaitTermination()
-    print(sink.counts())
+    print(dict(sorted(sink.counts().items())))
 
 
 if __name__ == "__main__":

@@ -43,6 +43,7 @@ class MariaDbServer:
             self._make(data)
         settings = {
             "datadir": data,
+            "tmpdir": self._work.path,
             "socket": self._work.path / "socket",
             "pid-file": self._work.path / "pid",
             "port": self._port,
@@ -98,6 +99,7 @@ class MariaDbServer:
                 "--auth-root-authentication-method=normal",
             ],
             cwd=self._work.path,
+            env={**os.environ, "TMPDIR": str(self._work.path)},
             user=self._user,
             group=self._user,
             extra_groups=None if self._user is None else [],

@@ -19,6 +19,9 @@ from pyspark.sql import SparkSession
 from integration.capabilities import ICE, LAKE, need
 from integration.cluster.jars import REPOSITORY, jar_directory
 from integration.cluster.java import java
+from integration.cluster.records import Record
+from integration.cluster.redis import RedisServer
+from integration.cluster.running import running
 from integration.cluster.spark_local import (
     delta_session,
     iceberg_session,
@@ -221,6 +224,19 @@ def test_kafka_message_count_counts_what_a_real_topic_holds(run, kafka, topic, p
     shown = run("kafka_message_count", kafka.bootstrap_servers, name)
 
     assert "partition 0: 300 messages\npartition 1: 40 messages" in shown
+
+
+def test_redis_counts_counts_each_order_once_in_run_after_run(
+    run, kafka, topic, produce
+):
+    name = topic(2)
+    with running(RedisServer()) as redis:
+        arguments = (kafka.bootstrap_servers, name, redis.url)
+        produce(name, [Record(key=key) for key in ["ann"] * 20 + ["bob"] * 10])
+        assert "{'ann': 20, 'bob': 10}" in run("redis_counts", *arguments)
+
+        produce(name, [Record(key="ann")] * 5)
+        assert "{'ann': 25, 'bob': 10}" in run("redis_counts", *arguments)
 
 
 def test_reliable_word_count_counts_each_word_once_though_some_fail(run):
