@@ -180,10 +180,10 @@ def read(monkeypatch):
     seen = []
     real = MarkerTopic.read
 
-    def spied(self, bounds, level):
+    def spied(self, bounds, *others):
         if bounds.end > bounds.log_start:
             seen.append((bounds.log_start, bounds.end))
-        return real(self, bounds, level)
+        return real(self, bounds, *others)
 
     monkeypatch.setattr(MarkerTopic, "read", spied)
     return seen
