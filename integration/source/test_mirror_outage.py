@@ -137,7 +137,8 @@ def test_a_fenced_owner_never_sets_the_group_back(mortal_kafka, tmp_path):
     mortal_kafka.create_topic(topic, 1)
     servers = mortal_kafka.bootstrap_servers
     send = Produce(servers)
-    given = {"tx.commitGroupId": group, "tx.id": topic}
+    ids = {"tx.id": topic, "tx.sinkBatchIds": "ignored"}
+    given = {"tx.commitGroupId": group, **ids}
     store = f"sqlite:///{tmp_path}/store.db"
 
     def commit(planner, end):
