@@ -26,7 +26,10 @@ NOWHERE = "127.0.0.1:1"
             {"subscribe": "a", "kafka__enable__auto__commit": "true"},
             "enable.auto.commit",
         ),
-        ({"subscribe": "a", "kafka__ssl__truststore__location": "a.jks"}, "a PEM file.*keytool"),
+        (
+            {"subscribe": "a", "kafka__ssl__truststore__location": "a.jks"},
+            "a PEM file.*keytool",
+        ),
     ],
 )
 def test_bad_options_are_refused_at_load(spark, options, text):
