@@ -116,8 +116,6 @@ class Brokers:
 class Program(threading.Thread):
     """Runs a function up to its next step, when it is told to."""
 
-    current: ClassVar[Program | None] = None
-
     def __init__(self, work: Callable[[], None]) -> None:
         super().__init__(daemon=True)
         self._work = work
@@ -147,7 +145,6 @@ class Program(threading.Thread):
         """
         if not self.is_done:
             self.loses = loses
-            Program.current = self
             if not self.is_alive():
                 self.start()
             self._go.release()
@@ -164,8 +161,14 @@ class Program(threading.Thread):
             raise Killed
 
 
+def running() -> Program | None:
+    """The program whose thread this is; None: a test that has none."""
+    thread = threading.current_thread()
+    return thread if isinstance(thread, Program) else None
+
+
 def ask() -> None:
-    program = Program.current
+    program = running()
     if program is not None:
         program.pause()
 
@@ -233,7 +236,7 @@ class SimulatedTransaction:
         self._ask_to_commit("answer")
 
     def _ask_to_commit(self, what: str) -> None:
-        program = Program.current
+        program = running()
         ask()
         if program is not None and program.loses == what:
             program.lost.append(what)

@@ -53,7 +53,6 @@ class SimulatedSink(RuleBasedStateMachine):
     def teardown(self):
         if hasattr(self, "patches"):
             self.settle()
-            Program.current = None
             self.patches.__exit__(None, None, None)
 
     # --- events ---------------------------------------------------------------------
