@@ -211,7 +211,6 @@ class KafkaSink:
         died = not program.is_done
         if died:
             program.kill()
-        Program.current = None
         assert program.error is None
         return died
 
