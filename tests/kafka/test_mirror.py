@@ -96,7 +96,7 @@ def test_a_coordinator_that_does_not_come_is_unavailable(
     admin_settings: ClientSettings, topic: MakeTopic, cluster: MockCluster
 ) -> None:
     mirror = GroupMirror(admin_settings, "mirrored", timeout_ms=300)
-    refuse(cluster, *[NOT_COORDINATOR] * 9)
+    refuse(cluster, *[NOT_COORDINATOR] * 500)
 
     with pytest.raises(BrokerUnavailableError, match="group 'mirrored'"):
         mirror.store(at({TopicPartition(topic(), 0): 5}))
@@ -111,7 +111,7 @@ def test_a_client_that_failed_is_replaced(
     one = TopicPartition(topic(), 0)
     mirror.store(at({one: 1}))
     first = mirror._writer.client
-    refuse(cluster, *[NOT_COORDINATOR] * 9)
+    refuse(cluster, *[NOT_COORDINATOR] * 500)
     with pytest.raises(BrokerUnavailableError):
         mirror.store(at({one: 2}))
 
