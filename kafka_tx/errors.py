@@ -2,6 +2,7 @@
 
 KafkaTxError
 ├── ConfigError (a ValueError, too), DataLossError, OffsetsError
+├── SchemaError, RecordFormatError, RegistryError *
 ├── StateError
 │   ├── StateUnavailableError *, StateGivenUpError, StateLostError
 │   ├── StateConflictError, StateCorruptedError, CheckpointDisagreesError
@@ -138,6 +139,28 @@ class OffsetsError(KafkaTxError):
     def __init__(self, error_class: str, message: str, **fields: object) -> None:
         super().__init__(message, **fields)
         self.error_class = error_class
+
+
+class SchemaError(KafkaTxError):
+    """A schema is none, is refused by name, or cannot be resolved with another."""
+
+    error_class = "KAFKA_TX_SCHEMA"
+
+
+class RecordFormatError(KafkaTxError):
+    """A record is not what its format says, and ``value.mode`` is ``FAILFAST``.
+
+    Fields: ``topic``, ``partition``, ``offset``, ``schema_id`` and ``reason``.
+    """
+
+    error_class = "KAFKA_TX_RECORD_FORMAT"
+
+
+class RegistryError(KafkaTxError):
+    """The schema registry did not answer; the same request may succeed later."""
+
+    error_class = "KAFKA_TX_REGISTRY"
+    retryable = True
 
 
 class StateError(KafkaTxError):

@@ -1,0 +1,1 @@
+"""Records with a schema: Avro types, resolution, decoding, and the registry."""
