@@ -121,7 +121,7 @@ def test_a_partition_that_comes_later_starts_at_its_beginning(logs, kind):
     spout = spout_with(kind, '{"t": {"0": 5, "1": 6}}', maxOffsetsPerTrigger="4")
     first = spout.initialize_transaction(1, None)
     logs.set(2, 0, 3)
-    spout._polls.forget()  # on a busy machine an answer counts for a while
+    spout._cached.forget()  # on a busy machine an answer counts for a while
 
     second = spout.initialize_transaction(2, first)
 
@@ -134,7 +134,7 @@ def test_a_partition_that_comes_later_and_trimmed_is_a_loss(logs, kind):
     spout = spout_with(kind, "earliest", failOnDataLoss="true")
     first = spout.initialize_transaction(1, None)
     logs.set(2, 3, 8)
-    spout._polls.forget()
+    spout._cached.forget()
 
     with pytest.raises(DataLossError, match="t-2 starts from 3 instead of 0"):
         spout.initialize_transaction(2, first)
@@ -147,7 +147,7 @@ def test_a_partition_that_the_first_batch_could_not_reach_has_lost_nothing(logs,
     first = spout.initialize_transaction(1, None)
     assert begins(first) == {"t-1": 0}
     logs.down.remove(A)
-    spout._polls.forget()
+    spout._cached.forget()
 
     assert begins(spout.initialize_transaction(2, first))["t-0"] == 2
 
@@ -250,7 +250,7 @@ def test_what_planned_logs_hold_can_be_asked_for_lag(logs, kind):
     assert spout.bounds() == {}
     spout.initialize_transaction(1, None)
     logs.set(1, 0, 25)
-    spout._polls.fresh_bounds(spout._progress.to)  # as the runner does before
+    spout._cached.fresh_bounds(spout._progress.to)  # as the runner does before
 
     assert spout.bounds() == {
         A: LogBounds(2, 10),

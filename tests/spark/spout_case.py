@@ -110,7 +110,7 @@ class Watching:
         while not has_ended.wait(self._engine.timeout_s):
             before, place = place, task.place
             if place is not None and place == before:
-                self._engine.tell(self._attempt, task.running, task.in_hands())
+                self._engine.tell(self._attempt, task.component, task.roots_at_work())
 
 
 class Reader:

@@ -3,8 +3,8 @@ import pyarrow as pa
 import pytest
 
 from kafka_tx.errors import ConfigError
-from kafka_tx.topology.at_least_once.cells import BasicOutlet, RichOutlet
 from kafka_tx.topology.at_least_once.lineage import Lineage
+from kafka_tx.topology.at_least_once.running_bolts import BasicOutlet, RichOutlet
 from kafka_tx.topology.declare.graph import Component, ComponentKind
 from kafka_tx.topology.rows.blocks import to_rows
 from kafka_tx.topology.rows.fields import Fields

@@ -58,8 +58,8 @@ class HangWatch:
                 place, since_s = now_place, now_s
                 report: dict[str, object] = {"moves": True}
             elif now_s - since_s >= self.timeout_s:
-                roots = task.in_hands()[:_MOST_ROOTS].tolist()
-                report = {"component": task.running, "roots": roots}
+                roots = task.roots_at_work()[:_MOST_ROOTS].tolist()
+                report = {"component": task.component, "roots": roots}
             else:
                 continue
             if place is not None and not self._hears(report):

@@ -119,9 +119,10 @@ class Tracked:
         return Tracked(chosen, self.lineage.take(rows), self.stream)
 
 
-_MOST_REPORTED = 1 << 20
+_MOST_OF_REASONS = 1 << 20
+"""Bytes of reasons of a task before further reasons are shortened."""
 _SHORT = 200
-"""Bytes of a reason after many reasons of a task: the driver holds all of them."""
+"""Bytes of a shortened reason: the driver holds the reasons of all tasks."""
 
 
 class TaskTrees:
@@ -132,7 +133,7 @@ class TaskTrees:
         self._failed: dict[tuple[str, str], list[Roots]] = {}
         self._untried: list[Roots] = []
         self._open: list[Roots] = []
-        self._reported = 0
+        self._reason_bytes = 0
 
     def begin(self, roots: Roots) -> None:
         """These records (ascending) were read; some of them may give no row."""
@@ -144,8 +145,9 @@ class TaskTrees:
     def fail(self, roots: Roots, component: str, reason: str) -> None:
         """Rows with these roots failed."""
         if (component, reason) not in self._failed:
-            reason = cut(reason, LONGEST if self._reported < _MOST_REPORTED else _SHORT)
-            self._reported += len(reason)
+            is_much = self._reason_bytes >= _MOST_OF_REASONS
+            reason = cut(reason, _SHORT if is_much else LONGEST)
+            self._reason_bytes += len(reason)
         self._failed.setdefault((component, reason), []).append(roots)
 
     def leave(self, roots: Roots) -> None:

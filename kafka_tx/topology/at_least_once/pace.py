@@ -66,7 +66,7 @@ class Pace:
 
 
 class Turns:
-    """How many rows a task gives to bolts at once, and whether it gives more.
+    """How many rows a task gives to bolts in one turn, and whether it gives more.
 
     The first turn is always given, however long it takes: otherwise a slow task would
     never process a row. ``None`` as pace: full turns without a time limit.
@@ -75,7 +75,7 @@ class Turns:
     def __init__(self, pace: Pace | None) -> None:
         self._pace = pace
         self._began_s: float | None = None
-        self._looked_s = 0.0
+        self._turn_began_s = 0.0
         self.rows = ROWS_PER_TURN if pace is None else _FIRST_TURN
         """Most rows of the next turn."""
         self.is_over = False
@@ -85,9 +85,9 @@ class Turns:
         """A turn begins."""
         if self._pace is None:
             return
-        self._looked_s = self._pace.clock()
+        self._turn_began_s = self._pace.clock()
         if self._began_s is None:
-            self._began_s = self._looked_s
+            self._began_s = self._turn_began_s
 
     def is_late(self) -> bool:
         """Whether the time is over within a turn."""
@@ -100,7 +100,7 @@ class Turns:
         if self._pace is None or self._began_s is None:
             return
         now_s = self._pace.clock()
-        took_s = max(now_s - self._looked_s, 1e-9)
+        took_s = max(now_s - self._turn_began_s, 1e-9)
         grows = min(_GROWS, self._pace.within_s / _TURNS / took_s)
         self.rows = min(ROWS_PER_TURN, max(1, int(self.rows * grows)))
         self.is_over = now_s - self._began_s >= self._pace.within_s

@@ -9,12 +9,6 @@ import numpy as np
 import pyarrow as pa
 
 from kafka_tx.model import TransactionAttempt
-from kafka_tx.topology.at_least_once.cells import (
-    STOPS,
-    AtLeastOnceBasicCell,
-    AtLeastOnceCell,
-    RichCell,
-)
 from kafka_tx.topology.at_least_once.lineage import (
     Lineage,
     Positions,
@@ -26,6 +20,12 @@ from kafka_tx.topology.at_least_once.records import (
     AtLeastOncePacket,
     AtLeastOnceSource,
     Records,
+)
+from kafka_tx.topology.at_least_once.running_bolts import (
+    STOPS,
+    AtLeastOnceRunningBolt,
+    RunningBasicBolt,
+    RunningRichBolt,
 )
 from kafka_tx.topology.declare.bolts import BasicBolt, RichBolt
 from kafka_tx.topology.declare.graph import Component
@@ -73,7 +73,7 @@ class AtLeastOnceTask(StageTask):
         self._emitted: dict[str, int] = {}
         self._routers: dict[tuple[str, Edge], Router] = {}
         self._feeds = 0
-        self._given: tuple[AtLeastOnceCell, Tracked] | None = None
+        self._given: tuple[AtLeastOnceRunningBolt, Tracked] | None = None
 
     def process(
         self,
@@ -86,16 +86,16 @@ class AtLeastOnceTask(StageTask):
     def _failed(self, error: BaseException) -> BatchFailed | BatchStopped:
         if self._moment == "execute":
             return super()._failed(error)
-        where = (self._running, self.id.task)
+        where = (self._component, self.id.task)
         reason = f"{self._moment}: {reason_of(error)}"
         is_first = self._moment == "prepare"
         stops = component_error(error, self._attempt, *where) if is_first else None
         return BatchFailed(self._attempt, *where, reason, stops)
 
     @property
-    def running(self) -> str:
+    def component(self) -> str:
         """The user's component that works now; empty: none."""
-        return self._running
+        return self._component
 
     @property
     def place(self) -> tuple[int, int | None, int] | None:
@@ -103,16 +103,16 @@ class AtLeastOnceTask(StageTask):
         given = self._given
         if given is None:
             return None
-        cell, _ = given
-        return self._feeds, cell.outlet.row, cell.outlet.resets
+        running, _ = given
+        return self._feeds, running.outlet.row, running.outlet.resets
 
-    def in_hands(self) -> Roots:
+    def roots_at_work(self) -> Roots:
         """The records of the row that a bolt works on. Any thread may call it."""
         given = self._given
         if given is None:
             return NO_ROOTS
-        cell, tracked = given
-        row, lineage = cell.outlet.row, tracked.lineage
+        running, tracked = given
+        row, lineage = running.outlet.row, tracked.lineage
         if row is None or row >= len(lineage):
             return np.unique(lineage.roots)
         return np.unique(lineage.roots[lineage.of(row)])
@@ -132,25 +132,27 @@ class AtLeastOnceTask(StageTask):
             for part in self._in_turns(given):
                 self._deliver(packet.target, packet.source, part)
                 yield from self._ready()
-        for name in [name for name in self._stage.components if name in self._cells]:
-            cell = self._cells.pop(name)
+        for name in [
+            name for name in self._stage.components if name in self._running_bolts
+        ]:
+            running = self._running_bolts.pop(name)
             with self._calling(name, "cleanup"):
-                left = cell.finish()
+                left = running.finish()
             self._emit(name, left)
-            self._emitted[name] = cell.outlet.emitted
+            self._emitted[name] = running.outlet.emitted
             yield from self._ready()
         emitted = tuple(Emitted(name, rows) for name, rows in self._emitted.items())
         took_s = clock() - began_s
         yield self._trees.report(self.id, emitted, self._facts, self._passed, took_s)
 
-    def _cell(self, component: Component, bolt: object) -> Any:  # noqa: ANN401 - its own
+    def _running_bolt(self, component: Component, bolt: object) -> Any:  # noqa: ANN401 - chunks have other classes
         wanted = self._wanted(component.name)
         if isinstance(bolt, BasicBolt):
             is_late = self._turns.is_late
-            return AtLeastOnceBasicCell(bolt, component, wanted, self._trees, is_late)
+            return RunningBasicBolt(bolt, component, wanted, self._trees, is_late)
         if isinstance(bolt, RichBolt):
-            return RichCell(bolt, component, wanted, self._trees)
-        return super()._cell(component, bolt)
+            return RunningRichBolt(bolt, component, wanted, self._trees)
+        return super()._running_bolt(component, bolt)
 
     # --- rows in ---
 
@@ -207,18 +209,18 @@ class AtLeastOnceTask(StageTask):
             self._trees.leave(left.lineage.roots)
 
     def _deliver(self, name: str, source: str, given: Tracked) -> None:
-        cell = self._cells[name]
+        running = self._running_bolts[name]
         fields = self._plan.graph.fields(source, given.stream)
         rows = len(given.lineage)
         for start in range(0, rows, ROWS_PER_TURN):
             end = min(start + ROWS_PER_TURN, rows)
             part = given if rows <= ROWS_PER_TURN else given.rows(start, end)
-            self._running = name  # not by _calling: blocks may be small
-            self._given = cell, part
+            self._component = name  # without _calling, which is dear for small blocks
+            self._given = running, part
             self._feeds += 1
-            emitted = cell.feed(source, fields, part)
+            emitted = running.feed(source, fields, part)
             self._given = None
-            self._running = ""
+            self._component = ""
             self._emit(name, emitted)
 
     # --- rows out ---

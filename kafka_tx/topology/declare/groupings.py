@@ -38,7 +38,7 @@ _MIX_1 = 0xBF58476D1CE4E5B9
 _MIX_2 = 0x94D049BB133111EB
 _NONE = 0x6E756C6C
 _NAN = 0x6E616E
-_EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001 - naive values are taken as they stand
+_EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001 - naive values are hashed without a zone
 
 
 def hash_value(value: object) -> int:
@@ -248,7 +248,7 @@ def router_for(
 
 
 class AllRouter:
-    """Sends all rows to each of the first tasks: to all, or to the lowest as Storm."""
+    """Sends all rows to each of the first ``tasks`` tasks."""
 
     def __init__(self, tasks: int) -> None:
         self._tasks = tasks

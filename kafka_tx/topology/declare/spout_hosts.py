@@ -1,4 +1,4 @@
-"""Storm's small settings of spouts: where partitions are looked up, and types."""
+"""Storm's hosts of spouts: who names the partitions and leaders; types of settings."""
 
 from __future__ import annotations
 

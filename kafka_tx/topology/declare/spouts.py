@@ -35,8 +35,8 @@ Json: TypeAlias = Any
 class BatchSource(Protocol):
     """Reads one attempt's rows in the tasks of a spout. Sent to the tasks, pickled.
 
-    A source that also has a length tells the most rows of the batch: the tasks of a
-    batch of few rows share one task of Spark.
+    If a source has a length, this is the most rows of the batch: the tasks of a small
+    batch share one task of Spark.
     """
 
     def read(self, task: int, tasks: int, facts: dict[str, Json]) -> Iterator[Block]:
@@ -289,7 +289,9 @@ class _Partitions:
 
     def read(self, task: int, tasks: int, facts: dict[str, Json]) -> Iterator[Block]:
         for partition in list(self.metadata)[task::tasks]:
-            reported: dict[str, Json] = {}
-            yield from self.emitter.read(partition, self.metadata[partition], reported)
-            if reported:
-                facts[partition] = reported
+            of_partition: dict[str, Json] = {}
+            yield from self.emitter.read(
+                partition, self.metadata[partition], of_partition
+            )
+            if of_partition:
+                facts[partition] = of_partition

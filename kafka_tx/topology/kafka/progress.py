@@ -44,7 +44,7 @@ class PlanProgress:
 
     Args:
         config: What is read, and the limits of a batch.
-        polls: Polls topics and logs.
+        cached: Topics and log bounds, polled when they are too old.
         deleted: Distinguishes deleted topics from topics that do not answer.
         clock: The driver's clock.
         poll_ms: Pause between polls of the brokers while there is nothing to read;
@@ -55,7 +55,7 @@ class PlanProgress:
     def __init__(
         self,
         config: SourceConfig,
-        polls: CachedCluster,
+        cached: CachedCluster,
         deleted: DeletedTopics,
         clock: Clock,
         poll_ms: int,
@@ -65,7 +65,7 @@ class PlanProgress:
         self._limits = config.limits
         self._poll_ms = poll_ms
         self._refresh_ms = refresh_ms
-        self._polls = polls
+        self._cached = cached
         self._deleted = deleted
         self._clock = clock
         self._settling = Settling()
@@ -98,7 +98,7 @@ class PlanProgress:
 
         Raises: as ``ClusterView.topic_ids``.
         """
-        found = self._polls.last_found()
+        found = self._cached.last_found()
         ids = found.topic_ids()
         missing: dict[TopicPartition, LogPosition] = {}
         for partition in lasts.keys() - set(found.partitions):
@@ -174,11 +174,11 @@ class PlanProgress:
     def is_ready(self) -> bool:
         """See ``TransactionalKafkaSpout``."""
         now_ms = self._clock.monotonic_ms()
-        if self._has_a_full_batch(self._polls.valid_bounds()):
+        if self._has_a_full_batch(self._cached.valid_bounds()):
             return True
         if now_ms < self._poll_at_ms or self._waits_for_others(now_ms):
             return False
-        ready = self._polls_ready(now_ms)
+        ready = self._has_news(now_ms)
         self._fruitless = 0 if ready else self._fruitless + 1
         took_ms = self._clock.monotonic_ms() - now_ms
         self._poll_at_ms = 0 if ready else now_ms + took_ms + self._pause_ms(took_ms)
@@ -187,7 +187,7 @@ class PlanProgress:
     def is_drained(self) -> bool:
         """See ``TransactionalKafkaSpout``."""
         try:
-            found = self._polls.fresh_found()
+            found = self._cached.fresh_found()
             now_ms = self._clock.monotonic_ms()
             is_more = bool(self.to) and self._has_enough(now_ms)
             is_all = is_more or self._is_planned_to_ends(found)
@@ -200,10 +200,10 @@ class PlanProgress:
             return False
         return all(p in self.to for p in found.partitions) and is_all
 
-    def _polls_ready(self, now_ms: int) -> bool:
+    def _has_news(self, now_ms: int) -> bool:
         try:
             if not self.to:
-                return bool(self._polls.survey().partitions)
+                return bool(self._cached.survey().partitions)
             return self._has_more(now_ms) or self._has_new_partitions(now_ms)
         except KafkaTxError as error:
             if not error.retryable:
@@ -221,7 +221,9 @@ class PlanProgress:
         )
 
     def _has_more(self, now_ms: int) -> bool:
-        return self._has_enough(now_ms) and self._is_worth_it(self._polls.last_bounds())
+        return self._has_enough(now_ms) and self._is_worth_it(
+            self._cached.last_bounds()
+        )
 
     def _is_worth_it(self, seen: Bounds) -> bool:
         """Whether the next batch may begin now.
@@ -265,7 +267,7 @@ class PlanProgress:
         )
 
     def _has_enough(self, now_ms: int) -> bool:
-        found = self._polls.bounds_beyond(self.to)
+        found = self._cached.bounds_beyond(self.to)
         self._logs |= {p: b for p, b in found.items() if isinstance(b, LogBounds)}
         moved = {
             partition: check
@@ -300,7 +302,7 @@ class PlanProgress:
 
         A partition that is not subscribed to any more keeps its position, and waits.
         """
-        logs = self._polls.last_bounds()
+        logs = self._cached.last_bounds()
         silent: dict[str, str | None] = {}
         for partition, planned in self.to.items():
             if not is_subscribed(self._subscription, partition):
@@ -324,7 +326,7 @@ class PlanProgress:
             return False
         rare_ms = _REFRESH * log_bounds.longest_pause_ms(len(self.to))
         self._refresh_at_ms = now_ms + max(self._refresh_ms, rare_ms)
-        return self._is_news(self._polls.found())
+        return self._is_news(self._cached.found())
 
     def _is_news(self, found: Found) -> bool:
         """Whether the poll names a partition to be planned for the first time."""

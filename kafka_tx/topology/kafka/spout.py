@@ -252,7 +252,7 @@ class KafkaBatchSpout(Spout):
         self._scheme = scheme or StringScheme()
         self.fields = self._scheme.fields
         self._cluster = cluster
-        self._polls = CachedCluster(cluster, config.subscription, clock)
+        self._cached = CachedCluster(cluster, config.subscription, clock)
         self._reader = reader
         self._clock = clock
         self._pauses_ms = poll_ms, refresh_ms
@@ -268,11 +268,11 @@ class KafkaBatchSpout(Spout):
     def open(self) -> None:
         """Drop plans and results of reads; keep learned sizes and counts."""
         self._seen: dict[int, Mapping[str, Json]] = {}
-        self._polls.forget()
+        self._cached.forget()
         self._planned_txid = self._handed_out_txid = 0
         deleted = DeletedTopics(self._cluster, self._clock)
         self._progress = PlanProgress(
-            *(self.config, self._polls, deleted, self._clock), *self._pauses_ms
+            *(self.config, self._cached, deleted, self._clock), *self._pauses_ms
         )
 
     # --- planning (driver) ---
@@ -316,9 +316,11 @@ class KafkaBatchSpout(Spout):
             AuthenticationError: Credentials, permission or TLS.
         """
         if txid <= self._planned_txid:
-            self._polls.forget()
+            self._cached.forget()
         self._planned_txid = txid
-        found = self._polls.found()  # before anything else is asked
+        found = (
+            self._cached.found()
+        )  # the topics first: bounds of a later topic are recognised
         lasts: dict[TopicPartition, LogPosition | None] = {}
         lasts |= previous.positions() if previous else {}
         lasts |= {p: None for p in found.partitions if p not in lasts}
@@ -338,8 +340,8 @@ class KafkaBatchSpout(Spout):
     ) -> BatchMetadata:
         first, claimed = self._first_offsets(lasts, former_ids)
         lasts = {**lasts, **claimed}
-        bounds = self._polls.logs.completed(
-            self._polls.bounds(lasts), {p: at for p, at in lasts.items() if at}
+        bounds = self._cached.logs.completed(
+            self._cached.bounds(lasts), {p: at for p, at in lasts.items() if at}
         )
         known = {
             p: found
@@ -419,14 +421,14 @@ class KafkaBatchSpout(Spout):
             BrokerUnavailableError: No broker answers.
             AuthenticationError: Credentials, permission or TLS.
         """
-        planned, seen = self._progress.to, self._polls.last_bounds()
+        planned, seen = self._progress.to, self._cached.last_bounds()
         if any(partition not in seen for partition in planned):
-            seen = self._polls.bounds(planned)
-        unplanned = dict.fromkeys(self._polls.last_found().partitions, _UNPLANNED)
-        reported = self._polls.logs.completed(
+            seen = self._cached.bounds(planned)
+        unplanned = dict.fromkeys(self._cached.last_found().partitions, _UNPLANNED)
+        planned_bounds = self._cached.logs.completed(
             {partition: seen[partition] for partition in planned}, planned
         )
-        return {**unplanned, **reported}
+        return {**unplanned, **planned_bounds}
 
     # --- the life of a batch (driver) ---
 
@@ -442,7 +444,7 @@ class KafkaBatchSpout(Spout):
         if self._is_exact:
             seen = self._seen.get(txid)
             if txid != self._planned_txid or txid <= self._handed_out_txid:
-                ids = self._polls.found().topic_ids() if ranges else {}
+                ids = self._cached.found().topic_ids() if ranges else {}
                 check_topics(txid, ranges, ids)
             self._handed_out_txid = max(self._handed_out_txid, txid)
         self._progress.reads(txid, ranges)
@@ -457,20 +459,18 @@ class KafkaBatchSpout(Spout):
     def observed(
         self,
         attempt: TransactionAttempt,
-        metadata: BatchMetadata,  # noqa: ARG002 - the facts say it all
+        metadata: BatchMetadata,  # noqa: ARG002 - the facts suffice
         facts: Mapping[str, Json],
     ) -> None:
-        """Hold the facts of the batch's records, and learn their size."""
+        """Remember the facts of the batch's records, and learn their size."""
         self._seen.setdefault(attempt.txid, facts)
-        records = sum(reported["records"] for reported in facts.values())
-        self._size.observe(
-            records, sum(reported["bytes"] for reported in facts.values())
-        )
+        records = sum(read["records"] for read in facts.values())
+        self._size.observe(records, sum(read["bytes"] for read in facts.values()))
 
     def committed(
         self,
         txid: int,
-        metadata: BatchMetadata,  # noqa: ARG002 - nothing of it is kept
+        metadata: BatchMetadata,  # noqa: ARG002 - the txid suffices
     ) -> None:
         """Drop the facts of the batch; the next one may begin."""
         self._progress.committed(txid)

@@ -17,7 +17,7 @@ from kafka_tx.errors import ConfigError
 from kafka_tx.topology.reasons import cut, text_of
 from kafka_tx.topology.rows.fields import Fields
 
-_Look: TypeAlias = Callable[[Sequence[Any]], bool]
+_FastCheck: TypeAlias = Callable[[Sequence[Any]], bool]
 
 _SHOWN = 200
 """Bytes of a value in an error."""
@@ -34,13 +34,13 @@ class ValueCheck:
         fields: Its declared fields.
     """
 
-    __slots__ = ("_fields", "_looks", "_source")
+    __slots__ = ("_fast_checks", "_fields", "_source")
 
     def __init__(self, source: str, fields: Fields) -> None:
         self._source = source
         self._fields = fields
         types = enumerate(fields.types or ())
-        self._looks = tuple(_look(place, kind) for place, kind in types)
+        self._fast_checks = tuple(_fast_check(place, kind) for place, kind in types)
 
     def __call__(self, values: Sequence[Any]) -> None:
         """Check the values of one row, one for each field.
@@ -48,20 +48,20 @@ class ValueCheck:
         Raises:
             ConfigError: A value does not fit; names component, field and value.
         """
-        for look in self._looks:
-            if not look(values):
-                self._ask(values)
+        for fits in self._fast_checks:
+            if not fits(values):
+                self._check_with_arrow(values)
                 return
 
     def __reduce__(self) -> tuple[Any, ...]:
         return ValueCheck, (self._source, self._fields)
 
-    def _ask(self, values: Sequence[Any]) -> None:
+    def _check_with_arrow(self, values: Sequence[Any]) -> None:
         columns = zip(self._fields.names, self._fields.types or (), values, strict=True)
         for name, kind, value in columns:
             try:
                 pa.array([value], type=kind)
-                _keep_fraction(value, kind)
+                _refuse_fraction(value, kind)
             except Exception as error:  # noqa: BLE001 - Arrow raises errors of all kinds
                 raise ConfigError(
                     f"component '{self._source}' emitted {_shown(value)} in field"
@@ -71,7 +71,7 @@ class ValueCheck:
                 ) from None
 
 
-def _keep_fraction(value: object, kind: pa.DataType) -> None:
+def _refuse_fraction(value: object, kind: pa.DataType) -> None:
     """Raise for a fraction that Arrow would cut off without an error."""
     is_whole = not isinstance(value, float) or value.is_integer()
     if pa.types.is_integer(kind) and not is_whole:
@@ -86,7 +86,7 @@ def _shown(value: object) -> str:
 
 
 @lru_cache(maxsize=1024)
-def _look(place: int, kind: pa.DataType) -> _Look:
+def _fast_check(place: int, kind: pa.DataType) -> _FastCheck:
     """A fast check of the value at that place; False: Arrow must check the value."""
     if pa.types.is_signed_integer(kind):
         return _whole_numbers(place, kind.bit_width)
@@ -96,7 +96,7 @@ def _look(place: int, kind: pa.DataType) -> _Look:
     return lambda row: type(row[place]) is python
 
 
-def _whole_numbers(place: int, bits: int) -> _Look:
+def _whole_numbers(place: int, bits: int) -> _FastCheck:
     least, most = -(1 << bits - 1), (1 << bits - 1) - 1
     return lambda row: type(row[place]) is int and least <= row[place] <= most
 

@@ -17,7 +17,6 @@ from kafka_tx.topology.declare.graph import Component, ComponentKind
 from kafka_tx.topology.declare.spouts import BatchSource
 from kafka_tx.topology.plan.physical import Edge, Phase, PhysicalPlan, Stage, TaskId
 from kafka_tx.topology.rows.blocks import Block, pieces
-from kafka_tx.topology.run.cells import Cell, Outlet
 from kafka_tx.topology.run.messages import (
     BatchFailed,
     BatchStopped,
@@ -28,6 +27,7 @@ from kafka_tx.topology.run.messages import (
     Suspended,
     TaskReport,
 )
+from kafka_tx.topology.run.running_bolts import Outlet, RunningBolt
 from kafka_tx.topology.run.task_failures import failure_of
 
 _ROWS_PER_TURN = 4096
@@ -54,19 +54,19 @@ class StageTask:
         self._plan = plan
         self._stage: Stage = plan.stages[task.stage]
         self._attempt = attempt
-        self._cells: dict[str, Any] = {}
+        self._running_bolts: dict[str, Any] = {}
         self._packets: list[Packet] = []
         self._facts: dict[str, Any] = {}
         self._passed = 0  # the xor of the ids of packets, in and out
-        self._running = ""  # whose code runs now; empty: ours
+        self._component = ""  # whose code runs now; empty: ours
         self._moment: _Moment = "execute"
 
     def close(self) -> None:
         """Clean up all bolts that still wait; errors are ignored."""
-        for cell in self._cells.values():
+        for running in self._running_bolts.values():
             with suppress(BaseException):
-                cell.close()
-        self._cells.clear()
+                running.close()
+        self._running_bolts.clear()
 
     def _guarded(
         self, steps: Iterator[Message], packets: Iterable[Packet]
@@ -82,24 +82,24 @@ class StageTask:
             raise
         except BaseException as error:  # whatever user code raises, also SystemExit
             self.close()
-            if not self._running:
+            if not self._component:
                 raise
             yield self._failed(error)
             for _ in packets:
                 pass
 
     def _failed(self, error: BaseException) -> BatchFailed | BatchStopped:
-        is_spout = self._plan.graph.by_name[self._running].kind is ComponentKind.SPOUT
+        is_spout = self._plan.graph.by_name[self._component].kind is ComponentKind.SPOUT
         return failure_of(
-            error, self._attempt, self._running, self.id.task, is_spout=is_spout
+            error, self._attempt, self._component, self.id.task, is_spout=is_spout
         )
 
     @contextmanager
     def _calling(self, name: str, moment: _Moment = "execute") -> Iterator[None]:
-        """Run code of a component; after an error of the code both stay known."""
-        self._running, self._moment = name, moment
+        """Run code of a component; after an error its name and moment stay set."""
+        self._component, self._moment = name, moment
         yield
-        self._running, self._moment = "", "execute"
+        self._component, self._moment = "", "execute"
 
     def _open(self, names: Iterable[str]) -> None:
         """Make and prepare the bolts of these components."""
@@ -109,10 +109,12 @@ class StageTask:
             if component.template is not None:
                 with self._calling(name, "prepare"):
                     bolt = component.template.new()
-                    cell = self._cells[name] = self._cell(component, bolt)
-                    cell.prepare(TaskContext(name, *known))
+                    running = self._running_bolts[name] = self._running_bolt(
+                        component, bolt
+                    )
+                    running.prepare(TaskContext(name, *known))
 
-    def _cell(self, component: Component, bolt: object) -> Any:  # noqa: ANN401 - its own
+    def _running_bolt(self, component: Component, bolt: object) -> Any:  # noqa: ANN401 - chunks have other classes
         raise ConfigError(f"{bolt!r} was a {component.kind} at build", option="bolt")
 
     def _wanted(self, name: str) -> set[str]:
@@ -182,7 +184,7 @@ class Task(StageTask):
             yield from self._read(source)
         yield from self._accept(packets)
         yield from self._finish()
-        if suspend and self._cells:
+        if suspend and self._running_bolts:
             yield self._suspended()
         yield self._report()
 
@@ -192,9 +194,9 @@ class Task(StageTask):
         self._phase = Phase.COMMIT
         if suspended is not None:
             self._resume(suspended)
-        elif not self._cells:
+        elif not self._running_bolts:
             self._open(self._names(Phase.COMMIT))
-        for name in list(self._cells):
+        for name in list(self._running_bolts):
             self._drain(name)
         yield from self._accept(packets)
         yield from self._finish()
@@ -224,13 +226,13 @@ class Task(StageTask):
             yield from self._ready()
 
     def _deliver(self, name: str, source: str, stream: str, block: Block) -> None:
-        cell = self._cells[name]
+        running = self._running_bolts[name]
         fields = self._plan.graph.fields(source, stream)
         whole = self._plan.graph.by_name[name].reads_arrow
         for piece in (block,) if whole else pieces(block, _ROWS_PER_TURN):
-            self._running = name  # not by _calling: blocks may be small
-            cell.feed(source, stream, fields, piece)
-            self._running = ""
+            self._component = name  # without _calling, which is dear for small blocks
+            running.feed(source, stream, fields, piece)
+            self._component = ""
             self._drain(name)
 
     # --- rows out ---
@@ -254,7 +256,7 @@ class Task(StageTask):
             fields = self._plan.graph.fields(name, edge.given.stream)
             outgoing = Outgoing(edge, fields, self.id.task)
             self._outgoing[(name, edge)] = outgoing
-        with self._calling(edge.target):  # its grouping, on what cannot be hashed
+        with self._calling(edge.target):  # its grouping may meet a value without a hash
             self._packets.extend(outgoing.put(block))
 
     # --- beginning and end ---
@@ -268,23 +270,23 @@ class Task(StageTask):
         self._outlets |= {n: Outlet(known[n], self._wanted(n)) for n in names}
         super()._open(names)
 
-    def _cell(self, component: Component, bolt: object) -> Any:  # noqa: ANN401 - its own
+    def _running_bolt(self, component: Component, bolt: object) -> Any:  # noqa: ANN401 - chunks have other classes
         if isinstance(bolt, BasicBolt | BatchBolt):
             outlet = self._outlets[component.name]
-            return Cell(bolt, outlet, self._attempt, component.reads_arrow)
-        return super()._cell(component, bolt)
+            return RunningBolt(bolt, outlet, self._attempt, component.reads_arrow)
+        return super()._running_bolt(component, bolt)
 
     def _finish(self) -> Iterator[Packet]:
         """Finish the components of this phase, sources before their readers."""
         for name in self._names(self._phase):
-            cell = self._cells.get(name)
-            if cell is not None:
+            running = self._running_bolts.get(name)
+            if running is not None:
                 with self._calling(name):
-                    cell.finish()
+                    running.finish()
                 self._drain(name)
-                del self._cells[name]
+                del self._running_bolts[name]
                 with self._calling(name):
-                    cell.close()
+                    running.close()
             yield from self._ready()
         for outgoing in self._outgoing.values():
             self._packets.extend(outgoing.flush())
@@ -292,25 +294,25 @@ class Task(StageTask):
 
     def _suspended(self) -> Suspended:
         bolts = {}
-        for name, cell in self._cells.items():
+        for name, running in self._running_bolts.items():
             with self._calling(name):
                 try:
-                    bolts[name] = self._plan.dumps(cell)
+                    bolts[name] = self._plan.dumps(running)
                 except Exception as error:
                     raise TypeError(
                         "what the bolt keeps until its commit phase cannot be pickled:"
                         f" {type(error).__name__}: {error}. Open connections, files and"
                         " locks in finish_batch, or declare the bolt .on_driver()"
                     ) from error
-        self._cells.clear()
+        self._running_bolts.clear()
         return Suspended(self.id, bolts)
 
     def _resume(self, suspended: Suspended) -> None:
         for name, data in suspended.bolts.items():
             with self._calling(name):
-                cell = pickle.loads(data)  # noqa: S301 - our own bytes
-            self._cells[name] = cell
-            self._outlets[name] = cell.outlet
+                running = pickle.loads(data)  # noqa: S301 - our own bytes
+            self._running_bolts[name] = running
+            self._outlets[name] = running.outlet
 
     def _report(self) -> TaskReport:
         emitted = tuple(Emitted(name, o.rows) for name, o in self._outlets.items())

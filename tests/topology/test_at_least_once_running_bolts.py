@@ -3,11 +3,11 @@ import pyarrow as pa
 import pytest
 
 from kafka_tx.errors import ConfigError, FailedException
-from kafka_tx.topology.at_least_once.cells import (
-    AtLeastOnceBasicCell,
-    RichCell,
-)
 from kafka_tx.topology.at_least_once.lineage import Lineage, TaskTrees, Tracked
+from kafka_tx.topology.at_least_once.running_bolts import (
+    RunningBasicBolt,
+    RunningRichBolt,
+)
 from kafka_tx.topology.declare.bolts import BasicBolt, RichBolt
 from kafka_tx.topology.declare.graph import Component, ComponentKind
 from kafka_tx.topology.plan.physical import TaskId
@@ -39,9 +39,9 @@ class FailsOdd(BasicBolt):
 
 def test_what_returns_is_acked_and_what_raises_is_failed():
     trees = TaskTrees()
-    cell = AtLeastOnceBasicCell(FailsOdd(), COMPONENT, {"default"}, trees)
+    running = RunningBasicBolt(FailsOdd(), COMPONENT, {"default"}, trees)
 
-    (piece,) = cell.feed("spout", FIELDS, given(1, 2, 3, 4))
+    (piece,) = running.feed("spout", FIELDS, given(1, 2, 3, 4))
 
     assert reported(trees) == ([], {"odd": [10, 30]})
     assert piece.block == [(3,), (5,)]
@@ -61,14 +61,14 @@ def test_a_failed_batch_is_halved_until_the_guilty_rows_are_found():
         "bolt", ComponentKind.BASIC, outputs={"default": FIELDS}, reads_arrow=True
     )
     trees = TaskTrees()
-    cell = AtLeastOnceBasicCell(FailsOddBatches(), component, {"default"}, trees)
+    running = RunningBasicBolt(FailsOddBatches(), component, {"default"}, trees)
 
-    pieces = cell.feed("spout", FIELDS, given(2, 4, 5, 6, 8))
+    pieces = running.feed("spout", FIELDS, given(2, 4, 5, 6, 8))
 
     assert reported(trees) == ([], {"odd": [50]})
     rows = [row for piece in pieces for row in to_rows(piece.block)]
     assert rows == [(2,), (4,), (6,), (8,)]
-    assert cell.outlet.emitted == 4
+    assert running.outlet.emitted == 4
 
 
 class KeepsRows(RichBolt):
@@ -86,12 +86,12 @@ class KeepsRows(RichBolt):
 
 def test_a_rich_bolt_acks_rows_of_earlier_blocks_and_leaves_the_last_one_open():
     trees = TaskTrees()
-    cell = RichCell(KeepsRows(), COMPONENT, {"default"}, trees)
-    cell.prepare(None)  # type: ignore[arg-type]
+    running = RunningRichBolt(KeepsRows(), COMPONENT, {"default"}, trees)
+    running.prepare(None)  # type: ignore[arg-type]
 
-    cell.feed("spout", FIELDS, given(1, 2))
-    cell.feed("spout", FIELDS, given(3))
-    cell.finish()
+    running.feed("spout", FIELDS, given(1, 2))
+    running.feed("spout", FIELDS, given(3))
+    running.finish()
 
     assert reported(trees) == ([30], {})
 
@@ -103,10 +103,10 @@ class Misuses(BasicBolt):
 
 @pytest.mark.parametrize("count", [20, 50])
 def test_when_every_row_of_many_misuses_the_collector_the_bolt_is_to_blame(count):
-    cell = AtLeastOnceBasicCell(Misuses(), COMPONENT, {"default"}, TaskTrees())
+    running = RunningBasicBolt(Misuses(), COMPONENT, {"default"}, TaskTrees())
 
     with pytest.raises(ConfigError, match="nowhere"):
-        cell.feed("spout", FIELDS, given(*range(count)))
+        running.feed("spout", FIELDS, given(*range(count)))
 
 
 class MisusesForOdd(BasicBolt):
@@ -116,10 +116,10 @@ class MisusesForOdd(BasicBolt):
 
 def test_a_row_that_leads_to_a_misuse_fails_alone():
     trees = TaskTrees()
-    cell = AtLeastOnceBasicCell(MisusesForOdd(), COMPONENT, {"default"}, trees)
+    running = RunningBasicBolt(MisusesForOdd(), COMPONENT, {"default"}, trees)
 
-    cell.feed("spout", FIELDS, given(1))
-    cell.feed("spout", FIELDS, given(*range(100, 121)))
+    running.feed("spout", FIELDS, given(1))
+    running.feed("spout", FIELDS, given(*range(100, 121)))
 
     _, failed = reported(trees)
     ((reason, roots),) = failed.items()
@@ -145,12 +145,14 @@ TIMES = Fields(("at",))
 BEYOND_YEAR_9999 = 1_760_000_000_000_000_000
 
 
-@pytest.mark.parametrize("bolt", [(Sees, AtLeastOnceBasicCell), (SeesRich, RichCell)])
+@pytest.mark.parametrize(
+    "bolt", [(Sees, RunningBasicBolt), (SeesRich, RunningRichBolt)]
+)
 def test_a_row_that_python_cannot_hold_fails_alone(bolt):
-    kind, cell_of = bolt
+    kind, running_of = bolt
     trees = TaskTrees()
-    cell = cell_of(kind(), COMPONENT, {"default"}, trees)
-    cell.prepare(None)
+    running = running_of(kind(), COMPONENT, {"default"}, trees)
+    running.prepare(None)
     at = pa.array([0, BEYOND_YEAR_9999, 0], pa.timestamp("us"))
     numbers = np.array([1, 2, 3])
     rows = Tracked(
@@ -158,8 +160,8 @@ def test_a_row_that_python_cannot_hold_fails_alone(bolt):
         Lineage(numbers * 10),
     )
 
-    (piece,) = cell.feed("spout", TIMES, rows)
-    cell.finish()
+    (piece,) = running.feed("spout", TIMES, rows)
+    running.finish()
 
     left, failed = reported(trees)
     assert left == []
@@ -172,11 +174,11 @@ def test_what_was_in_no_call_of_its_own_when_the_time_is_over_is_untried():
         "bolt", ComponentKind.BASIC, outputs={"default": FIELDS}, reads_arrow=True
     )
     trees = TaskTrees()
-    cell = AtLeastOnceBasicCell(
+    running = RunningBasicBolt(
         FailsOddBatches(), component, {"default"}, trees, is_late=lambda: True
     )
 
-    cell.feed("spout", FIELDS, given(1, 2, 3, 4))
+    running.feed("spout", FIELDS, given(1, 2, 3, 4))
 
     report = trees.report(TaskId("bolt", 0), (), {})
     assert [f.roots.tolist() for f in report.failed] == [[10]]

@@ -1,12 +1,12 @@
-"""Bolts of at-least-once topologies at work, and the collectors of their rows.
+"""Running bolts of at-least-once topologies, and the collectors of their rows.
 
 Rows are tracked back to their records, and are acked or failed one by one.
 
 Whatever a bolt raises in ``execute``, ``SystemExit`` included, fails the row it was
-given, and that row's records are replayed; so does a value that does not fit, or that
-Python cannot hold. A ``DeclarationError`` (such as an undeclared stream) stops the
-topology if the bolt is to blame: if all rows of a task so far raised one, and at least
-20 did. In ``execute_arrow`` it always stops the topology.
+given, and that row's records are replayed. So does a value that does not fit its
+declared type, or that Python cannot hold. A ``DeclarationError`` (such as an undeclared
+stream) stops the topology if the bolt is to blame: if all rows of a task so far raised
+one, and at least 20 did. In ``execute_arrow`` it always stops the topology.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ from kafka_tx.topology.reasons import reason_of
 from kafka_tx.topology.rows.blocks import select, size, to_batch, to_rows
 from kafka_tx.topology.rows.fields import DEFAULT_STREAM, DeclarationError, Fields
 from kafka_tx.topology.rows.row import Row, row_class
-from kafka_tx.topology.run.cells import Outlet
 from kafka_tx.topology.run.messages import NO_ROOTS, Roots
+from kafka_tx.topology.run.running_bolts import Outlet
 
 _SURE = 20
 """If so many rows, and all, contradict the declaration, the bolt is to blame."""
@@ -64,7 +64,7 @@ class AtLeastOnceOutlet:
         """Rows taken so far."""
         return self._outlet.rows
 
-    def reset_timeout(self, row: Row) -> None:  # noqa: ARG002 - the one at hand
+    def reset_timeout(self, row: Row) -> None:  # noqa: ARG002 - always the current row
         """See ``Collector``."""
         self.resets += 1
 
@@ -198,7 +198,7 @@ class RichOutlet(AtLeastOnceOutlet):
         self._place = 0
         self._open: OpenRows = {}
 
-    # --- calls of the cell ---
+    # --- calls of the running bolt ---
 
     def begin(self, given: Lineage) -> None:
         """The bolt is given a block of rows with these roots."""
@@ -294,8 +294,8 @@ class RichOutlet(AtLeastOnceOutlet):
         return Lineage.of_each(list(roots))
 
 
-class AtLeastOnceCell(ABC):
-    """A bolt at work in one task."""
+class AtLeastOnceRunningBolt(ABC):
+    """A running bolt of one task."""
 
     _bolt: BasicBolt | RichBolt
     outlet: AtLeastOnceOutlet
@@ -315,14 +315,14 @@ class AtLeastOnceCell(ABC):
 
     @abstractmethod
     def finish(self) -> list[Tracked]:
-        """All rows were given: clean up; return what was emitted by it."""
+        """Clean up after the last row; return the rows that the clean-up emitted."""
 
     def close(self) -> None:
         """Clean up after a failure."""
         self._bolt.cleanup()
 
     def _made(self, kind: type[Row], given: Tracked) -> Iterator[Row | None]:
-        # None for a row with a value that Python cannot hold: it failed
+        # Yields None for a row with a value that Python cannot hold: that row fails.
         try:
             return map(kind, to_rows(given.block))
         except Exception:  # noqa: BLE001 - found again below, row by row
@@ -348,12 +348,12 @@ class AtLeastOnceCell(ABC):
         self._trees.fail(mine, self._component.name, reason_of(error))
 
 
-class AtLeastOnceBasicCell(AtLeastOnceCell):
+class RunningBasicBolt(AtLeastOnceRunningBolt):
     """A basic bolt: a row is acked when ``execute`` returns, and fails when it raises.
 
     A bolt that works on record batches is called again with halves of a batch that
     raised, until the rows that are to blame are found; their neighbours are acked. When
-    the time of the task is over (``is_late``), what was not in a call of its own is
+    the time of the task is over (``is_late``), rows that had no call of their own are
     left untried.
     """
 
@@ -437,7 +437,7 @@ class AtLeastOnceBasicCell(AtLeastOnceCell):
         yield from self.outlet.collect(given.lineage, _NOBODY)
 
 
-class RichCell(AtLeastOnceCell):
+class RunningRichBolt(AtLeastOnceRunningBolt):
     """A rich bolt: acks and fails itself; what it raises fails the row it was given."""
 
     _bolt: RichBolt
@@ -481,7 +481,7 @@ class RichCell(AtLeastOnceCell):
         return outlet.collect()
 
     def finish(self) -> list[Tracked]:
-        """Clean the bolt up; it may still emit, ack and fail. Then it is too late."""
+        """Clean the bolt up; until it returns, it may emit, ack and fail."""
         self._bolt.cleanup()
         self._trees.leave_open(self.outlet.take_open())
         return self.outlet.collect()

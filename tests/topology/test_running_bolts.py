@@ -7,7 +7,7 @@ from kafka_tx.errors import ConfigError
 from kafka_tx.topology.declare.graph import Component, ComponentKind
 from kafka_tx.topology.rows.blocks import to_rows
 from kafka_tx.topology.rows.fields import Fields
-from kafka_tx.topology.run.cells import Outlet
+from kafka_tx.topology.run.running_bolts import Outlet
 
 COMPONENT = Component(
     "split",

@@ -1,4 +1,4 @@
-"""A bolt at work in one task, and the collector of its rows."""
+"""A running bolt of one task, and the collector of its rows."""
 
 from __future__ import annotations
 
@@ -126,8 +126,8 @@ class Outlet:
 
 
 @dataclass(eq=False, slots=True)
-class Cell:
-    """A bolt at work in one task.
+class RunningBolt:
+    """A running bolt of one task of a batch.
 
     A basic bolt gets the collector with every row, and has nothing to finish. A batch
     bolt or committer gets it once, first.
