@@ -33,7 +33,7 @@ from kafka_tx.model import (
     Unavailable,
 )
 from kafka_tx.options.source import parse_source
-from kafka_tx.planning.deleted_topics import STANDS_MS
+from kafka_tx.planning.deleted_topics import CONFIRMED_AFTER_MS
 from kafka_tx.source.transactional import TransactionalMicroBatches
 from kafka_tx.testing import ManualClock
 from kafka_tx.topology.kafka.spout import KafkaBatchSpout
@@ -130,7 +130,7 @@ def test_positions_of_a_deleted_topic_leave_a_source_and_a_spout(
 
     for txid in range(2, 6):
         produce(kept, ["v"])
-        clock.advance(STANDS_MS)
+        clock.advance(CONFIRMED_AFTER_MS)
         end = run.latest(end, everything=True)
         plan = spout.initialize_transaction(txid, plan)
 

@@ -22,7 +22,7 @@ class ManagerSource(Protocol):
 
         Called on the thread of ``poll``, never while another call is under way; may
         block on brokers and store. After a retryable error nothing is opened before the
-        next look; any other error is raised.
+        next poll; any other error is raised.
         """
 
     def open(
@@ -37,9 +37,9 @@ class ManagerSource(Protocol):
 
         ``is_new``: the partition appeared during the run. Without a stored offset it
         starts at the earliest, since its first records were never read. Offsets below
-        are lost, unless it only had no leader at first (``is_awaited``). A retryable
-        error leaves the partition without a manager until the next refresh; any other
-        error is raised.
+        are lost, unless the partition only had no leader at first (``is_awaited``). A
+        retryable error leaves the partition without a manager until the next refresh;
+        any other error is raised.
         """
 
     def close(self, managers: Sequence[PartitionManager]) -> None:
@@ -139,7 +139,7 @@ class Ownership:
         self.partitions: tuple[TopicPartition, ...] = ()
         """This task's partitions, ascending."""
         self._denials: dict[str, int] = {}
-        self._has_looked = False
+        self._has_led = False  # an answer named a leader
         self.leaderless: tuple[TopicPartition, ...] = ()
         """Partitions of any task without a known leader; they may hold records."""
         self.awaited: set[TopicPartition] = set()
@@ -163,26 +163,26 @@ class Ownership:
         """Apply an answer; ``deleted``: topics that brokers, asked, do not find."""
         before = self._leaders()
         recreated = {name for name, topic in answer.items() if self._learn(name, topic)}
-        self._let_go_of(deleted)
+        self._remove(deleted)
         now = self._leaders()
         self.leaderless = tuple(
             sorted(p for t in answer.values() for p in t.partitions if p not in now)
         )
         share = assign(now, *self._task)
         gained = sorted(set(share.partitions) - set(self.partitions))
-        kept = sorted(set(share.partitions) & set(self.partitions))
+        stay = sorted(set(share.partitions) & set(self.partitions))
         change = OwnershipChange(
             lost=tuple(sorted(set(self.partitions) - set(share.partitions))),
             gained=tuple(gained),
-            new=tuple(p for p in gained if self._has_looked and p not in before),
-            kept=tuple(kept),
-            recreated=tuple(p for p in kept if p.topic in recreated),
+            new=tuple(p for p in gained if self._has_led and p not in before),
+            kept=tuple(stay),
+            recreated=tuple(p for p in stay if p.topic in recreated),
             warning=share.warning,
         )
         self.partitions = share.partitions
-        if not self._has_looked:
+        if not self._has_led:
             self.awaited |= set(self.leaderless)
-        self._has_looked = self._has_looked or bool(now)
+        self._has_led = self._has_led or bool(now)
         return change
 
     def _learn(self, name: str, seen: TopicDescription) -> bool:
@@ -201,7 +201,7 @@ class Ownership:
             self._topics[name] = known
         return recreated
 
-    def _let_go_of(self, deleted: Collection[str]) -> None:
+    def _remove(self, deleted: Collection[str]) -> None:
         self._denials = {name: self._denials.get(name, 0) + 1 for name in deleted}
         for name, times in self._denials.items():
             if times >= self._gone_after:
@@ -268,7 +268,7 @@ class RefreshingCoordinator:
         self._source = managers
         self._managers: dict[TopicPartition, PartitionManager] = {}
         self._new: set[TopicPartition] = set()  # not opened yet
-        self._looked_ms: int | None = None
+        self._polled_ms: int | None = None
         self._warned: str | None = None
         self.is_complete = False
         """Whether the last poll succeeded, and all its partitions can be read: no
@@ -288,9 +288,9 @@ class RefreshingCoordinator:
 
     def is_due(self) -> bool:
         """Whether the last answer has reached its largest age."""
-        if self._looked_ms is None:
+        if self._polled_ms is None:
             return True
-        waited_ms = self._clock.monotonic_ms() - self._looked_ms
+        waited_ms = self._clock.monotonic_ms() - self._polled_ms
         if waited_ms >= min(self._interval_ms, _OPEN_AGAIN_MS):
             is_pressing = self._is_empty or not self.is_complete
             return is_pressing or waited_ms >= self._interval_ms
@@ -322,10 +322,10 @@ class RefreshingCoordinator:
         applies the answer, on the coordinator's thread, before the next ``poll``.
         """
         try:
-            found = self._discovery.poll()
+            found = self._discovery.find()
             deleted = self._deleted(self._ownership.absent_from(found.topics))
         except KafkaTxError as error:
-            if self._looked_ms is None or not error.retryable:
+            if self._polled_ms is None or not error.retryable:
                 raise
             _log.warning("partitions stay as they were: %s", error)
             return self._not_answered
@@ -347,11 +347,11 @@ class RefreshingCoordinator:
         return True
 
     def _not_answered(self) -> None:
-        self._looked_ms = self._clock.monotonic_ms()
+        self._polled_ms = self._clock.monotonic_ms()
         self.is_complete = False
 
     def _take(self, found: Found, deleted: set[str], *, may_open: bool) -> None:
-        self._looked_ms = self._clock.monotonic_ms()
+        self._polled_ms = self._clock.monotonic_ms()
         self._is_empty = not found.partitions
         change = self._ownership.refresh(found.topics, deleted)
         if change.lost or change.gained:

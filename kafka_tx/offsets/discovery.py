@@ -94,9 +94,10 @@ class Discovery:
         )
 
     def know(self, partitions: Iterable[TopicPartition]) -> None:
-        """Let a pattern match what a job has positions of, whatever the topic's name.
+        """Let a pattern match topics of reserved names that the job has positions of.
 
-        An earlier version may have read markers: without them, it would be a loss.
+        An earlier version may have read topics of markers. If these were left out, the
+        job would count them as lost.
         """
         if not isinstance(self.wanted, TopicPattern):
             return
@@ -109,7 +110,7 @@ class Discovery:
         )
         self.wanted = replace(self.wanted, also=self.wanted.also | named)
 
-    def poll(self) -> Found:
+    def find(self) -> Found:
         """Fetch the partitions now. Raises: as ``describe`` and ``found_in``."""
         return self.found_in(self._describe(self.wanted))
 
@@ -151,14 +152,14 @@ class FixedPartitions:
     def describe(self, wanted: Subscription) -> dict[str, TopicDescription]:
         """Describe the fixed partitions; raises only errors that are not retryable."""
         try:
-            reported = self._ask(wanted)
+            described = self._ask(wanted)
         except KafkaTxError as error:
             if not error.retryable:
                 raise
             _log.info("the ids of %s are not known now: %s", [*self._leaders], error)
-            reported = {topic: TopicDescription(topic, {}) for topic in self._leaders}
+            described = {topic: TopicDescription(topic, {}) for topic in self._leaders}
         return {
-            topic: TopicDescription(topic, leaders, reported[topic].topic_id)
+            topic: TopicDescription(topic, leaders, described[topic].topic_id)
             for topic, leaders in self._leaders.items()
-            if topic in reported
+            if topic in described
         }

@@ -51,13 +51,13 @@ class OutOfRange(StrEnum):
         return cls.FAIL if fails else cls.EARLIEST
 
     @classmethod
-    def parse(cls, word: str) -> OutOfRange:
+    def parse(cls, name: str) -> OutOfRange:
         """The policy for the option ``out_of_range``; raises ConfigError for others."""
         try:
-            return cls.EARLIEST if word == "nearest" else cls(word)
+            return cls.EARLIEST if name == "nearest" else cls(name)
         except ValueError:
             legal = "'fail', 'earliest' or 'nearest'"
-            raise ConfigError.illegal("out_of_range", word, legal) from None
+            raise ConfigError.illegal("out_of_range", name, legal) from None
 
 
 OF_SPOUTS = "To go on without it, give the spout the option failOnDataLoss=false."
@@ -107,7 +107,7 @@ def judge(
 
     Args:
         partition: Named in the error.
-        check: The finding, which counts already.
+        check: The finding; brokers have confirmed it, or it needs no confirmation.
         policy: The door's policy.
         advice: The door's next step, for the error; empty: that of the source.
 

@@ -117,7 +117,8 @@ class PartitionManager:
                 changed.
         """
         partition, policy = self.topic_partition, self._rules.out_of_range
-        reached = replace(self.reached, leader_epoch=None)  # the end takes it in
+        # `bounds.end` is already cut to this leader epoch.
+        reached = replace(self.reached, leader_epoch=None)
         check = check_position(reached, bounds)
         if check.finding in {Finding.ANEW, Finding.CUT}:
             judge(partition, check, policy, AT_LEAST_ONCE)
@@ -132,7 +133,7 @@ class PartitionManager:
             judge(partition, trimmed, policy, AT_LEAST_ONCE)
         self.topic_id = bounds.topic_id or ""
         self.leader_epoch = bounds.leader_epoch
-        if policy is not OutOfRange.FAIL:  # else records in flight are waited for
+        if policy is not OutOfRange.FAIL:  # FAIL waits for the records in flight
             self.trim(bounds.log_start)
         due = OffsetRuns(*self._unfinished.retry.due(now_ms, max_offsets))
         return PartitionPlan(
@@ -266,12 +267,12 @@ class PartitionManager:
     def _is_old(self, generation: int | None) -> bool:
         return generation is not None and generation != self.generation
 
-    def _span(self, reported: int | OffsetRange) -> tuple[int, int]:
-        if isinstance(reported, int):
-            return reported, reported + 1
-        if reported.topic_partition != self.topic_partition:
-            raise ConfigError(f"{reported} was given to the {self!r}", range=reported)
-        return reported.start, reported.end
+    def _span(self, offsets: int | OffsetRange) -> tuple[int, int]:
+        if isinstance(offsets, int):
+            return offsets, offsets + 1
+        if offsets.topic_partition != self.topic_partition:
+            raise ConfigError(f"{offsets} was given to the {self!r}", range=offsets)
+        return offsets.start, offsets.end
 
     # --- losses in the log ----------------------------------------------------------
 

@@ -21,7 +21,7 @@ LOST_BY = (
 
 
 def new_word() -> str:
-    """A random word that a write leaves, so that the next one recognises the store."""
+    """A random word that a write leaves, by which the next one recognises the store."""
     return secrets.token_hex(4)
 
 

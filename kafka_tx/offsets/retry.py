@@ -164,7 +164,7 @@ class RetryQueue:
         return 0
 
     def remember(self, start: int, end: int, failures: int) -> None:
-        """``[start, end)`` failed so often under an earlier owner; nothing waits."""
+        """Add failures of ``[start, end)`` under an earlier owner; nothing waits."""
         self._failures.setdefault(failures, OffsetRuns()).add(start, end)
 
     def failed_runs(self) -> Iterator[tuple[int, int, int]]:

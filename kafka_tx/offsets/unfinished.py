@@ -49,9 +49,9 @@ class PartitionRules:
 class OffsetWindow:
     """The emitted and unfinished offsets of one partition.
 
-    Memory holds only pending offsets: those between are completed. Exception: offsets
-    that an earlier owner completed beyond ``emitted_to`` are held until emitting
-    reaches and skips them.
+    Memory holds only pending offsets; all others below ``emitted_to`` are completed.
+    Exception: offsets that an earlier owner completed beyond ``emitted_to`` stay in
+    memory until emitting reaches and skips them.
 
     Attributes:
         emitted_to: The next offset to emit for the first time; only ``cut`` lowers it.
@@ -249,7 +249,7 @@ class Unfinished:
             self.retry.released(*part, now_ms)
 
     def unburied(self, start: int, end: int) -> OffsetRuns:
-        """Offsets that were given up and are not completed, or were abandoned then."""
+        """Given-up offsets that are not completed, the abandoned ones included."""
         found = OffsetRuns(*self._given_up.overlap(start, end))
         for runs in self._abandoned.values():
             for run in runs.overlap(start, end):

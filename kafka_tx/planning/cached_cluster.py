@@ -60,7 +60,7 @@ class CachedCluster:
     def fresh_found(self) -> Found:
         """The existing partitions, from a new request."""
         began_ms = self._clock.monotonic_ms()
-        self._found = self._discovery.poll()
+        self._found = self._discovery.find()
         self._found_until_ms = self._until_ms(began_ms)
         return self._found
 
@@ -76,13 +76,13 @@ class CachedCluster:
 
     def bounds(self, partitions: Collection[TopicPartition]) -> Bounds:
         """The bounds of these logs."""
-        kept = self.valid_bounds()
-        if self._is_anew() or any(partition not in kept for partition in partitions):
-            kept = self.fresh_bounds(partitions)
-        return kept
+        bounds = self.valid_bounds()
+        if self._is_anew() or any(partition not in bounds for partition in partitions):
+            bounds = self.fresh_bounds(partitions)
+        return bounds
 
     def valid_bounds(self) -> Bounds:
-        """The cached bounds while they are valid; else empty."""
+        """The cached bounds if they are still valid; otherwise empty."""
         is_old = self._clock.monotonic_ms() >= self._bounds_until_ms
         return {} if is_old else self._bounds
 
@@ -92,7 +92,7 @@ class CachedCluster:
 
     def fresh_bounds(self, partitions: Collection[TopicPartition]) -> Bounds:
         """The bounds of these logs, from a new request."""
-        return self._polled(partitions, {})
+        return self._fetch_bounds(partitions, {})
 
     def bounds_beyond(self, positions: Mapping[TopicPartition, LogPosition]) -> Bounds:
         """The current bounds; for logs that are read to their ends see ``log_bounds``.
@@ -108,26 +108,26 @@ class CachedCluster:
             if isinstance(bounds := self._bounds.get(partition), LogBounds)
             and at.is_end_of(bounds)
         }
-        return self.logs.completed(self._polled(positions, done), positions)
+        return self.logs.completed(self._fetch_bounds(positions, done), positions)
 
     def _is_anew(self) -> bool:
         """Whether bounds belong to other topics than the existing ones."""
         now = self._found.topic_ids()
         return any(is_another(id_, now.get(name)) for name, id_ in self._topics)
 
-    def _polled(
+    def _fetch_bounds(
         self,
         partitions: Collection[TopicPartition],
         done: Mapping[TopicPartition, LogBounds],
     ) -> Bounds:
         began_ms = self._clock.monotonic_ms()
-        found = self.logs.poll(partitions, done, self._surveyed)
+        found = self.logs.poll(partitions, done, self._survey_bounds)
         self._bounds = found
         self._topics = {(p.topic, bounds.topic_id) for p, bounds in found.items()}
         self._bounds_until_ms = self._until_ms(began_ms)
         return found
 
-    def _surveyed(
+    def _survey_bounds(
         self, partitions: Collection[TopicPartition]
     ) -> dict[TopicPartition, LogBounds | Unavailable]:
         began_ms = self._clock.monotonic_ms()

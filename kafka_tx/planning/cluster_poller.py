@@ -39,7 +39,7 @@ class ClusterState:
 
     ``bounds`` belong to the topics in ``found``. Partitions that did not answer have no
     bounds: they are neither new nor lost. ``ends`` fetches the ends of epochs for
-    positions that another leader held.
+    positions that were read from another leader.
     """
 
     found: Found
@@ -138,9 +138,9 @@ class ClusterPoller:
         self.last = ClusterState(found, bounds, self._clock.monotonic_ms(), self._ends)
         return self.last
 
-    def is_of_these_topics(self, poll: ClusterState) -> bool:
-        """Whether topics are still as in an older answer; does not ask for logs."""
-        return self._discovery.poll() == poll.found
+    def is_of_these_topics(self, state: ClusterState) -> bool:
+        """Whether the topics are still as in an older answer; fetches no log bounds."""
+        return self._discovery.find() == state.found
 
     def steady(
         self,
@@ -148,19 +148,19 @@ class ClusterPoller:
             [ClusterState], Mapping[TopicPartition, PositionCheck]
         ],
     ) -> ClusterState:
-        """Poll until all of these checks count: an answer may be outdated."""
+        """Poll until all of these checks count, because an answer may be outdated."""
         settling = Settling(self._believed_after_ms)
-        poll = self.now()
-        until_ms = poll.at_ms + _GIVE_UP_MS + max(self._believed_after_ms.values())
-        while poll.at_ms < until_ms:
+        state = self.now()
+        until_ms = state.at_ms + _GIVE_UP_MS + max(self._believed_after_ms.values())
+        while state.at_ms < until_ms:
             doubtful = [
                 f"{partition} is {check.finding} at {check.position}"
-                for partition, check in position_checks(poll).items()
-                if not settling.believes(partition, check, poll.at_ms)
+                for partition, check in position_checks(state).items()
+                if not settling.believes(partition, check, state.at_ms)
             ]
             if not doubtful:
                 break
-            logger.warning("asking again: %s", ", ".join(doubtful))
+            logger.warning("polling again: %s", ", ".join(doubtful))
             self._clock.sleep_ms(max(self._pause_ms, 100))
-            poll = self.now()
-        return poll
+            state = self.now()
+        return state

@@ -8,7 +8,7 @@ from itertools import islice
 from kafka_tx.offsets.discovery import is_another
 from kafka_tx.protocols import Clock, ClusterView
 
-STANDS_MS = 60_000
+CONFIRMED_AFTER_MS = 60_000
 """How long brokers must report a topic as deleted before its positions are dropped.
 
 Also the interval between two such requests.
@@ -38,7 +38,7 @@ class DeletedTopics:
     def for_good(
         self, missing: Mapping[str, str | None], found: Mapping[str, str | None]
     ) -> set[str]:
-        """Those of the missing topics that were deleted ``STANDS_MS`` ago, or earlier.
+        """The missing topics that were deleted ``CONFIRMED_AFTER_MS`` ago, or earlier.
 
         Empty while the same brokers do not know one of the found topics under its id:
         they may belong to another cluster, or may not have loaded their topics yet. All
@@ -48,7 +48,9 @@ class DeletedTopics:
         self._since_ms = {t: at for t, at in self._since_ms.items() if t in missing}
         if missing and now_ms >= self._next_ms:
             self._poll(missing, found, now_ms)
-        return {t for t, at in self._since_ms.items() if now_ms - at >= STANDS_MS}
+        return {
+            t for t, at in self._since_ms.items() if now_ms - at >= CONFIRMED_AFTER_MS
+        }
 
     def _poll(
         self,
@@ -58,19 +60,17 @@ class DeletedTopics:
     ) -> None:
         known = ((topic, id_) for topic, id_ in found.items() if id_ is not None)
         witnesses = dict(islice(known, _WITNESSES))
-        reported = self._cluster.topic_ids([*missing, *witnesses])
-        is_same_cluster = any(reported.get(t) == id_ for t, id_ in witnesses.items())
-        gone = _gone(missing, reported) if is_same_cluster else set()
+        ids = self._cluster.topic_ids([*missing, *witnesses])
+        is_same_cluster = any(ids.get(t) == id_ for t, id_ in witnesses.items())
+        gone = _gone(missing, ids) if is_same_cluster else set()
         self._since_ms = {t: self._since_ms.get(t, now_ms) for t in gone}
-        self._next_ms = now_ms + STANDS_MS
+        self._next_ms = now_ms + CONFIRMED_AFTER_MS
 
 
-def _gone(
-    ids: Mapping[str, str | None], reported: Mapping[str, str | None]
-) -> set[str]:
+def _gone(ids: Mapping[str, str | None], ids_now: Mapping[str, str | None]) -> set[str]:
     return {
         topic
         for topic, id_ in ids.items()
-        if topic in reported
-        and (reported[topic] is None or is_another(id_, reported[topic]))
+        if topic in ids_now
+        and (ids_now[topic] is None or is_another(id_, ids_now[topic]))
     }

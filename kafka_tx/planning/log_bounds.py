@@ -46,17 +46,20 @@ def pause_ms(fruitless: int, shortest_ms: int, longest_ms: int) -> int:
 POLL_MS = 100
 """Longest pause between two polls of few logs with nothing to read."""
 
-SOON_MS, POLL_SHARE = 5, 5
-"""The first such pause, which doubles, and the least multiple of a poll's own time that
-it is, up to ``POLL_MS``: records that arrive soon are read soon."""
+SOON_MS = 5
+"""The first pause with nothing to read; it doubles up to ``POLL_MS``."""
+
+POLL_SHARE = 5
+"""The first pause is at least this many times as long as a poll, up to ``POLL_MS``."""
 
 BUSY_POLL_MS = 1_000
 """Pause between two polls while there is something to read."""
 
 _COSTLY_POLL_MS = 5_000
-"""Longest such pause if a poll takes long; polls take 1/50 of the time at most."""
+"""Longest pause while there is something to read, if a poll takes long."""
 
 _BUSY_SHARE = 50
+"""While there is something to read, polls take at most 1/50 of the time."""
 
 
 class PollTimes:
@@ -117,7 +120,7 @@ class EpochEnds:
 
     def __init__(self, cluster: ClusterView) -> None:
         self._cluster = cluster
-        self._reported: dict[TopicPartition, tuple[_Leader, dict[int, int]]] = {}
+        self._epoch_ends: dict[TopicPartition, tuple[_Leader, dict[int, int]]] = {}
         """By partition: its leader, and the ends of older epochs in its log."""
 
     def completed(
@@ -134,33 +137,31 @@ class EpochEnds:
                 epoch, now = position.leader_epoch, found.leader_epoch
                 assert epoch is not None
                 assert now is not None
-                if epoch < now:  # else an old leader's answer, without this end
+                if epoch < now:  # a lower epoch is a former leader's answer: ignore it
                     moved[partition] = found, epoch
         if not moved:
             return bounds
         unknown = {
             p: epoch
             for p, (found, epoch) in moved.items()
-            if epoch not in self._reported_by(p, found)
+            if epoch not in self._ends_of(p, found)
         }
         ends = self._cluster.epoch_ends(unknown) if unknown else {}
         for partition, end in ends.items():
-            self._reported_by(partition, moved[partition][0])[unknown[partition]] = end
+            self._ends_of(partition, moved[partition][0])[unknown[partition]] = end
         complete = {
-            p: replace(found, epoch_ends=dict(self._reported_by(p, found)))
+            p: replace(found, epoch_ends=dict(self._ends_of(p, found)))
             for p, (found, _) in moved.items()
         }
         return {**bounds, **complete}
 
-    def _reported_by(
-        self, partition: TopicPartition, bounds: LogBounds
-    ) -> dict[int, int]:
+    def _ends_of(self, partition: TopicPartition, bounds: LogBounds) -> dict[int, int]:
         leader = bounds.topic_id, bounds.leader_epoch
-        former, reported = self._reported.get(partition, (None, {}))
+        former, ends = self._epoch_ends.get(partition, (None, {}))
         if former != leader:
-            reported = {}
-            self._reported[partition] = leader, reported
-        return reported
+            ends = {}
+            self._epoch_ends[partition] = leader, ends
+        return ends
 
 
 class LogPoller(EpochEnds):

@@ -42,22 +42,22 @@ ONLY_WHOLE = (
 def lost_with_checkpoint(query: QueryShape | None, *, names_sinks: bool = True) -> str:
     """Some sentences for the end of an advice; empty if nothing is lost.
 
-    A stored query is None (unknown) if no batch of it was numbered in a classic
+    ``query`` is None (unknown) if no batch of the query was numbered in a classic
     session. ``names_sinks``: the advice has not yet named sinks that remember batch
     ids; a query that asks for txids has none.
     """
     if query is None:
         return _UNKNOWN + (_REMEMBERED if names_sinks else "")
-    reported = ""
+    losses = ""
     if query.states:
-        reported += (
+        losses += (
             f" This query keeps state ({', '.join(query.states)}), and a new checkpoint"
             " starts without it: windows and groups that are open now are never"
             " emitted."
         )
     if query.others:
-        reported += (
+        losses += (
             f" With a new checkpoint, {' and '.join(query.others)}, without tx.id,"
             " starts where its own options say: its records are left out or repeated."
         )
-    return reported
+    return losses

@@ -112,7 +112,7 @@ def _cut(
     inner = [piece.start for piece in pieces[1:]]
     if inner or any(isinstance(at, AtOffset) for at in (whole.start, whole.end)):
         whole = replace(whole, topic_id=topic_id)
-    if whole.is_fixed:  # and lost offsets below the first piece were checked
+    if whole.is_fixed:
         return [replace(whole, first=piece.start, until=piece.end) for piece in pieces]
     return [
         replace(whole, first=first, until=until)
@@ -145,8 +145,10 @@ def bound(config: SourceConfig, view: ClusterView, task: OpenRange) -> OffsetRan
         OffsetsError, BrokerUnavailableError: As ``ranges_of``.
     """
     partition = task.topic_partition
-    found = Discovery(view.topics, Topics((partition.topic,))).poll()
-    if not isinstance(config.subscription, TopicPattern):  # it is named: must exist
+    found = Discovery(view.topics, Topics((partition.topic,))).find()
+    if not isinstance(
+        config.subscription, TopicPattern
+    ):  # a topic that is named must exist
         named = replace(config, subscription=Assigned((partition,)))
         assigned_partitions(named, found)
     if not found.exists(partition):
@@ -167,8 +169,8 @@ def came_since(
             none for these.
         BrokerUnavailableError: A partition does not answer.
     """
-    poll = Discovery(view.topics, config.subscription).poll()
-    found, ids = poll.partitions, poll.topic_ids()
+    answer = Discovery(view.topics, config.subscription).find()
+    found, ids = answer.partitions, answer.topic_ids()
     fresh = [partition for partition in found if partition not in planned]
     if not fresh:
         return []

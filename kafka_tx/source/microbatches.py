@@ -213,7 +213,7 @@ class MicroBatches:
 
     def start_positions(self) -> dict[TopicPartition, int]:
         """Apply ``startingOffsets`` to the partitions that exist now."""
-        found = self._discovery.poll()
+        found = self._discovery.find()
         self._topic_ids.update(found.topic_ids())
         partitions = assigned_partitions(self._config, found)
         return first_offsets(self._config, self._view, partitions, self._of_group)

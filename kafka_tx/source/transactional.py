@@ -128,7 +128,7 @@ class TransactionalMicroBatches(MicroBatches):
             self._owning(self._adopt_start)
         begin = self._begin_of(self._opened())
         if not begin.positions:
-            assigned_partitions(self._config, self._discovery.poll())
+            assigned_partitions(self._config, self._discovery.find())
         self._begins.append(begin)
         return begin
 
@@ -286,7 +286,7 @@ class TransactionalMicroBatches(MicroBatches):
         return self._kept.state.position.offsets.get(partition)
 
     def _topics_now(self) -> Mapping[str, str]:
-        return self._discovery.poll().topic_ids()
+        return self._discovery.find().topic_ids()
 
     def _begin_anew(self) -> Positions:
         self._initial = self.start_positions()

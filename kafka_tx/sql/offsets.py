@@ -9,7 +9,7 @@ import sqlalchemy as sa
 
 from kafka_tx.config import check_id
 from kafka_tx.model import Broker, CommittedOffset, TopicPartition
-from kafka_tx.offsets.extras import extras_of, with_extras
+from kafka_tx.offsets.offset_fields import optional_fields, with_optional_fields
 from kafka_tx.offsets.owners import Claim, Owners, new_word
 from kafka_tx.sql.database import Database
 from kafka_tx.sql.dialects import LONG_TEXT, exact_text, upsert
@@ -158,7 +158,7 @@ class SqlOffsetStore(OffsetsOfId):
                 topology_name=row["topology_name"],
                 broker=Broker(host, port) if host else None,
             )
-            return with_extras(committed, more)
+            return with_optional_fields(committed, more)
         except (ValueError, TypeError, KeyError) as error:
             at = records.Place(str(partition), self.url, self.id)
             raise records.corrupted(str(error), at) from None
@@ -166,7 +166,7 @@ class SqlOffsetStore(OffsetsOfId):
 
 def _runs_text(offset: CommittedOffset) -> str:
     """The runs, and the fields that have no column."""
-    reported = {"completed": offset.completed, **extras_of(offset)}
+    reported = {"completed": offset.completed, **optional_fields(offset)}
     return json.dumps(reported, separators=(",", ":"))
 
 

@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 
 from kafka_tx.errors import StateCorruptedError
 from kafka_tx.model import Broker, CommittedOffset, TopicPartition
-from kafka_tx.offsets.extras import extras_of, with_extras
+from kafka_tx.offsets.offset_fields import optional_fields, with_optional_fields
 from kafka_tx.offsets.owners import Claim, Owners, new_word
 from kafka_tx.transactions import records
 from kafka_tx.transactions.state_of_id import OffsetsOfId
@@ -229,7 +229,7 @@ def decoded(data: bytes) -> tuple[Mapping[str, Any], CommittedOffset]:
         topology_name=str(topology.get("name") or ""),
         broker=_broker(record.get("broker")),
     )
-    return record, with_extras(committed, record.get("kafka_tx") or {})
+    return record, with_optional_fields(committed, record.get("kafka_tx") or {})
 
 
 def unreadable(
@@ -259,9 +259,9 @@ def _record(partition: TopicPartition, committed: CommittedOffset) -> bytes:
         "broker": {"host": broker.host, "port": broker.port},
         "topic": partition.topic,
     }
-    extras = extras_of(committed)
-    if extras:
-        record["kafka_tx"] = extras
+    more = optional_fields(committed)
+    if more:
+        record["kafka_tx"] = more
     return json.dumps(record, separators=(",", ":"), ensure_ascii=False).encode()
 
 

@@ -75,7 +75,7 @@ def ownership():
     return made
 
 
-def test_the_first_look_gains_partitions_that_are_not_new():
+def test_the_first_answer_gains_partitions_that_are_not_new():
     change = Ownership(0, 1).refresh(topic())
 
     assert change == OwnershipChange(gained=orders(0, 1))

@@ -117,7 +117,7 @@ def cluster():
 # --- RefreshingCoordinator ----------------------------------------------------------
 
 
-def test_it_looks_when_it_never_did_and_when_the_answer_is_old():
+def test_it_polls_first_and_whenever_the_answer_is_old():
     cluster = Cluster(orders=1)
 
     cluster.partitions()
@@ -195,7 +195,7 @@ def test_a_topic_that_was_created_again_is_told_to_its_manager(cluster):
     assert manager.next_to_commit() is None
 
 
-def test_a_look_that_fails_changes_nothing_and_waits_for_the_next(cluster, caplog):
+def test_a_poll_that_fails_changes_nothing_and_waits_for_the_next(cluster, caplog):
     cluster.failure = BrokerUnavailableError("no answer")
     cluster.clock.advance(INTERVAL_MS)
 
@@ -231,7 +231,7 @@ def test_a_topic_of_which_nobody_tells_whether_it_was_deleted_stays(cluster):
     assert cluster.partitions() == orders(0, 1)
 
 
-def test_the_very_first_look_must_succeed():
+def test_the_very_first_poll_must_succeed():
     cluster = Cluster(orders=1)
     cluster.failure = BrokerUnavailableError("no answer")
 
@@ -249,7 +249,7 @@ def test_an_error_that_no_waiting_mends_goes_up(cluster):
         cluster.coordinator.refresh()
 
 
-def test_a_manager_that_cannot_be_opened_is_tried_again_at_the_next_look(caplog):
+def test_a_manager_that_cannot_be_opened_is_tried_again_at_the_next_poll(caplog):
     cluster = Cluster(orders=2)
     cluster.managers.opening[orders(0)[0]] = StateUnavailableError("no answer")
     cluster.partitions()
@@ -311,7 +311,7 @@ def test_what_was_lost_and_gained_is_logged(caplog):
     assert "lost none, gained orders-0, orders-1" in caplog.text
 
 
-def test_a_look_changes_nothing_before_its_answer_is_taken_in(cluster):
+def test_a_poll_changes_nothing_before_its_answer_is_applied(cluster):
     cluster.log.add_partitions("orders", 3)
 
     take = cluster.coordinator.poll()
@@ -332,7 +332,7 @@ def test_all_that_will_be_opened_is_prepared_together_and_no_more():
     assert cluster.managers.prepared == [orders(0, 2, 4)]
 
 
-def test_what_cannot_be_prepared_is_opened_by_a_later_look(caplog):
+def test_what_cannot_be_prepared_is_opened_by_a_later_poll(caplog):
     cluster = Cluster(orders=2)
     cluster.managers.preparing = StateUnavailableError("no answer")
     cluster.coordinator.refresh()
@@ -364,7 +364,7 @@ def test_it_is_due_when_the_answer_is_old():
     assert cluster.coordinator.is_due()
 
 
-def test_topics_that_are_not_there_are_looked_for_sooner():
+def test_absent_topics_are_polled_for_sooner():
     cluster = Cluster()
     coordinator = RefreshingCoordinator(
         Discovery(cluster.describe, Topics(("orders",))),

@@ -39,7 +39,7 @@ def cluster():
 
 @pytest.mark.parametrize("wanted", [Topics(("a", "b")), TopicPattern("a|b")])
 def test_topics_mean_all_of_their_partitions_in_order(cluster, wanted):
-    found = Discovery(cluster.topics, wanted).poll()
+    found = Discovery(cluster.topics, wanted).find()
 
     assert found.partitions == (A0, A1, B0, B1)
     assert cluster.asked == [wanted]
@@ -49,36 +49,36 @@ def test_a_reserved_name_that_a_pattern_matches_is_refused():
     cluster = Cluster(topic("a", 0), topic("_kafka_tx", 0))
 
     with pytest.raises(ConfigError, match=r"'_kafka_tx'.*\^\(\?!_kafka_tx\$\)"):
-        Discovery(cluster.topics, TopicPattern(".*")).poll()
+        Discovery(cluster.topics, TopicPattern(".*")).find()
 
 
 def test_assigned_partitions_mean_those_of_them_that_exist(cluster):
     wanted = Assigned((B1, A1, TopicPartition("a", 7)))
 
-    found = Discovery(cluster.topics, wanted).poll()
+    found = Discovery(cluster.topics, wanted).find()
 
     assert found.partitions == (A1, B1)
 
 
 def test_a_partition_without_a_leader_exists(cluster):
-    found = Discovery(cluster.topics, Topics(("a", "b"))).poll()
+    found = Discovery(cluster.topics, Topics(("a", "b"))).find()
 
     assert found.exists(A1)
     assert not found.exists(TopicPartition("a", 2))
     assert not found.exists(TopicPartition("c", 0))
 
 
-def test_each_look_asks_anew_and_remembers_nothing(cluster):
+def test_each_call_sends_a_request_and_remembers_nothing(cluster):
     discovery = Discovery(cluster.topics, Topics(("a", "b")))
-    discovery.poll()
+    discovery.find()
     cluster.answer = {}
 
-    assert discovery.poll().partitions == ()
+    assert discovery.find().partitions == ()
     assert len(cluster.asked) == 2
 
 
 def test_a_topic_with_another_id_is_another_topic(cluster):
-    found = Discovery(cluster.topics, Topics(("a", "b"))).poll()
+    found = Discovery(cluster.topics, Topics(("a", "b"))).find()
 
     assert found.topic_ids() == {"a": "i"}
     assert found.recreated({"a": "h", "b": "h"}) == {"a"}
@@ -96,4 +96,4 @@ def test_what_the_cluster_raises_goes_up():
         raise BrokerUnavailableError("down")
 
     with pytest.raises(BrokerUnavailableError):
-        Discovery(fails, Topics(("a",))).poll()
+        Discovery(fails, Topics(("a",))).find()

@@ -27,12 +27,12 @@ def slow():
     return cluster
 
 
-def looks_at(cluster):
+def polls_of(cluster):
     return CachedCluster(cluster, Topics(("t",)), cluster.clock)
 
 
 def test_an_answer_counts_ten_times_as_long_as_it_took(slow):
-    polls = looks_at(slow)
+    polls = polls_of(slow)
     polls.bounds([A])
     slow.more("t-0", 5)
 
@@ -43,7 +43,7 @@ def test_an_answer_counts_ten_times_as_long_as_it_took(slow):
 
 
 def test_no_answer_counts_longer_than_a_second(slow):
-    polls = looks_at(slow)
+    polls = polls_of(slow)
     slow._ask = lambda _: slow.clock.advance(5_000)
     assert len(polls.found().partitions) == 2
     slow.add_partitions("t", 3)
@@ -53,7 +53,7 @@ def test_no_answer_counts_longer_than_a_second(slow):
 
 def test_a_quick_answer_is_never_used_again(cluster):
     cluster.fill("t", 10)
-    polls = looks_at(cluster)
+    polls = polls_of(cluster)
 
     assert polls.bounds([A]) == {A: LogBounds(0, 10, "id-1", 0)}
     cluster.more("t-0", 1)
@@ -61,14 +61,14 @@ def test_a_quick_answer_is_never_used_again(cluster):
 
 
 def test_an_answer_without_a_wanted_partition_is_not_enough(slow):
-    polls = looks_at(slow)
+    polls = polls_of(slow)
     polls.bounds([A])
 
     assert set(polls.bounds([A, B])) == {A, B}
 
 
 def test_what_is_forgotten_is_asked_again(slow):
-    polls = looks_at(slow)
+    polls = polls_of(slow)
     polls.bounds([A])
     polls.found()
 
@@ -89,7 +89,7 @@ def test_while_a_log_holds_full_batches_brokers_are_asked_now_and_then(slow):
     assert slow.requests == {"bounds": 1, "topics": 2}, "topics before and after"
 
 
-def test_a_batch_that_would_not_be_full_looks_anew(slow):
+def test_a_batch_that_would_not_be_full_polls_anew(slow):
     spout = spout_on(slow, max_records=12)
     first = spout.initialize_transaction(1, None)
     slow.more("t-0", 100)
@@ -109,7 +109,7 @@ def test_too_few_records_left_of_an_answer_are_no_batch(slow):
     assert not spout.is_ready()
 
 
-def test_a_plan_that_is_made_again_looks_anew(slow):
+def test_a_plan_that_is_made_again_polls_anew(slow):
     spout = spout_on(slow, max_records=4)
     spout.initialize_transaction(1, None)
     slow.lose("t-0")
@@ -124,7 +124,7 @@ def spout_on(cluster, kind=KafkaBatchSpout, **limits):
 
 
 def test_of_what_is_planned_to_its_end_only_the_end_is_asked(slow):
-    polls = looks_at(slow)
+    polls = polls_of(slow)
     polls.found()
     polls.bounds([A, B])
     slow.requests.clear()
@@ -138,7 +138,7 @@ def test_of_what_is_planned_to_its_end_only_the_end_is_asked(slow):
 
 def test_a_topic_made_anew_as_long_as_before_does_not_keep_the_former_start(slow):
     slow.trim(A, 5)
-    polls = looks_at(slow)
+    polls = polls_of(slow)
     polls.found()
     assert polls.bounds([A])[A] == LogBounds(5, 10, "id-1", 0)
     slow.fill("t", 10, 10)
@@ -150,9 +150,9 @@ def test_a_topic_made_anew_as_long_as_before_does_not_keep_the_former_start(slow
     assert polls.bounds_beyond(TEN)[A] == LogBounds(0, 10, "id-2", 0)
 
 
-def test_a_look_that_fails_leaves_the_bounds_to_the_former_topic(slow):
+def test_a_poll_that_fails_leaves_the_bounds_to_the_former_topic(slow):
     slow.trim(A, 5)
-    polls = looks_at(slow)
+    polls = polls_of(slow)
     polls.found()
     polls.bounds([A])
     slow.fill("t", 10, 10)
@@ -190,7 +190,7 @@ def test_no_range_mixes_a_topic_with_one_made_anew_while_its_answers_count(slow,
 
 def test_the_start_of_a_quiet_log_is_asked_for_now_and_then(cluster):
     cluster.fill("t", 10)
-    polls = looks_at(cluster)
+    polls = polls_of(cluster)
     polls.bounds_beyond(TEN)
     cluster.trim(A, 10)
 

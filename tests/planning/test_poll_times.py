@@ -9,11 +9,11 @@ def polled(times, began_ms, took_ms=1, *, is_news=False):
     return times.due_ms(5_000) - began_ms - took_ms
 
 
-def test_the_first_look_is_due_at_once():
+def test_the_first_poll_is_due_at_once():
     assert PollTimes().due_ms(5_000) == 0
 
 
-def test_looks_at_quiet_logs_become_rare_until_there_is_news():
+def test_polls_of_quiet_logs_become_rare_until_there_is_news():
     times = PollTimes()
 
     pauses = [polled(times, 10_000 * n) for n in range(1, 16)]
@@ -34,7 +34,7 @@ def test_records_in_quiet_logs_are_seen_within_the_documented_time(partitions):
         assert times.due_ms(partitions) - now_ms - 1 <= max(100, 4 * partitions)
 
 
-def test_while_there_is_much_to_read_looks_are_rare_and_those_that_are_dear_rarer():
+def test_while_there_is_much_to_read_polls_are_rare_and_costly_ones_rarer():
     times = PollTimes()
     times.had_nothing = False
 
@@ -44,7 +44,7 @@ def test_while_there_is_much_to_read_looks_are_rare_and_those_that_are_dear_rare
 
 
 @pytest.mark.parametrize(("had_nothing", "pause_ms"), [(True, POLL_MS), (False, 1_000)])
-def test_looks_that_fail_at_once_do_not_follow_each_other_at_once(
+def test_polls_that_fail_at_once_do_not_follow_each_other_at_once(
     had_nothing, pause_ms
 ):
     times = PollTimes()

@@ -31,7 +31,7 @@ from kafka_tx.model import TopicPartition, TransactionAttempt
 from kafka_tx.offsets.discovery import is_another
 from kafka_tx.offsets.leader_epochs import unpacked
 from kafka_tx.options.source import parse_source
-from kafka_tx.planning.deleted_topics import STANDS_MS
+from kafka_tx.planning.deleted_topics import CONFIRMED_AFTER_MS
 from kafka_tx.planning.offset_json import MARK, SourceOffset
 from kafka_tx.testing import ManualClock
 from kafka_tx.transactions.by_hand import moved
@@ -448,7 +448,7 @@ class World:
         self.seen["topics deleted"] += 1
         for _ in range(which):
             self.brokers.append(TopicPartition(other, 0), 1)
-            self.clock.sleep_ms(STANDS_MS)
+            self.clock.sleep_ms(CONFIRMED_AFTER_MS)
             self.step()
             self.step()
         state = Ledger(self.store).load().committed

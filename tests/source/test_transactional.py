@@ -15,7 +15,7 @@ from kafka_tx.errors import (
 )
 from kafka_tx.model import BatchMetadata, LogPosition, OffsetRange, TopicPartition
 from kafka_tx.options.source import parse_source
-from kafka_tx.planning.deleted_topics import STANDS_MS
+from kafka_tx.planning.deleted_topics import CONFIRMED_AFTER_MS
 from kafka_tx.planning.offset_json import SourceOffset, TransactionMark
 from kafka_tx.source.questions import Question
 from kafka_tx.source.transactional import TransactionalMicroBatches
@@ -756,7 +756,7 @@ def batches_for_a_while(job, run, end):
     """Batches until what stands long enough was told twice."""
     for length in range(20, 26):
         job.cluster.set(0, 0, length)
-        job.clock.sleep_ms(STANDS_MS // 2)
+        job.clock.sleep_ms(CONFIRMED_AFTER_MS // 2)
         start, end = end, run.latest(end, everything=True)
         run.ranges(start, end)
         yield end

@@ -20,7 +20,7 @@ from kafka_tx.model import (
     Unavailable,
 )
 from kafka_tx.offsets.loss import LossReason
-from kafka_tx.planning.deleted_topics import STANDS_MS
+from kafka_tx.planning.deleted_topics import CONFIRMED_AFTER_MS
 from kafka_tx.spark.transactional.topology import TransactionalTopologyBuilder
 from kafka_tx.topology.declare.bolts import BatchBolt
 from kafka_tx.topology.kafka.spout import KafkaBatchSpout
@@ -355,7 +355,7 @@ def test_what_was_left_unread_stays_where_that_is_a_failure(cluster, kind):
     assert ("gone-0" in ranges(plans[-1])) == stays
     cluster.fill("gone", 2)
     if stays:
-        cluster.clock.advance(STANDS_MS)
+        cluster.clock.advance(CONFIRMED_AFTER_MS)
         with pytest.raises(DataLossError, match="created again"):
             plan_for_a_while(cluster, spout, plans[-1])
 
@@ -395,7 +395,7 @@ def plan_for_a_while(cluster, spout, previous):
     for txid in range(2, 10):
         plans.append(spout.initialize_transaction(txid, previous))
         previous = plans[-1]
-        cluster.clock.advance(STANDS_MS // 3)
+        cluster.clock.advance(CONFIRMED_AFTER_MS // 3)
     return plans
 
 
@@ -680,7 +680,7 @@ def test_a_topic_that_is_not_there_yet_is_waited_for(cluster, kind):
     assert ranges(spout.initialize_transaction(1, None)) == {"t-0": (0, 3)}
 
 
-def test_many_partitions_are_looked_at_less_often_the_longer_there_is_nothing(cluster):
+def test_many_partitions_are_polled_less_often_the_longer_there_is_nothing(cluster):
     cluster.fill("t", *[1] * 200)
     spout = spout_on(cluster, poll_ms=10, refresh_ms=10**9)
     spout.initialize_transaction(1, None)

@@ -42,7 +42,7 @@ def test_hosts_that_name_nobody_are_refused():
 
 
 @pytest.mark.parametrize("kind", [BrokerHosts, ZkHosts])
-def test_the_time_between_two_looks_is_checked(kind):
+def test_the_time_between_two_polls_is_checked(kind):
     assert kind("a:1").refresh_freq_secs == 60
     with pytest.raises(ConfigError, match="refresh_freq_secs"):
         kind("a:1", refresh_freq_secs=0)

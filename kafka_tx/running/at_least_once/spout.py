@@ -197,7 +197,7 @@ class KafkaSpout:
             return hosts.bootstrap_servers
         assert isinstance(hosts, ZkHosts)
         with closing(assembly.zookeeper_topics(hosts)) as topics:
-            found = Discovery(topics.topics, self.config.subscription).poll()
+            found = Discovery(topics.topics, self.config.subscription).find()
         leaders = {leader for p in found.partitions if (leader := found.leader(p))}
         if not leaders:
             shown = hosts.connect.partition("?")[0]

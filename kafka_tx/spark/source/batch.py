@@ -107,7 +107,7 @@ def plan(config: SourceConfig, view: ClusterView) -> list[OpenPartition]:
     """
     if not isinstance(config.start, FromCommitted):
         check_given(config.start, config.end)
-    found = Discovery(view.topics, config.subscription).poll()
+    found = Discovery(view.topics, config.subscription).find()
     partitions = assigned_partitions(config, found)
     starts = _starts(config, view, found, partitions)
     ends = positions_of(partitions, config.end, starting=False)

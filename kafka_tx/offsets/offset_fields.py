@@ -9,8 +9,8 @@ from typing import Any
 from kafka_tx.model import CommittedOffset
 
 
-def extras_of(committed: CommittedOffset) -> dict[str, Any]:
-    """The known ones of topic id, leader epoch, failed attempts and time."""
+def optional_fields(committed: CommittedOffset) -> dict[str, Any]:
+    """Topic id, leader epoch, failed attempts and time, as far as they are known."""
     found: dict[str, Any] = {}
     if committed.topic_id:
         found["topic_id"] = committed.topic_id
@@ -23,10 +23,10 @@ def extras_of(committed: CommittedOffset) -> dict[str, Any]:
     return found
 
 
-def with_extras(
+def with_optional_fields(
     committed: CommittedOffset, found: Mapping[str, Any]
 ) -> CommittedOffset:
-    """Add the fields of ``extras_of`` to an offset; raises ValueError, TypeError."""
+    """Add ``optional_fields`` to an offset; raises ValueError, TypeError."""
     failures = tuple((int(s), int(e), int(n)) for s, e, n in found.get("failures", ()))
     topic_id = str(found.get("topic_id", ""))
     epoch, at_ms = found.get("leader_epoch"), found.get("committed_ms")
