@@ -463,7 +463,7 @@ NOTHING_AT_RISK: dict[str, str] = {
     "jvm::RunningQuery._asking": _TOLD,
     "jvm::error_of": _TOLD,
     "errors_first::errors_first": "repeats the text of another error",
-    "chunk_answers::ChunkAnswers.fail": _TOLD,
+    "record_outcomes::RecordOutcomes.fail": _TOLD,
     "spout::SpoutManagers._settled": _AGAIN,
     "spout::SpoutManagers.open": _AGAIN,
     "offset_keeper::OffsetKeeper.__init__": "names a thread",

@@ -129,15 +129,15 @@ def _process(pid: int) -> tuple[int, str, str]:
 def _process_by_ps(pid: int) -> tuple[int, str, str]:
     """``_process`` by the command ``ps``, for systems without /proc."""
     with suppress(OSError):
-        reported = subprocess.run(  # noqa: S603 - a number is all that is given
+        columns = subprocess.run(  # noqa: S603 - a number is all that is given
             ["/bin/ps", "-o", "ppid=,lstart=,comm=", "-p", str(pid)],
             capture_output=True,
             text=True,
             check=False,
         ).stdout.split(maxsplit=6)
-        if len(reported) == 7:
-            started = "".join(filter(str.isalnum, "".join(reported[1:6])))
-            return int(reported[0]), started, Path(reported[6].strip()).name
+        if len(columns) == 7:
+            started = "".join(filter(str.isalnum, "".join(columns[1:6])))
+            return int(columns[0]), started, Path(columns[6].strip()).name
     return 0, "", ""
 
 

@@ -248,7 +248,7 @@ class FileSink(TransactionalSink):
 
 
 class OpaqueFileSink(FileSink):
-    """Whose replays take the place of an earlier attempt's files."""
+    """A ``FileSink`` whose replays replace the files of earlier attempts."""
 
     takes_back = True
 

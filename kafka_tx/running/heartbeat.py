@@ -17,7 +17,7 @@ logger = event_log(__name__)
 
 _EVERY_S = SILENT_MS / 3 / 1000
 _ENDS_WITHIN_S = 2.0
-_POLL_S = 1.0
+_PARENT_POLL_S = 1.0
 _EXIT_WITHIN_S = 5
 _TERMINATED = 128 + signal.SIGTERM
 
@@ -67,16 +67,16 @@ def end_with_session(
     """End this process on SIGTERM, and with its parent or session, at any time.
 
     For a process of Spark: its main thread may wait minutes for a store or a broker,
-    and hears of nothing before. A thread waits for these events, calls ``last``, and
-    ends the process whatever other threads do. The interpreter's own end, in which no
-    thread runs, gets 5 s.
+    and notices nothing until the wait ends. So a thread waits for these events, calls
+    ``last``, and ends the process whatever other threads do. The interpreter's own end,
+    in which no thread runs, gets 5 s.
 
     The handler of the signal does nothing: Python runs handlers on the main thread,
     between any two of its steps, also inside another run of the same handler. One that
-    takes a lock may wait for itself for ever. The pipe is written before, in C.
+    takes a lock may wait for itself for ever. Before, C code has written to the pipe.
 
-    Call it on the main thread. A handler of somebody else stays, and so does the
-    process.
+    Call it on the main thread. If somebody else has set a handler, it stays, and this
+    function does not end the process.
     """
     if signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
         return
@@ -93,8 +93,8 @@ def end_with_session(
 def _watch(heard: int, is_over: Callable[[], bool], last: Callable[[], None]) -> None:
     try:
         while not is_over():
-            told, _, _ = select.select([heard], [], [], _POLL_S)
-            if told and signal.SIGTERM in os.read(heard, 64):
+            readable, _, _ = select.select([heard], [], [], _PARENT_POLL_S)
+            if readable and signal.SIGTERM in os.read(heard, 64):
                 break
         last()
     finally:

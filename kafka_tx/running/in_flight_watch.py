@@ -20,7 +20,7 @@ class _InFlight:
     phase: str
     since_ms: int
     phase_since_ms: int
-    is_asked: bool = False
+    has_shown_plan: bool = False
 
 
 class InFlightWatch:
@@ -69,7 +69,7 @@ class InFlightWatch:
             with self._lock:
                 self._saw(query_id, phase)
                 self._show(query_id, ids)
-                self._ask(query_id, ids)
+                self._show_first_plan(query_id, ids)
 
     def batch_ended(self, query_id: str) -> None:
         """Drop a batch that is in Spark's commit log. Call from any thread."""
@@ -98,12 +98,12 @@ class InFlightWatch:
         elif started.phase != phase:
             started.phase, started.phase_since_ms = phase, now_ms
 
-    def _ask(self, query_id: str, ids: set[str]) -> None:
+    def _show_first_plan(self, query_id: str, ids: set[str]) -> None:
         """Have positions shown as soon as the very first batch has a plan."""
         started = self._in_flight.get(query_id)
-        if started is None or started.phase != "processing" or started.is_asked:
+        if started is None or started.phase != "processing" or started.has_shown_plan:
             return
-        started.is_asked = True
+        started.has_shown_plan = True
         new = sorted(i for i in ids if not self._registry.positions_of(i))
         if new:  # a store that does not answer must not hide the others' batches
             threading.Thread(target=self._planned, args=(new,), daemon=True).start()

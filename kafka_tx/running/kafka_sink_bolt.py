@@ -154,11 +154,11 @@ class KafkaBolt(BatchBolt, RichBolt):
         self._context = context
         self._collector: Any = collector if hasattr(collector, "ack") else None
         self._sender: Sender | None = None
-        self._held: list[OutRecord | pa.RecordBatch] = []
+        self._of_part: list[OutRecord | pa.RecordBatch] = []
         self._skipped = 0
 
     def execute(self, row: Row) -> None:
-        """Map one row and send it; with ``tx.id``: hold it for the commit phase."""
+        """Map one row and send it; with ``tx.id``: keep it for the commit phase."""
         record = self._record(row)
         if self._collector is not None:
             self._post(row, record)
@@ -167,9 +167,9 @@ class KafkaBolt(BatchBolt, RichBolt):
                 self._take(record)
 
     def execute_arrow(self, batch: pa.RecordBatch) -> None:
-        """Map rows and send them; with ``tx.id``: hold them for the commit phase."""
+        """Map rows and send them; with ``tx.id``: keep them for the commit phase."""
         if self.committer:
-            self._held.append(batch)
+            self._of_part.append(batch)
             return
         with _asking_for_replay():
             self._write(self._out_batch(batch))
@@ -199,7 +199,7 @@ class KafkaBolt(BatchBolt, RichBolt):
 
     def _take(self, record: OutRecord) -> None:
         if self.committer:
-            self._held.append(record)
+            self._of_part.append(record)
         elif self._delivery == "forget":
             self._opened().post(record, _forget)
         else:
@@ -223,11 +223,11 @@ class KafkaBolt(BatchBolt, RichBolt):
             self._collector.ack(row)
         else:
             sender = self._opened()
-            sender.post(record, partial(self._reported, row))
+            sender.post(record, partial(self._settle, row))
             if self._delivery == "sync":
                 sender.flush()
 
-    def _reported(self, row: Row, error: DeliveryError | None) -> None:
+    def _settle(self, row: Row, error: DeliveryError | None) -> None:
         if error is None:
             self._collector.ack(row)
         else:
@@ -245,7 +245,7 @@ class KafkaBolt(BatchBolt, RichBolt):
             memory=context.settings.get(f"{SINK_MEMORY}{self._config.id}", ""),
         )
         part = sink_assembly.part_transaction(config, context.task)
-        part.write(_Held(self._held, self._out_batch))
+        part.write(_PartRecords(self._of_part, self._out_batch))
 
     def _opened(self) -> Sender:
         if self._sender is None:
@@ -314,20 +314,20 @@ class KafkaBolt(BatchBolt, RichBolt):
             )
 
 
-class _Held:
+class _PartRecords:
     """The records of a part, which can be iterated more than once."""
 
     def __init__(
         self,
-        held: list[OutRecord | pa.RecordBatch],
+        rows: list[OutRecord | pa.RecordBatch],
         columns: Callable[[pa.RecordBatch], OutBatch],
     ) -> None:
-        self._held = held
+        self._rows = rows
         self._columns = columns
 
     def __iter__(self) -> Iterator[OutRecord | OutBatch]:
-        for held in self._held:
-            yield held if isinstance(held, OutRecord) else self._columns(held)
+        for some in self._rows:
+            yield some if isinstance(some, OutRecord) else self._columns(some)
 
 
 def _check_selectors(topic: object, mapper: object) -> None:

@@ -142,9 +142,9 @@ class SpoutLagWatch:
 
 
 def _found(id_: str, ask: Callable[[], Bounds]) -> Bounds | None:
-    """The bounds that brokers report; None if they cannot be fetched now."""
+    """The bounds, or None if they cannot be fetched now."""
     try:
         return ask()
     except KafkaTxError as error:
-        logger.info("lag cannot be looked up now: %s", error, id=id_)
+        logger.info("the bounds of the logs cannot be fetched now: %s", error, id=id_)
         return None

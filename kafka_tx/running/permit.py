@@ -129,8 +129,8 @@ def permit(
             earlier run of the task is done or still works.
         TransactionError: The driver cannot be reached.
     """
-    asked = {"token": address.token, "attempt": str(attempt), "task": task}
-    connection, is_allowed = _ask(address, asked, silence_s)
+    request = {"token": address.token, "attempt": str(attempt), "task": task}
+    connection, is_allowed = _ask(address, request, silence_s)
     try:
         if not is_allowed:
             raise FailedException(
@@ -146,13 +146,13 @@ def permit(
 
 
 def _ask(
-    address: PermitAddress, asked: dict[str, str], silence_s: float
+    address: PermitAddress, request: dict[str, str], silence_s: float
 ) -> tuple[socket.socket, bool]:
     """Ask until the driver answers: it ends the oldest connection of too many."""
     deadline = time.monotonic() + _ANSWER_WITHIN_S
     while True:
         connection = _connect(address)
-        answer = _answer(connection, asked, silence_s)
+        answer = _answer(connection, request, silence_s)
         if answer or time.monotonic() > deadline:
             return connection, answer == YES
         connection.close()
@@ -177,12 +177,12 @@ def _connect(address: PermitAddress) -> socket.socket:
 
 
 def _answer(
-    connection: socket.socket, asked: dict[str, str], silence_s: float
+    connection: socket.socket, request: dict[str, str], silence_s: float
 ) -> bytes:
     """The driver's answer; empty: the connection has ended."""
     connection.settimeout(silence_s)
     try:
-        connection.sendall(json.dumps(asked).encode() + b"\n")
+        connection.sendall(json.dumps(request).encode() + b"\n")
         return connection.recv(1)
     except OSError:
         return b""
@@ -277,11 +277,11 @@ class PermitServer:
 
     # --- a thread for each connection ---
 
-    def _serve(self, connection: socket.socket, asked: dict[str, str]) -> None:
+    def _serve(self, connection: socket.socket, request: dict[str, str]) -> None:
         holder = next(self._numbers)
-        attempt = TransactionAttempt.parse(asked["attempt"])
+        attempt = TransactionAttempt.parse(request["attempt"])
         with self._changed:
-            may = self._permits.ask(holder, attempt, asked["task"])
+            may = self._permits.ask(holder, attempt, request["task"])
             self._connections[holder] = connection
         try:
             with suppress(OSError):
@@ -331,13 +331,13 @@ def _server(
 
         def handle(self) -> None:
             try:
-                asked = json.loads(self.rfile.readline(_LINE_BYTES))
-                is_ours = secrets.compare_digest(str(asked["token"]), token)
+                request = json.loads(self.rfile.readline(_LINE_BYTES))
+                is_ours = secrets.compare_digest(str(request["token"]), token)
             except (ValueError, KeyError, TypeError, OSError):
                 return
             if is_ours and self.server.admit(self.connection):
                 _keep_alive(self.connection)
-                serve(self.connection, asked)  # type: ignore[operator]
+                serve(self.connection, request)  # type: ignore[operator]
 
     class Server(BoundedConnections, socketserver.TCPServer):
         address_family = socket.AF_INET6 if ":" in where[0] else socket.AF_INET

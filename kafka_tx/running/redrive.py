@@ -69,7 +69,7 @@ _NUMBERS = {PARTITION: 2**31 - 1, OFFSET: 2**63 - 2, BYTES: 2**31 - 1}
 class DeadLetterUnusableError(KafkaTxError):
     """A dead letter cannot be sent back.
 
-    ``lasts``: whether that is so for good, as far as known.
+    ``lasts``: whether it can never be sent back, as far as known.
     """
 
     error_class = "KAFKA_TX_LETTER_UNUSABLE"
@@ -187,7 +187,7 @@ class Redrive:
     def send(
         self,
         topics: set[str],
-        reported: Callable[[list[DeadLetter]], None],
+        sent: Callable[[list[DeadLetter]], None],
         *,
         skips: bool = False,
         again: bool = False,
@@ -199,14 +199,14 @@ class Redrive:
 
         Args:
             topics: Topics to send to, as far as known.
-            reported: Called with the dead letters of each committed transaction.
+            sent: Called with the dead letters of each committed transaction.
             skips: Do not offer those again that cannot be sent back for good.
             again: Also send dead letters that were sent back before.
             left: Called with the reason for each one that was not sent.
 
         Raises:
             KafkaError: The brokers refuse, do not answer, or another sender has begun.
-                Reported dead letters were sent.
+                The dead letters that ``sent`` was given were sent.
         """
         moves = partial(
             sink_assembly.group_transaction,
@@ -217,12 +217,15 @@ class Redrive:
         )
         todo: list[OffsetRange] | None = None
         while todo is None or todo:
-            with suppress(BatchRefusedError), moves() as moving:  # then smaller batches
+            with (
+                suppress(BatchRefusedError),
+                moves() as moving,
+            ):  # the next try has smaller batches
                 known = self._recalled(is_sender=True)
                 if todo is None:
                     todo = _chunks(self._waiting(known, sent=again))
                 for letters, unusable in self._moved(moving, known, todo, skips=skips):
-                    reported(letters)
+                    sent(letters)
                     for error in unusable:
                         left(error)
 
@@ -237,9 +240,11 @@ class Redrive:
         """Send range after range, until none is left or a transaction is refused."""
         while todo:
             letters, unusable = self._sorted(todo[-1])
-            kept = [at for at, why in unusable.items() if not (skips and why.lasts)]
+            offered_again = [
+                at for at, why in unusable.items() if not (skips and why.lasts)
+            ]
             try:
-                self._move(moving, known, todo[-1], letters, kept)
+                self._move(moving, known, todo[-1], letters, offered_again)
             except BatchRefusedError:
                 raise
             except DeliveryError as error:
@@ -293,7 +298,8 @@ class Redrive:
     ) -> list[OffsetRange]:
         """Find who is to blame for a refused transaction; what to try then.
 
-        One letter alone, or all of a topic; if it is not known, the range is halved.
+        It is one letter, or a topic with all its letters. If neither is known, the range
+        is halved.
         """
         topic = getattr(error, "topic", None)
         is_of_topic = isinstance(error, AuthenticationError) or may_pass(error)

@@ -145,11 +145,11 @@ class TransactionalSink(ABC):
         set_by = "Set retry_ms of the sink"
         began_ms = clock.monotonic_ms()
         is_new = RetryPolicy(clock, self.retry_ms, set_by)(once)
-        noted(batch, attempt, clock.monotonic_ms() - began_ms, is_new=is_new)
+        record_write(batch, attempt, clock.monotonic_ms() - began_ms, is_new=is_new)
         return bool(is_new)
 
 
-def noted(
+def record_write(
     table: SinkTable, attempt: TransactionAttempt, took_ms: int, *, is_new: bool | None
 ) -> None:
     """Record a write for people; ``is_new`` is the answer of ``write_batch``."""

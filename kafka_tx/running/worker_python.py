@@ -55,10 +55,10 @@ def inspect_python(chosen: str | None = None) -> WorkerPython:
 
     By default it is Spark's choice: ``PYSPARK_PYTHON``, or ``python3`` from the path.
     """
-    word = chosen or os.environ.get("PYSPARK_PYTHON") or "python3"
-    command = shutil.which(word)
+    chosen_name = chosen or os.environ.get("PYSPARK_PYTHON") or "python3"
+    command = shutil.which(chosen_name)
     if command is None:
-        return WorkerPython(word, exists=False)
+        return WorkerPython(chosen_name, exists=False)
     try:
         answer = subprocess.run(  # noqa: S603 - Spark starts it, too
             [command, "-c", _ASK],

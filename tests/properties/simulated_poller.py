@@ -25,15 +25,16 @@ from kafka_tx.offsets.retry import BackOff
 from kafka_tx.offsets.start import StartRules
 from kafka_tx.offsets.unfinished import PartitionRules
 from kafka_tx.planning.deleted_topics import DeletedTopics
-from kafka_tx.running.at_least_once.chunk_answers import ChunkAnswers, InFlightChunk
 from kafka_tx.running.at_least_once.dead_letters import (
     Answer,
     Buried,
     DeadLetter,
     LetterUnreadError,
 )
+from kafka_tx.running.at_least_once.in_flight_chunk import InFlightChunk
 from kafka_tx.running.at_least_once.offset_keeper import OffsetKeeper
 from kafka_tx.running.at_least_once.poller import PollerParts, SpoutPoller
+from kafka_tx.running.at_least_once.record_outcomes import RecordOutcomes
 from kafka_tx.running.at_least_once.spout import SpoutManagers
 from kafka_tx.testing import ManualClock
 from kafka_tx.topology.rows.schemes import RawScheme
@@ -162,7 +163,7 @@ class PollerWorld:
         )
         self.poller = SpoutPoller(parts, self.answers.append)
         pollers = {ID: self.poller}
-        self.chunks = ChunkAnswers(pollers, self.answers.append, self.clock)
+        self.chunks = RecordOutcomes(pollers, self.answers.append, self.clock)
 
     @property
     def has_begun(self) -> bool:

@@ -13,8 +13,8 @@ from kafka_tx.model import (
 )
 from kafka_tx.offsets.manager import PartitionManager
 from kafka_tx.offsets.unfinished import PartitionRules
-from kafka_tx.running.at_least_once.chunk_answers import InFlightChunk
 from kafka_tx.running.at_least_once.counts import SpoutMetrics
+from kafka_tx.running.at_least_once.in_flight_chunk import InFlightChunk
 from tests.running.polling import since_s
 
 P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)

@@ -25,7 +25,7 @@ from kafka_tx.metrics.registry import MetricsRegistry
 from kafka_tx.model import CommittedOffset, TopicPartition, TransactionAttempt
 from kafka_tx.offsets.loss import OutOfRange
 from kafka_tx.offsets.retry import BackOff
-from kafka_tx.running.ends import open_notes, show_last_stop
+from kafka_tx.running.last_run import open_stop_store, show_last_stop
 from kafka_tx.spark.at_least_once import runner as at_least_once_runner
 from kafka_tx.testing import MEMORY_BROKER
 from kafka_tx.topology.declare.bolts import BasicBolt
@@ -486,7 +486,7 @@ def test_a_store_without_room_for_more_runs_gets_no_more_new_records(case):
 def test_what_ended_it_is_kept_for_status_and_the_next_process(case, tmp_path):
     url = f"sqlite:///{tmp_path}/state.db"
     case.fill(3)
-    case.bolt, case.notes = Broken, open_notes(url, "job")
+    case.bolt, case.notes = Broken, open_stop_store(url, "job")
 
     with pytest.raises(ComponentError):
         case.start().awaitTermination(WITHIN_S)
@@ -494,7 +494,7 @@ def test_what_ended_it_is_kept_for_status_and_the_next_process(case, tmp_path):
     reported = CliRunner().invoke(app, ["status", "--store", url])
     assert "job.at-least-once" in reported.stdout
     assert "no such setting" in reported.stdout
-    later, notes = MetricsRegistry(), open_notes(url, "job")
+    later, notes = MetricsRegistry(), open_stop_store(url, "job")
     assert notes is not None
     show_last_stop(later, notes, "job")
     notes.close()
@@ -503,4 +503,4 @@ def test_what_ended_it_is_kept_for_status_and_the_next_process(case, tmp_path):
 
 @pytest.mark.parametrize("url", ["kafka:", "memory:", "sqlite:////no/such/place.db"])
 def test_where_nothing_can_be_kept_it_works_all_the_same(url):
-    assert open_notes(url, "job") is None
+    assert open_stop_store(url, "job") is None

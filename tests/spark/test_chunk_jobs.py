@@ -9,7 +9,7 @@ import pytest
 
 from kafka_tx.model import TransactionAttempt
 from kafka_tx.options.topology import RunnerLimits
-from kafka_tx.running.at_least_once.chunk_answers import InFlightChunk
+from kafka_tx.running.at_least_once.in_flight_chunk import InFlightChunk
 from kafka_tx.spark.at_least_once.runner import ChunkJob
 from kafka_tx.spark.versions.job_failures import JobLostError
 

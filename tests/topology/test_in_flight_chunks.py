@@ -11,7 +11,8 @@ from kafka_tx.model import (
 from kafka_tx.offsets.emitting import Emission
 from kafka_tx.offsets.manager import PartitionManager
 from kafka_tx.offsets.unfinished import PartitionRules
-from kafka_tx.running.at_least_once.chunk_answers import ChunkAnswers, InFlightChunk
+from kafka_tx.running.at_least_once.in_flight_chunk import InFlightChunk
+from kafka_tx.running.at_least_once.record_outcomes import RecordOutcomes
 from kafka_tx.testing import ManualClock
 
 A, B = TopicPartition("t", 0), TopicPartition("t", 1)
@@ -31,7 +32,7 @@ def started(first_root, *ranges):
 
 
 def answers():
-    return ChunkAnswers({}, lambda event: event(), ManualClock())
+    return RecordOutcomes({}, lambda event: event(), ManualClock())
 
 
 def spans(found):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING
 
 from kafka_tx.metrics import catalogue
 from kafka_tx.metrics.activity import BatchEnded
@@ -15,9 +14,7 @@ from kafka_tx.model import TopicPartition
 from kafka_tx.offsets.loss import LossReason
 from kafka_tx.offsets.manager import PartitionManager
 from kafka_tx.protocols import Clock
-
-if TYPE_CHECKING:
-    from kafka_tx.running.at_least_once.chunk_answers import InFlightChunk
+from kafka_tx.running.at_least_once.in_flight_chunk import InFlightChunk
 
 
 class SpoutMetrics:
@@ -26,7 +23,7 @@ class SpoutMetrics:
     Partitions that no longer exist are removed.
 
     Attributes:
-        timed_out: Failures by time-out, by partition, as the following ones.
+        timed_out: Failures by time-out; this counter and the next ones by partition.
         skipped: Records given up without a dead letter.
         written: Dead letters.
         cut: Dead letters without a value.
@@ -35,7 +32,7 @@ class SpoutMetrics:
     def __init__(self, id: str, registry: MetricsRegistry) -> None:  # noqa: A002
         self._id = id
         self._registry = registry
-        self._reported: dict[tuple[TopicPartition, str, str], float] = {}
+        self._added: dict[tuple[TopicPartition, str, str], float] = {}
         self._former: dict[PartitionManager, dict[str, int]] = {}
         self._totals: Counter[tuple[TopicPartition, str]] = Counter()
         self._sums: Counter[str] = Counter()
@@ -55,8 +52,8 @@ class SpoutMetrics:
     ) -> None:
         """Update all metrics.
 
-        ``managers`` are all open ones: the same object until one comes or goes.
-        ``touched`` may have changed since the last call; None: all.
+        ``managers`` are all open ones: the same object until one comes or goes. Those
+        in ``touched`` may have changed since the last call; None: all of them.
         """
         if managers is not self._open:
             self._open = managers
@@ -73,19 +70,19 @@ class SpoutMetrics:
         for manager in closed:
             self._counters(manager)
             del self._former[manager]
-        kept = {manager.topic_partition for manager in open_now}
-        gone = {manager.topic_partition for manager in closed} - kept
+        still_open = {manager.topic_partition for manager in open_now}
+        gone = {manager.topic_partition for manager in closed} - still_open
         if gone:
             self._registry.forget(self._id, gone)
             self._show_losses(gone)
 
     def _show_losses(self, gone: Collection[TopicPartition]) -> None:
-        """Go on showing what was lost of closed partitions, for alerts."""
+        """Show the losses of closed partitions again, for alerts."""
         for at in gone:
             for reason in LossReason:
-                self._reported.pop((at, catalogue.LOST_RECORDS.name, reason), None)
+                self._added.pop((at, catalogue.LOST_RECORDS.name, reason), None)
                 lost = self._totals[at, f"lost {reason}"]
-                self._tell(at, catalogue.LOST_RECORDS, lost, reason)
+                self._raise_to(at, catalogue.LOST_RECORDS, lost, reason)
 
     def in_flight(self, chunks: Sequence[InFlightChunk], clock: Clock) -> None:
         """Show the chunks of this spout that are in flight now.
@@ -116,8 +113,8 @@ class SpoutMetrics:
     def fetched(self, facts: Mapping[str, object], names: Iterable[str]) -> None:
         """Record the times of fetches; ``names`` are the partitions' text forms."""
         for name in names:
-            reported = facts.get(name)
-            took_ms = reported.get("fetch_ms", ()) if isinstance(reported, dict) else ()
+            read = facts.get(name)
+            took_ms = read.get("fetch_ms", ()) if isinstance(read, dict) else ()
             topic, _, number = name.rpartition("-")
             for each_ms in took_ms:
                 self._registry.observe(
@@ -179,36 +176,36 @@ class SpoutMetrics:
             **{f"skip {reason}": n for reason, n in counts.skipped.items()},
         }
         before = self._former[manager]
-        for word, count in now.items():
-            more = count - before.get(word, 0)
-            self._totals[at, word] += more
-            self._sums[word.partition(" ")[0]] += more
+        for name, count in now.items():
+            more = count - before.get(name, 0)
+            self._totals[at, name] += more
+            self._sums[name.partition(" ")[0]] += more
         self._former[manager] = now
-        total = {word: self._totals[at, word] for word in now}
+        total = {name: self._totals[at, name] for name in now}
         buried = self.skipped[at] + self.written[at]
-        self._tell(at, catalogue.EMITTED_RECORDS, total["emitted"])
-        self._tell(at, catalogue.COMPLETED_RECORDS, total["completed"] - buried)
+        self._raise_to(at, catalogue.EMITTED_RECORDS, total["emitted"])
+        self._raise_to(at, catalogue.COMPLETED_RECORDS, total["completed"] - buried)
         failed = total["failed"] - self.timed_out[at]
-        self._tell(at, catalogue.FAILED_RECORDS, failed, "failed")
-        self._tell(at, catalogue.FAILED_RECORDS, self.timed_out[at], "timed_out")
-        self._tell(at, catalogue.RETRIED_RECORDS, total["retried"])
-        self._tell(at, catalogue.INELIGIBLE_RECORDS, total["given_up"])
-        self._tell(at, catalogue.DEAD_LETTERS, self.written[at])
-        self._tell(at, catalogue.CUT_DEAD_LETTERS, self.cut[at])
+        self._raise_to(at, catalogue.FAILED_RECORDS, failed, "failed")
+        self._raise_to(at, catalogue.FAILED_RECORDS, self.timed_out[at], "timed_out")
+        self._raise_to(at, catalogue.RETRIED_RECORDS, total["retried"])
+        self._raise_to(at, catalogue.INELIGIBLE_RECORDS, total["given_up"])
+        self._raise_to(at, catalogue.DEAD_LETTERS, self.written[at])
+        self._raise_to(at, catalogue.CUT_DEAD_LETTERS, self.cut[at])
         for reason in LossReason:
             skipped, lost = total[f"skip {reason}"], total[f"lost {reason}"]
-            self._tell(at, catalogue.SKIPPED_OFFSETS, skipped, reason)
-            self._tell(at, catalogue.LOST_RECORDS, lost, reason)
-        self._tell(at, catalogue.LOST_RECORDS, self.skipped[at], "retry_limit")
+            self._raise_to(at, catalogue.SKIPPED_OFFSETS, skipped, reason)
+            self._raise_to(at, catalogue.LOST_RECORDS, lost, reason)
+        self._raise_to(at, catalogue.LOST_RECORDS, self.skipped[at], "retry_limit")
 
-    def _tell(
+    def _raise_to(
         self, at: TopicPartition, metric: Metric, total: int, reason: str = ""
     ) -> None:
         key = (at, metric.name, reason)
-        more = total - self._reported.get(key, 0)
+        more = total - self._added.get(key, 0)
         if more <= 0:
             return
-        self._reported[key] = total
+        self._added[key] = total
         labels = {"topic": at.topic, "partition": str(at.partition)}
         if reason:
             labels["reason"] = reason

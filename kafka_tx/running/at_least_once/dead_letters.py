@@ -65,11 +65,11 @@ class DeadLetter:
 
 @dataclass(frozen=True, slots=True)
 class Buried:
-    """What a dead-letter topic has now of a part of a dead letter.
+    """The records of a part of a dead letter that are in the dead-letter topic now.
 
     Attributes:
-        present: The offsets whose records it has, as ascending runs; the others of the
-            part have no record.
+        present: Their offsets, as ascending runs; the part's other offsets have no
+            record.
         cut: Number of records without their value.
     """
 
@@ -211,16 +211,16 @@ class DeadLetters:
     def _post(
         self, record: OutRecord, failed: list[tuple[OutRecord, DeliveryError]]
     ) -> None:
-        def reported(error: DeliveryError | None) -> None:
+        def delivered(error: DeliveryError | None) -> None:
             if error is not None:
                 failed.append((record, error))
 
         if self._sender is None:
             self._sender = sink_assembly.sender(self._config)
         try:
-            self._sender.post(record, reported)
+            self._sender.post(record, delivered)
         except DeliveryError as error:  # the client itself refuses it
-            reported(error)
+            delivered(error)
 
     def close(self, timeout_s: float, *, finish: bool = True) -> bool:
         """End after all requested writes; False if that takes longer.
@@ -305,7 +305,7 @@ def without_value(
 
 
 def may_pass(error: Exception) -> bool:
-    """Whether the same may succeed later."""
+    """Whether the same call may succeed later."""
     if isinstance(error, DeliveryError):
         return error.code in _TEMPORARY
     return isinstance(error, KafkaTxError) and error.retryable

@@ -19,7 +19,7 @@ from kafka_tx.topology.run.messages import Roots
 
 logger = event_log(__name__)
 
-_LOOKS = 8
+_CHECKS = 8
 """Number of checks within the time that a row may take."""
 
 _MOST_ROOTS = 10_000
@@ -52,7 +52,7 @@ class HangWatch:
 
     def _watch(self, task: AtLeastOnceTask, has_ended: threading.Event) -> None:
         place, since_s = task.place, time.monotonic()
-        while not has_ended.wait(self.timeout_s / _LOOKS):
+        while not has_ended.wait(self.timeout_s / _CHECKS):
             now_place, now_s = task.place, time.monotonic()
             if now_place is None or now_place != place:
                 place, since_s = now_place, now_s
@@ -62,10 +62,10 @@ class HangWatch:
                 report = {"component": task.component, "roots": roots}
             else:
                 continue
-            if place is not None and not self._hears(report):
+            if place is not None and not self._send(report):
                 return
 
-    def _hears(self, report: dict[str, object]) -> bool:
+    def _send(self, report: dict[str, object]) -> bool:
         """Send a report to the driver; False if no listener answers any more."""
         try:
             send_report(self.address, {"attempt": str(self.attempt), **report})
@@ -88,8 +88,8 @@ class HangListener:
 
     Args:
         timeout_ms: How long bolts may take for a row.
-        hangs: Called for each longer one, repeatedly, on a thread of its own.
-        moves: Called on such a thread from time to time for chunks that advance.
+        hangs: Called for each bolt that takes longer, repeatedly, on another thread.
+        moves: Called on that thread from time to time for chunks that advance.
 
     Raises:
         OSError: No port can be opened.
@@ -98,15 +98,15 @@ class HangListener:
     def __init__(
         self, driver: DriverAddress, timeout_ms: int, hangs: Hangs, moves: Moves
     ) -> None:
-        def report(reported: dict[str, Any]) -> None:
-            attempt = TransactionAttempt.parse(str(reported["attempt"]))
-            if reported.get("moves"):
+        def take(report: dict[str, Any]) -> None:
+            attempt = TransactionAttempt.parse(str(report["attempt"]))
+            if report.get("moves"):
                 moves(attempt)
                 return
-            roots = np.array([int(root) for root in reported["roots"]], np.int64)
-            hangs(attempt, str(reported["component"]), roots)
+            roots = np.array([int(root) for root in report["roots"]], np.int64)
+            hangs(attempt, str(report["component"]), roots)
 
-        self._reports = ReportListener(driver, report, "kafka-tx hangs")
+        self._reports = ReportListener(driver, take, "kafka-tx hangs")
         self._timeout_s = timeout_ms / 1_000
 
     def watch(self, attempt: TransactionAttempt) -> HangWatch:

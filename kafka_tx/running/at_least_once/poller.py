@@ -143,7 +143,7 @@ class OpenPartitions:
         return touched
 
     def touch(self, manager: PartitionManager) -> None:
-        """Its counts may change, also if it is asleep."""
+        """The manager's counts may change, also while its partition sleeps."""
         self._touched.add(manager)
 
     def replace(self, managers: Sequence[PartitionManager]) -> bool:
@@ -197,7 +197,7 @@ class OpenPartitions:
 
 
 class SpoutPoller:
-    """Holds one spout's partitions, and calls brokers and the store for the spout.
+    """Owns one spout's partitions, and calls brokers and the store for the spout.
 
     The topology's thread calls all methods. Slow calls run on the poller's own threads,
     and their results come back through ``post``.
@@ -208,7 +208,7 @@ class SpoutPoller:
         self.metrics = SpoutMetrics(parts.keeper.id, parts.registry)
         self._post = post
         name = f"kafka-tx {parts.name}"
-        self._polls = Asker(f"{name} looks", self._poll, self._polled, post)
+        self._log_polls = Asker(f"{name} logs", self._poll, self._polled, post)
         self._refreshes = Asker(
             f"{name} partitions",
             lambda: parts.coordinator.poll(),
@@ -222,11 +222,11 @@ class SpoutPoller:
         """The spout's partitions, and their log bounds."""
         clock = parts.clock
         self._commits = CommitTimer(parts.commit_interval_ms, clock.now_ms())
-        self._asked_ms = clock.monotonic_ms()
+        self._store_polled_ms = clock.monotonic_ms()
         self._crowded: Collection[PartitionManager] = ()
         """Managers without room in the store for more runs; they emit nothing new."""
         self._is_storing = False
-        self._held_until: dict[TopicPartition, int] = {}
+        self._paused_until_ms: dict[TopicPartition, int] = {}
         self._times = PollTimes()
         self._refreshed_ms: int | None = None
         self._is_refresh_wanted = self._has_seen_all = False
@@ -247,12 +247,12 @@ class SpoutPoller:
     def fetch_failed(self, partition: TopicPartition) -> None:
         """The leader or the log may have moved: poll again; the partition pauses."""
         now_ms = self.parts.clock.monotonic_ms()
-        self._held_until[partition] = now_ms + HOLD_MS
+        self._paused_until_ms[partition] = now_ms + HOLD_MS
         self._times.is_wanted = True
         self._refresh()
 
     def unburied(self, emission: Emission, given_up: OffsetRange) -> list[OffsetRange]:
-        """Those of given-up records that could not be read which need a dead letter.
+        """The given-up records that still need a dead letter, and could not be read.
 
         Raises: as ``PartitionManager.unburied``.
         """
@@ -298,13 +298,13 @@ class SpoutPoller:
         """Poll the log bounds, if the next poll is due and no poll runs."""
         now_ms = self.parts.clock.monotonic_ms()
         due_ms = self._times.due_ms(len(self.partitions.managers))
-        if self._polls.is_busy or now_ms < due_ms:
+        if self._log_polls.is_busy or now_ms < due_ms:
             return
         self._times.began(now_ms)
         self._wanted = list(self.partitions.names)
         self._asleep = {} if self._logs.is_whole_due else self.partitions.asleep()
         self._positions = {m.topic_partition: m.position for m in self.partitions.awake}
-        self._polls.ask()
+        self._log_polls.ask()
 
     def _poll(self) -> Bounds:
         """Poll the log bounds, on a thread of its own."""
@@ -324,16 +324,16 @@ class SpoutPoller:
             self._times.failed(clock.monotonic_ms())
             if not (isinstance(bounds, KafkaTxError) and bounds.retryable):
                 raise bounds
-            logger.warning("the logs cannot be looked at: %s", bounds)
+            logger.warning("the bounds of the logs cannot be fetched: %s", bounds)
             self._refresh()
             return
         self._seen = self._seen._replace(logs=number)
         is_news = self.partitions.seen(bounds)
         awake = {m.topic_partition for m in self.partitions.awake}
-        reported = {
+        changing = {
             p: b for p, b in bounds.items() if p in awake or p not in self._asleep
         }
-        self.parts.registry.record_log(self.parts.keeper.id, reported)
+        self.parts.registry.record_log(self.parts.keeper.id, changing)
         self._times.ended(clock.monotonic_ms(), is_news=is_news)
         self._has_seen_all = len(self.partitions.bounds) == len(bounds)
         if not self._has_seen_all:
@@ -358,13 +358,13 @@ class SpoutPoller:
         for manager in self.partitions.awake:
             partition = manager.topic_partition
             bounds = self.partitions.bounds.get(partition)
-            if bounds is None or self._held_until.get(partition, 0) > now_ms:
+            if bounds is None or self._paused_until_ms.get(partition, 0) > now_ms:
                 continue
             check = check_position(manager.reached, bounds)
             if check.log is None:
                 continue
-            is_reported = check.finding is Finding.ANEW and manager.is_recreated
-            if self._settling.believes(partition, check, now_ms) or is_reported:
+            is_known = check.finding is Finding.ANEW and manager.is_recreated
+            if self._settling.believes(partition, check, now_ms) or is_known:
                 self._settling.forget(partition)
                 is_fresh = manager not in self._crowded
                 found.append(Candidate(manager, check.log, is_fresh))
@@ -387,9 +387,9 @@ class SpoutPoller:
             known = {m: m.stored for m in self.partitions.managers if m not in offers}
             offers |= {m: offset for m, offset in known.items() if offset is not None}
         began_ms = clock.monotonic_ms()
-        if not offers and began_ms - self._asked_ms < _STORE_POLL_MS:
+        if not offers and began_ms - self._store_polled_ms < _STORE_POLL_MS:
             return
-        self._is_storing, self._asked_ms = True, began_ms
+        self._is_storing, self._store_polled_ms = True, began_ms
 
         def answer(error: BaseException | None) -> None:
             if error is None and is_renewal:
@@ -409,7 +409,9 @@ class SpoutPoller:
                 offers[manager] = offset
                 is_crowded = not self.parts.keeper.fits(offset)
             else:
-                is_crowded = manager in self._crowded  # it is stored: nothing changed
+                is_crowded = (
+                    manager in self._crowded
+                )  # nothing has changed since the last write
             if is_crowded:
                 crowded.add(manager)
         self._crowded = crowded
@@ -444,7 +446,7 @@ class SpoutPoller:
 
     def next_polls(self) -> Polls:
         """The first polls that begin after this call (any thread)."""
-        return Polls(self._polls.asked + 1, self._refreshes.asked + 1)
+        return Polls(self._log_polls.asked + 1, self._refreshes.asked + 1)
 
     def ended_polls(self) -> Polls:
         """The newest polls that were answered."""
@@ -459,10 +461,10 @@ class SpoutPoller:
         """When the next work of the poller is due (monotonic)."""
         now_ms = self.parts.clock.monotonic_ms()
         times = [now_ms + self._commits.wait_ms(self.parts.clock.now_ms())]
-        if not self._polls.is_busy:
+        if not self._log_polls.is_busy:
             times.append(self._times.due_ms(len(self.partitions.managers)))
         times += [t for m in self.partitions.awake if (t := m.next_due_ms) is not None]
-        times += [t for t in self._held_until.values() if t > now_ms]
+        times += [t for t in self._paused_until_ms.values() if t > now_ms]
         return max(now_ms + _LEAST_MS, min(times))
 
     # --- the end ---
@@ -471,14 +473,14 @@ class SpoutPoller:
         """Write the requested dead letters; False if that takes longer.
 
         Their answers come back through ``post``: take them before ``close``, which
-        stores what was written. Without ``finish``, letters that were not begun are
-        left to the next start.
+        stores the offsets of these records. Without ``finish``, letters that were not
+        begun are left to the next start.
         """
         letters = self.parts.dead_letters
         return letters is None or letters.close(timeout_s, finish=finish)
 
     def close(self, rest_s: Callable[[], float]) -> bool:
         """As ``PollerParts.release``, and ends the threads."""
-        workers = (self._polls, self._refreshes)
+        workers = (self._log_polls, self._refreshes)
         are_free = [worker.close(rest_s()) for worker in workers]
         return self.parts.release(rest_s) and all(are_free)

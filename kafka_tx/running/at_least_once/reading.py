@@ -65,14 +65,14 @@ class KafkaRecords:
         """
         for ranges in fetches_of(self.ranges)[task::tasks]:
             name = str(ranges[0].range.topic_partition)
-            reported = facts.setdefault(name, {"records": 0, "errors": []})
-            fetch = _Fetch(self.reader, self.scheme, ranges[-1].range.end, reported)
+            of_partition = facts.setdefault(name, {"records": 0, "errors": []})
+            fetch = _Fetch(self.reader, self.scheme, ranges[-1].range.end, of_partition)
             try:
                 for numbered in ranges:
                     yield from fetch.records(numbered)
             finally:
                 fetch.close()
-            reported.setdefault("fetch_ms", []).append(fetch.took_ms)
+            of_partition.setdefault("fetch_ms", []).append(fetch.took_ms)
 
 
 def fetches_of(
@@ -100,17 +100,17 @@ def fetches_of(
 class _Fetch:
     """Reads ascending ranges of a partition, to ``end``, with one fetch.
 
-    After a failure, a new fetch begins with the next range. ``reported`` takes the
-    facts of the partition.
+    After a failure, a new fetch begins with the next range. ``facts`` takes
+    the facts of the partition.
     """
 
     def __init__(
-        self, reader: RangeReader, scheme: Scheme, end: int, reported: dict[str, Any]
+        self, reader: RangeReader, scheme: Scheme, end: int, facts: dict[str, Any]
     ) -> None:
         self._reader = reader
         self._scheme = scheme
         self._end = end
-        self._reported = reported
+        self._facts = facts
         self._batches: Iterator[pa.RecordBatch] | None = None
         self._rest: pa.RecordBatch | None = None
         self.took_ms = 0.0
@@ -127,19 +127,19 @@ class _Fetch:
                 is_gone = isinstance(error, (OffsetOutOfRangeError, UnknownTopicError))
                 if not (error.retryable or is_gone):
                     raise
-                self._reported["errors"].append(error.error_class)
+                self._facts["errors"].append(error.error_class)
                 problem = str(error)
                 break
             if batch is None:
                 break
-            self._reported["records"] += batch.num_rows
-            _note_holes(self._reported, position, batch.column("offset").to_numpy())
+            self._facts["records"] += batch.num_rows
+            _add_holes(self._facts, position, batch.column("offset").to_numpy())
             yield from self._decoded(batch, position, shift)
             position = batch.column("offset")[-1].as_py() + 1
         if position < numbered.range.end:
             if not problem:
                 hole = (position, numbered.range.end)
-                self._reported.setdefault("holes", []).append(hole)
+                self._facts.setdefault("holes", []).append(hole)
             left = np.arange(position, numbered.range.end) + shift
             yield Records([], NO_ROOTS, left, problem)
 
@@ -209,12 +209,12 @@ class _Fetch:
             close()
 
 
-def _note_holes(
-    reported: dict[str, Any], position: int, offsets: npt.NDArray[np.int64]
+def _add_holes(
+    facts: dict[str, Any], position: int, offsets: npt.NDArray[np.int64]
 ) -> None:
     """Add the holes from ``position`` to the last of ``offsets`` (ascending)."""
     starts = np.concatenate(([position], offsets[:-1] + 1))
     (before,) = np.nonzero(starts < offsets)
     if len(before):
         runs = zip(starts[before].tolist(), offsets[before].tolist(), strict=True)
-        reported.setdefault("holes", []).extend(runs)
+        facts.setdefault("holes", []).extend(runs)

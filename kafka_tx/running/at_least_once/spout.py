@@ -173,15 +173,15 @@ class KafkaSpout:
         """The coordinator for the kind of hosts, and a function that closes it."""
         config, hosts = self.config, self.config.hosts
         share = (config.task_index, config.total_tasks)
-        poll: Callable[[Subscription], Mapping[str, TopicDescription]] = view.topics
+        describe: Callable[[Subscription], Mapping[str, TopicDescription]] = view.topics
         close = view.close
         if isinstance(hosts, StaticHosts):
-            poll = FixedPartitions(hosts.leaders(config.topic), poll).describe
+            describe = FixedPartitions(hosts.leaders(config.topic), describe).describe
         if isinstance(hosts, ZkHosts):
             registered = assembly.zookeeper_topics(hosts)
-            poll, close = registered.topics, registered.close
+            describe, close = registered.topics, registered.close
         coordinator = RefreshingCoordinator(
-            Discovery(poll, config.subscription),
+            Discovery(describe, config.subscription),
             *share,
             refresh_interval_ms=config.refresh_interval_ms,
             clock=clock,
@@ -260,7 +260,7 @@ class SpoutManagers:
             BrokerUnavailableError: The log bounds cannot be fetched now.
         """
         self._found = {}
-        self._found = self._look_up(set(partitions))
+        self._found = self._fetch(set(partitions))
 
     def open(
         self,
@@ -334,7 +334,7 @@ class SpoutManagers:
             f" {stored.offset}: the next poll decides"
         )
 
-    def _look_up(self, partitions: set[TopicPartition]) -> dict[TopicPartition, _Found]:
+    def _fetch(self, partitions: set[TopicPartition]) -> dict[TopicPartition, _Found]:
         stored = self._keeper.load(partitions)
         self._check_vanished(partitions, stored)
         found = self._cluster.bounds(partitions)
@@ -362,7 +362,7 @@ class SpoutManagers:
         partitions: set[TopicPartition],
         stored: Mapping[TopicPartition, CommittedOffset],
     ) -> None:
-        """Check for lost offsets, the first time that a topic is looked up.
+        """Check for lost offsets, the first time that a topic is prepared.
 
         Later a partition without offset is new, or was never begun.
         """

@@ -325,9 +325,9 @@ def _progress(
 
 def _read(processed: Processed) -> tuple[int, int | None]:
     """Records that the tasks of an attempt read, and their size if it is reported."""
-    reported = [f for f in processed.facts.values() if isinstance(f, dict)]
-    counted = [f["records"] for f in reported if "records" in f]
-    sizes = [f["bytes"] for f in reported if "bytes" in f]
+    facts = [f for f in processed.facts.values() if isinstance(f, dict)]
+    counted = [f["records"] for f in facts if "records" in f]
+    sizes = [f["bytes"] for f in facts if "bytes" in f]
     spout = processed.plan.graph.components[0].name
     records = sum(counted) if counted else processed.emitted.get(spout, 0)
     return records, sum(sizes) if sizes else None

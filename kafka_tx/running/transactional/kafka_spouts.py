@@ -140,18 +140,18 @@ def _source(options: Mapping[str, Any]) -> SourceConfig:
 
 
 def _policy(
-    word: str | None, options: Mapping[str, Any], config: SourceConfig
+    given: str | None, options: Mapping[str, Any], config: SourceConfig
 ) -> OutOfRange | None:
     is_given = any(name.lower() == "failondataloss" for name in options)
-    asked = OutOfRange.of(config.fails_on_data_loss)
-    if word is None:
-        return asked if is_given else None
-    policy = OutOfRange.parse(word)
+    by_option = OutOfRange.of(config.fails_on_data_loss)
+    if given is None:
+        return by_option if is_given else None
+    policy = OutOfRange.parse(given)
     if is_given and (policy is OutOfRange.FAIL) is not config.fails_on_data_loss:
         raise ConfigError.illegal(
             "out_of_range",
-            word,
-            f"'{asked.value}' with failOnDataLoss={config.fails_on_data_loss}",
+            given,
+            f"'{by_option.value}' with failOnDataLoss={config.fails_on_data_loss}",
             "Give one of the two.",
         )
     return policy

@@ -83,14 +83,14 @@ class SpoutThread:
         return drained
 
     def _answer(
-        self, reported: Future[bool] | Future[bool | None], txid: int
+        self, future: Future[bool] | Future[bool | None], txid: int
     ) -> bool | None:
         """The spout's answer; None: no answer yet; False after a retryable error."""
         try:
-            return reported.result(_READY_WITHIN_S)
+            return future.result(_READY_WITHIN_S)
         except TimeoutError:
-            return False if reported.done() else None
-        except BaseException as error:  # noqa: BLE001 - told by its kind
+            return False if future.done() else None
+        except BaseException as error:  # noqa: BLE001 - _check decides
             self._check(error, TransactionAttempt(txid, 0))
             return False
 
@@ -121,7 +121,7 @@ class SpoutThread:
                 metadata = self._spout.initialize_transaction(attempt.txid, previous)
                 is_empty = self._spout.is_empty(metadata)
                 is_last = is_empty and self._spout.is_drained() is not False
-            except BaseException as error:  # noqa: BLE001 - told by its kind
+            except BaseException as error:  # noqa: BLE001 - _check decides
                 try:
                     self._check(error, attempt)
                 except KafkaTxError as stops:

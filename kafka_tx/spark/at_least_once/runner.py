@@ -16,10 +16,11 @@ from kafka_tx.offsets.emitting import Emission
 from kafka_tx.offsets.retry import BackOff
 from kafka_tx.options.topology import RunnerLimits
 from kafka_tx.protocols import Clock, Store
-from kafka_tx.running.at_least_once.chunk_answers import ChunkAnswers, InFlightChunk
 from kafka_tx.running.at_least_once.hangs import HangListener, Hangs, Moves
+from kafka_tx.running.at_least_once.in_flight_chunk import InFlightChunk
 from kafka_tx.running.at_least_once.poller import PollerParts, Polls, SpoutPoller
 from kafka_tx.running.at_least_once.reading import KafkaRecords
+from kafka_tx.running.at_least_once.record_outcomes import RecordOutcomes
 from kafka_tx.spark.topologies.running import (
     CANCEL_AGAIN_S,
     END_WITHIN_S,
@@ -124,7 +125,7 @@ class AtLeastOnceRunner(TopologyLoop[None]):
         self._engine = engine
         self._limits = limits
         self.pollers = {n: SpoutPoller(d, self._post) for n, d in pollers.items()}
-        self._answers = ChunkAnswers(self.pollers, self._post, clock)
+        self._outcomes = RecordOutcomes(self.pollers, self._post, clock)
         self._jobs: dict[TransactionAttempt, ChunkJob] = {}
         self._chunks = self._next_root = self._turn = 0
         on_driver = any(w.placement is Placement.DRIVER for w in plan.processing)
@@ -217,7 +218,7 @@ class AtLeastOnceRunner(TopologyLoop[None]):
             poller.commit_if_due(
                 at_once=self._waiters.are_there and poller.is_completed
             )
-        self._answers.write_again()
+        self._outcomes.write_again()
         while self._start_chunk():
             pass
 
@@ -226,7 +227,7 @@ class AtLeastOnceRunner(TopologyLoop[None]):
         times = [poller.wakes_at_ms() for poller in self.pollers.values()]
         if len(self._jobs) >= self._limits.chunks or self._is_paused:
             times = [now_ms + 100]
-        times += [now_ms + 1_000, *self._answers.wakes()]
+        times += [now_ms + 1_000, *self._outcomes.wakes()]
         if now_ms < self._begins_at_ms:  # nothing can be sent before
             times = [max(self._begins_at_ms, min(times))]
         if any(job.given_up_ms is not None for job in self._jobs.values()):
@@ -240,30 +241,30 @@ class AtLeastOnceRunner(TopologyLoop[None]):
             return
         self._rotated_ms = now_ms
         reason = f"not completed within {timeout_ms} ms"
-        for started in self._answers.rotate():
+        for started in self._outcomes.rotate():
             job = self._jobs.get(started.attempt)
             if started.left is not None:
-                self._answers.timed_out(started, started.left, reason)
+                self._outcomes.timed_out(started, started.left, reason)
             elif job is None:  # given up before
-                self._answers.timed_out(started, started.roots, reason)
+                self._outcomes.timed_out(started, started.roots, reason)
             elif started.waited < self._limits.silent_timeouts:
                 started.waited += 1
-                self._answers.wait_for(started)
+                self._outcomes.wait_for(started)
             else:
                 self._size.timed_out(len(started))
-                self._answers.silent(started, reason)
+                self._outcomes.silent(started, reason)
                 self._cancel(job)
 
     def _hangs(self, attempt: TransactionAttempt, component: str, roots: Roots) -> None:
         """Handle the report that a bolt hangs with these records."""
         job = self._jobs.get(attempt)
-        if job is None or job.started not in self._answers:
+        if job is None or job.started not in self._outcomes:
             return
         if len(roots) > 1:
             self._size.timed_out(len(roots))
         timeout_ms = self._limits.timeout_ms
         reason = f"{component}: not given back within {timeout_ms} ms"
-        self._answers.hangs(job.started, roots, reason)
+        self._outcomes.hangs(job.started, roots, reason)
         self._cancel(job)
 
     def _moves(self, attempt: TransactionAttempt) -> None:
@@ -302,7 +303,7 @@ class AtLeastOnceRunner(TopologyLoop[None]):
             return False
         room = self._size.records
         if limits.max_pending is not None:
-            room = min(room, limits.max_pending - self._answers.open)
+            room = min(room, limits.max_pending - self._outcomes.open)
         if room < 1:
             return False
         names = list(self.pollers)
@@ -322,7 +323,7 @@ class AtLeastOnceRunner(TopologyLoop[None]):
         now_ms = self._clock.monotonic_ms()
         started = InFlightChunk(attempt, name, self._next_root, emissions, now_ms)
         self._next_root = started.end
-        self._answers.sent(started)
+        self._outcomes.sent(started)
         records = KafkaRecords(started.numbered, poller.reader, poller.scheme)
         stage = self._plan.stage_of[name].name
         pace = Pace.of(self._limits.timeout_ms, time.monotonic, records=len(started))
@@ -348,12 +349,12 @@ class AtLeastOnceRunner(TopologyLoop[None]):
         if isinstance(result, Chunk):
             self._ended(started, result)
         elif job.given_up_ms is not None:
-            self._answers.unused(started)
+            self._outcomes.unused(started)
         elif isinstance(result, KafkaTxError) and result.retryable:
             # Smaller chunks, until the record that kills its worker is alone.
             self._size.lost(len(started))
             logger.warning("the chunk was lost: %s", result, attempt=started.attempt)
-            self._answers.lost(started, str(result))
+            self._outcomes.lost(started, str(result))
         else:
             raise result
 
@@ -364,8 +365,8 @@ class AtLeastOnceRunner(TopologyLoop[None]):
             self._failed(started, chunk.failure)
             return
         self._unprepared = 0
-        is_in_time = started in self._answers
-        tried = self._answers.finished(started, chunk)
+        is_in_time = started in self._outcomes
+        tried = self._outcomes.finished(started, chunk)
         if is_in_time:
             job_s = (self._clock.monotonic_ms() - started.since_ms) / 1_000
             self._size.ended(len(started), tried, chunk.took_s, job_s)
@@ -383,12 +384,12 @@ class AtLeastOnceRunner(TopologyLoop[None]):
                 raise failure.stops
             pause_ms = _PREPARES.delay_ms(self._unprepared)
             self._begins_at_ms = self._clock.monotonic_ms() + pause_ms
-            self._answers.unused(started)
+            self._outcomes.unused(started)
         elif failure.component == started.spout:
-            self._answers.failed(started, str(failure))
+            self._outcomes.failed(started, str(failure))
         else:  # in cleanup: smaller chunks, until the record that causes it is alone
             self._size.lost(len(started))
-            self._answers.lost(started, str(failure))
+            self._outcomes.lost(started, str(failure))
 
     # --- what others see ---
 
@@ -396,7 +397,7 @@ class AtLeastOnceRunner(TopologyLoop[None]):
         idle = {
             name: poller.ended_polls()
             for name, poller in self.pollers.items()
-            if poller.is_idle and not self._answers.writes(name)
+            if poller.is_idle and not self._outcomes.writes(name)
         }
         is_asked = self._waiters.are_there or self._is_stopping
         now_ms = self._clock.monotonic_ms()

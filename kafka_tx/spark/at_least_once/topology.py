@@ -21,7 +21,7 @@ from kafka_tx.protocols import Store
 from kafka_tx.running.at_least_once.hangs import HangListener
 from kafka_tx.running.at_least_once.poller import PollerParts
 from kafka_tx.running.at_least_once.spout import Deployment, KafkaSpout
-from kafka_tx.running.ends import open_notes, show_last_stop
+from kafka_tx.running.last_run import open_stop_store, show_last_stop
 from kafka_tx.running.task_reports import DriverAddress
 from kafka_tx.spark.at_least_once.runner import AtLeastOnceRunner
 from kafka_tx.spark.topologies.engine import SparkEngine
@@ -258,7 +258,7 @@ def _notes(topology: AtLeastOnceTopology, url: str) -> Store | None:
     """The store for why it stopped; None if no spout stores its offsets there."""
     spouts = [s for s in topology.spouts.values() if isinstance(s, KafkaSpout)]
     is_used = any(not spout.config.store_url for spout in spouts)
-    return open_notes(url, topology.id) if is_used else None
+    return open_stop_store(url, topology.id) if is_used else None
 
 
 def _pollers(

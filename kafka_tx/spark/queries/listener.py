@@ -35,9 +35,9 @@ from kafka_tx.options.shown import shown
 from kafka_tx.options.source import parse_source
 from kafka_tx.planning.offset_json import MARK, SourceOffset
 from kafka_tx.protocols import ClusterView, Store
-from kafka_tx.running.ends import note_stop, show_committed, show_last_stop
 from kafka_tx.running.in_flight_watch import InFlightWatch
 from kafka_tx.running.lag_watch import LagWatch
+from kafka_tx.running.last_run import record_stop, show_committed, show_last_stop
 from kafka_tx.running.sink_notes import VARIABLE, leave_note, remove_note
 from kafka_tx.running.task_reports import DriverAddress
 from kafka_tx.running.worker_python import warn_without_package
@@ -343,7 +343,7 @@ class CommitListener(StreamingQueryListener):
         """Show a batch that is not committed, although Spark has finished it."""
         logger.error("not committed: %s", error, id=id_)
         with self._store(id_) as store:
-            note_stop(self._registry, store, id_, error, self._clock)
+            record_stop(self._registry, store, id_, error, self._clock)
 
     def _began(self, query_id: str, run_id: str) -> None:
         found = self._given[run_id]
@@ -412,7 +412,7 @@ class CommitListener(StreamingQueryListener):
                 error = jvm.error_of(event.exception)
                 logger.error("query %s ended: %s", event.id, error, id=id_)
                 with self._store(id_) as store:
-                    note_stop(self._registry, store, id_, error, self._clock)
+                    record_stop(self._registry, store, id_, error, self._clock)
         newest = self._newest.get(query_id, run_id)
         if newest in self._given:  # Spark tells of starts at once, and of ends later
             self._began(query_id, newest)

@@ -17,7 +17,7 @@ from kafka_tx.metrics.endpoint import Endpoint, Guest
 from kafka_tx.metrics.registry import MetricsRegistry
 from kafka_tx.model import TransactionAttempt
 from kafka_tx.protocols import Clock, Store
-from kafka_tx.running.ends import note_stop
+from kafka_tx.running.last_run import record_stop
 from kafka_tx.running.serial_worker import Waiters, is_worker
 from kafka_tx.topology.run.jobs import Engine
 
@@ -119,7 +119,7 @@ class TopologyLoop(ABC, Generic[E]):
                 logger.warning(
                     "it has ended, but code of it still runs on the driver %s", hanging
                 )
-            note_stop(self.registry, self._store, self.id, self.error, self._clock)
+            record_stop(self.registry, self._store, self.id, self.error, self._clock)
             if self._store is not None:
                 self._store.close()
         except Exception:

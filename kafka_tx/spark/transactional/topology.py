@@ -18,8 +18,8 @@ from kafka_tx.options.shown import shown
 from kafka_tx.options.topology import TopologySettings, parse_settings
 from kafka_tx.planning.other_topics import check_shared
 from kafka_tx.protocols import Store
-from kafka_tx.running.ends import show_committed, show_last_stop
 from kafka_tx.running.kafka_sink_bolt import KafkaBolt
+from kafka_tx.running.last_run import show_committed, show_last_stop
 from kafka_tx.running.transactional.batch_progress import (
     BatchProgress,
     Journal,

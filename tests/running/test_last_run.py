@@ -9,7 +9,7 @@ import pytest
 
 from kafka_tx.errors import StateUnavailableError
 from kafka_tx.metrics import MetricsRegistry, catalogue
-from kafka_tx.running.ends import note_stop
+from kafka_tx.running.last_run import record_stop
 from kafka_tx.transactions.memory import MemoryStore
 from kafka_tx.transactions.stops import Stop, last_stop
 from kafka_tx.transactions.txid_layout import Door, Numbering
@@ -36,7 +36,7 @@ def test_a_stop_counts_although_the_store_hangs(clock):
     registry = MetricsRegistry()
 
     with pytest.raises(HangingError):
-        note_stop(registry, says(HangingError()), "jobs", ValueError("bad"), clock)
+        record_stop(registry, says(HangingError()), "jobs", ValueError("bad"), clock)
 
     assert stops(registry) == [("jobs", "user")]
 
@@ -46,7 +46,7 @@ def test_a_stop_is_stored_and_shows_where_the_id_went(clock):
     numbering = Numbering("n", Door.TRANSACTIONAL, "postgresql://there")
     store.write(store.acquire(), numbering.record)
 
-    note_stop(registry, store, "jobs", ValueError("bad"), clock)
+    record_stop(registry, store, "jobs", ValueError("bad"), clock)
 
     assert last_stop(store) == Stop("user", "bad", clock.now_ms())
     assert registry.activities()["jobs"].moved_to == "postgresql://there"
@@ -56,6 +56,6 @@ def test_a_store_that_does_not_answer_hides_no_stop(clock):
     registry = MetricsRegistry()
     silent = says(StateUnavailableError("no answer"))
 
-    note_stop(registry, silent, "jobs", ValueError("bad"), clock)
+    record_stop(registry, silent, "jobs", ValueError("bad"), clock)
 
     assert stops(registry) == [("jobs", "user")]

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import re
-from bisect import bisect_right
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 
 import numpy as np
 
@@ -14,7 +13,7 @@ from kafka_tx.errors import (
     TransactionError,
 )
 from kafka_tx.logs import event_log
-from kafka_tx.model import OffsetRange, TransactionAttempt
+from kafka_tx.model import OffsetRange
 from kafka_tx.offsets.emitting import Emission
 from kafka_tx.offsets.loss import LossReason
 from kafka_tx.offsets.manager_answers import GiveUp
@@ -26,84 +25,13 @@ from kafka_tx.running.at_least_once.dead_letters import (
     LetterUnreadError,
     may_pass,
 )
+from kafka_tx.running.at_least_once.in_flight_chunk import InFlightChunk
 from kafka_tx.running.at_least_once.poller import SpoutPoller
-from kafka_tx.running.at_least_once.reading import NumberedRange
 from kafka_tx.running.serial_worker import Post
 from kafka_tx.topology.at_least_once.chunks import Chunk
-from kafka_tx.topology.at_least_once.lineage import runs_of
 from kafka_tx.topology.run.messages import NO_ROOTS, Roots, RootsFailed
 
 logger = event_log(__name__)
-
-
-@dataclass(eq=False)
-class InFlightChunk:
-    """A chunk of one spout's records that was sent.
-
-    Attributes:
-        attempt: The number of the chunk, as its jobs use it.
-        spout: The spout's component name.
-        first_root: The first one of its root numbers.
-        emissions: Its records, in the order of the numbers.
-        since_ms: When it was sent (monotonic).
-        waited: How often its time-out was over, but the runner waited longer.
-        is_old: Whether it times out with the next rotation.
-        left: Records of an ended job that a rich bolt neither acked nor failed
-            (ascending); None: the job has not ended.
-    """
-
-    attempt: TransactionAttempt
-    spout: str
-    first_root: int
-    emissions: Sequence[Emission]
-    since_ms: int
-    waited: int = 0
-    is_old: bool = False
-    left: Roots | None = None
-    _firsts: list[int] = field(init=False)
-
-    def __post_init__(self) -> None:
-        sizes = [len(emission.range) for emission in self.emissions]
-        ends = np.cumsum([self.first_root, *sizes]).tolist()
-        self._firsts = ends[:-1]
-        self.end = ends[-1]
-        """The root after the last one."""
-
-    def __len__(self) -> int:
-        return int(self.end - self.first_root)
-
-    @property
-    def roots(self) -> Roots:
-        """The roots of all its records."""
-        return np.arange(self.first_root, self.end)
-
-    @property
-    def open(self) -> int:
-        """Number of records without a result yet."""
-        return len(self) if self.left is None else len(self.left)
-
-    @property
-    def numbered(self) -> tuple[NumberedRange, ...]:
-        """Its ranges with their numbers."""
-        pairs = zip(self.emissions, self._firsts, strict=True)
-        return tuple(NumberedRange(emission.range, first) for emission, first in pairs)
-
-    def offsets(self, roots: Roots) -> Iterator[tuple[Emission, OffsetRange]]:
-        """The runs of offsets that belong to these roots (ascending)."""
-        return self.offsets_of(runs_of(roots))
-
-    def offsets_of(
-        self, runs: Iterable[tuple[int, int]]
-    ) -> Iterator[tuple[Emission, OffsetRange]]:
-        """The runs of offsets that belong to these runs of roots."""
-        for low, high in runs:
-            while low < high:
-                at = bisect_right(self._firsts, low) - 1
-                emission, first = self.emissions[at], self._firsts[at]
-                shift = emission.range.start - first
-                end = min(high, first + len(emission.range))
-                yield emission, emission.range.between(low + shift, end + shift)
-                low = end
 
 
 DEAD_LETTER_AGAIN_MS = 1_000
@@ -116,7 +44,7 @@ _NUMBERS = re.compile(r"0x[0-9a-f]+|\d+")
 """Differ between texts of one reason: addresses, attempts, tasks of Spark."""
 
 
-class ChunkAnswers:
+class RecordOutcomes:
     """Passes the results of jobs to the partition managers, on the topology's thread.
 
     It holds all chunks with records that are not settled, in the order of their roots.
@@ -174,7 +102,7 @@ class ChunkAnswers:
         Returns how many of its records bolts were given; 0 if the chunk had timed out.
         """
         if started not in self:
-            return 0  # its records are settled
+            return 0  # the time-out has settled its records
         facts = chunk.facts
         names = {str(e.range.topic_partition) for e in started.emissions}
         self._pollers[started.spout].metrics.fetched(facts, names)
@@ -186,13 +114,13 @@ class ChunkAnswers:
             _complete(emission, records, gone.gaps(records.start, records.end))
         self._settled(started, ended.open)
         self._untried(started, ended.untried)
-        for reported in chunk.failed:
-            roots = np.intersect1d(reported.roots, failed, assume_unique=True)
+        for failure in chunk.failed:
+            roots = np.intersect1d(failure.roots, failed, assume_unique=True)
             failed = np.setdiff1d(failed, roots, assume_unique=True)
-            if reported.component == started.spout and _is_fetch(reported, facts):
-                self._fetch_again(started, roots, reported.reason)
+            if failure.component == started.spout and _is_fetch(failure, facts):
+                self._fetch_again(started, roots, failure.reason)
             else:
-                self.fail(started, roots, f"{reported.component}: {reported.reason}")
+                self.fail(started, roots, f"{failure.component}: {failure.reason}")
         return len(started) - len(ended.untried)
 
     def _untried(self, started: InFlightChunk, roots: Roots) -> None:
@@ -341,7 +269,7 @@ class ChunkAnswers:
             _complete(emission, records, result.present)
             return
         if not poller.unburied(emission, records):
-            return  # settled otherwise
+            return  # no record needs the letter any more
         if not may_pass(result):
             raise result
         logger.warning("a dead letter will be tried again: %s", result)
@@ -376,9 +304,9 @@ def _without_numbers(reason: str) -> str:
 def _holes(facts: Mapping[str, object]) -> dict[str, OffsetRuns]:
     """Runs of offsets without a record, by the text form of their partitions."""
     return {
-        name: OffsetRuns(*reported["holes"])
-        for name, reported in facts.items()
-        if isinstance(reported, dict) and reported.get("holes")
+        name: OffsetRuns(*read["holes"])
+        for name, read in facts.items()
+        if isinstance(read, dict) and read.get("holes")
     }
 
 
@@ -398,7 +326,7 @@ def _complete(
         manager.ack(OffsetRange(records.topic_partition, *run), generation)
 
 
-def _is_fetch(reported: RootsFailed, facts: Mapping[str, object]) -> bool:
+def _is_fetch(failure: RootsFailed, facts: Mapping[str, object]) -> bool:
     """Whether the cause is a failed fetch, and not the records themselves."""
     classes = {
         name
@@ -406,4 +334,4 @@ def _is_fetch(reported: RootsFailed, facts: Mapping[str, object]) -> bool:
         if isinstance(fact, dict)
         for name in fact.get("errors", ())
     }
-    return any(reported.reason.startswith(f"[{name}]") for name in classes)
+    return any(failure.reason.startswith(f"[{name}]") for name in classes)

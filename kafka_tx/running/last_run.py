@@ -20,7 +20,7 @@ from kafka_tx.transactions.txid_layout import NUMBERING, numbering_of
 logger = event_log(__name__)
 
 
-def note_stop(
+def record_stop(
     registry: MetricsRegistry,
     store: Store | None,
     id: str,  # noqa: A002 - the word users know
@@ -35,7 +35,7 @@ def note_stop(
     if error is None:
         return
     now_ms, reason = clock.now_ms(), stop_reason(error)
-    registry.record_stop(id, error, now_ms)  # first, as the store may hang
+    registry.record_stop(id, error, now_ms)  # first, because the store may hang
     if store is None:
         return
     registry.record_moved(id, _moved_to(store))
@@ -44,7 +44,7 @@ def note_stop(
     try:
         keep_stop(store, Stop(reason, str(error), now_ms))
     except KafkaTxError as refusal:
-        logger.warning("the store does not know why it ended: %s", refusal, id=id)
+        logger.warning("the reason of the stop was not stored: %s", refusal, id=id)
 
 
 def _moved_to(store: Store) -> str:
@@ -56,8 +56,8 @@ def _moved_to(store: Store) -> str:
     return ""
 
 
-def open_notes(url: str, id: str) -> Store | None:  # noqa: A002 - the word users know
-    """The store for why an at-least-once topology stops; None: nowhere to store it."""
+def open_stop_store(url: str, id: str) -> Store | None:  # noqa: A002 - the word users know
+    """The store for the reason of a topology's stop; None: it has no such store."""
     if kind_of(url) in (StoreKind.GROUP, StoreKind.MEMORY):
         return None
     store = None
@@ -65,7 +65,7 @@ def open_notes(url: str, id: str) -> Store | None:  # noqa: A002 - the word user
         store = assembly.open_store(url, notes_id(id))
         store.acquire()
     except KafkaTxError as error:
-        logger.warning("what ends it will not be kept: %s", error, id=id)
+        logger.warning("the reason of a stop will not be stored: %s", error, id=id)
         if store is not None:
             store.close()
         return None

@@ -28,14 +28,14 @@ from kafka_tx.offsets.loss import LossReason, OutOfRange
 from kafka_tx.offsets.manager import PartitionManager
 from kafka_tx.offsets.retry import BackOff
 from kafka_tx.offsets.unfinished import PartitionRules
-from kafka_tx.running.at_least_once.chunk_answers import (
-    DEAD_LETTER_AGAIN_MS,
-    LOGGED_REASONS,
-    ChunkAnswers,
-    InFlightChunk,
-)
 from kafka_tx.running.at_least_once.counts import SpoutMetrics
 from kafka_tx.running.at_least_once.dead_letters import Buried, LetterUnreadError
+from kafka_tx.running.at_least_once.in_flight_chunk import InFlightChunk
+from kafka_tx.running.at_least_once.record_outcomes import (
+    DEAD_LETTER_AGAIN_MS,
+    LOGGED_REASONS,
+    RecordOutcomes,
+)
 from kafka_tx.testing import ManualClock
 from kafka_tx.topology.at_least_once.chunks import Settled
 from kafka_tx.topology.at_least_once.lineage import runs_of
@@ -103,7 +103,7 @@ class Case:
             metrics=self.metrics,
             unburied=self.unburied,
         )
-        self.answers = ChunkAnswers({"spout": poller}, self.events.put, self.clock)
+        self.outcomes = RecordOutcomes({"spout": poller}, self.events.put, self.clock)
 
     def unburied(self, emission, given_up):
         if not self.is_open:
@@ -116,7 +116,7 @@ class Case:
         started = InFlightChunk(
             TransactionAttempt(1, 1), "spout", first_root, emissions, self.now_ms
         )
-        self.answers.sent(started)
+        self.outcomes.sent(started)
         return started
 
     @property
@@ -134,7 +134,7 @@ class Case:
     def write_again(self):
         """The dead letters that are due a moment later, and their answers."""
         self.clock.advance(DEAD_LETTER_AGAIN_MS)
-        self.answers.write_again()
+        self.outcomes.write_again()
         self.drain()
 
 
@@ -142,11 +142,11 @@ def test_completed_records_are_acked_and_failed_ones_retried():
     case = Case()
     started = case.send()
 
-    case.answers.finished(started, chunk([0, 1, 2, 4, 5, 6, 7, 8, 9], [reported([3])]))
+    case.outcomes.finished(started, chunk([0, 1, 2, 4, 5, 6, 7, 8, 9], [reported([3])]))
 
     assert case.manager.counts.completed == 9
     assert case.due() == [(3, 4)]
-    assert started not in case.answers
+    assert started not in case.outcomes
 
 
 def test_what_was_no_record_is_not_counted_as_one():
@@ -154,7 +154,7 @@ def test_what_was_no_record_is_not_counted_as_one():
     started = case.send()
     facts = {"t-0": {"records": 7, "errors": [], "holes": [(2, 4), (9, 10)]}}
 
-    case.answers.finished(started, chunk(range(10), facts=facts))
+    case.outcomes.finished(started, chunk(range(10), facts=facts))
 
     counts = case.manager.counts
     assert (counts.completed, counts.holes, case.manager.pending) == (7, 3, 0)
@@ -167,7 +167,7 @@ def test_a_fetch_that_failed_is_no_failure_of_the_records():
     gone = reported(range(5, 10), "spout", "[KAFKA_TX_FETCH] silent")
     facts = {"t-0": {"records": 5, "errors": ["KAFKA_TX_FETCH"]}}
 
-    case.answers.finished(started, chunk(range(5), [gone], facts))
+    case.outcomes.finished(started, chunk(range(5), [gone], facts))
 
     assert case.fetch_failed == [P0]
     assert case.manager.counts.failed == 0
@@ -178,7 +178,7 @@ def test_a_scheme_that_cannot_read_a_record_is_no_failed_fetch():
     case = Case()
     started = case.send()
 
-    case.answers.finished(
+    case.outcomes.finished(
         started, chunk(range(1, 10), [reported([0], "spout", "no JSON")])
     )
 
@@ -189,7 +189,7 @@ def test_a_scheme_that_cannot_read_a_record_is_no_failed_fetch():
 def test_a_chunk_that_is_lost_is_emitted_again_and_nothing_failed():
     case = Case()
 
-    case.answers.lost(case.send(), "the worker died")
+    case.outcomes.lost(case.send(), "the worker died")
 
     assert case.due() == [(0, 10)]
     assert case.manager.counts.failed == 0
@@ -198,7 +198,7 @@ def test_a_chunk_that_is_lost_is_emitted_again_and_nothing_failed():
 def test_a_record_that_is_lost_alone_has_failed():
     case = Case(max_uncommitted_offsets=1)
 
-    case.answers.lost(case.send(), "the worker died")
+    case.outcomes.lost(case.send(), "the worker died")
 
     assert case.manager.counts.failed == 1
 
@@ -206,12 +206,12 @@ def test_a_record_that_is_lost_alone_has_failed():
 def test_what_comes_after_a_time_out_is_not_believed():
     case = Case()
     started = case.send()
-    case.answers.timed_out(fallen(case, started), started.roots, "too slow")
+    case.outcomes.timed_out(fallen(case, started), started.roots, "too slow")
     assert case.due() == [(0, 10)]
 
-    case.answers.finished(started, chunk(range(10)))
-    case.answers.failed(started, "late")
-    case.answers.lost(started, "late")
+    case.outcomes.finished(started, chunk(range(10)))
+    case.outcomes.failed(started, "late")
+    case.outcomes.lost(started, "late")
 
     counts = case.manager.counts
     assert (counts.completed, counts.failed) == (0, 10)
@@ -223,31 +223,31 @@ def test_records_that_no_bolt_was_given_are_emitted_again_and_have_not_failed():
     started = case.send()
 
     answer = chunk(range(4), [reported([4])], untried=range(5, 10))
-    assert case.answers.finished(started, answer) == 5
+    assert case.outcomes.finished(started, answer) == 5
 
     counts = case.manager.counts
     assert (counts.completed, counts.failed, counts.given_up) == (5, 1, 1)
     assert case.due() == [(5, 10)]
-    assert started not in case.answers
+    assert started not in case.outcomes
 
 
 def test_records_that_a_rich_bolt_neither_acked_nor_failed_wait_for_their_time_out():
     case = Case()
     started = case.send()
-    case.answers.finished(started, chunk([0, 1, *range(4, 10)], left=[2, 3]))
+    case.outcomes.finished(started, chunk([0, 1, *range(4, 10)], left=[2, 3]))
     assert case.due() == []
-    assert case.answers.open == 2
+    assert case.outcomes.open == 2
 
     assert fallen(case, started).left.tolist() == [2, 3]
-    case.answers.timed_out(started, started.left, "not completed")
+    case.outcomes.timed_out(started, started.left, "not completed")
 
     assert case.due() == [(2, 4)]
     assert case.metrics.timed_out == {P0: 2}
 
 
 def fallen(case, started):
-    assert case.answers.rotate() == []
-    assert case.answers.rotate() == [started]
+    assert case.outcomes.rotate() == []
+    assert case.outcomes.rotate() == [started]
     return started
 
 
@@ -255,8 +255,8 @@ def test_a_job_that_takes_its_time_is_waited_for():
     case = Case(back_off=BackOff(limit=0))
     started = fallen(case, case.send())
 
-    case.answers.wait_for(started)
-    case.answers.finished(started, chunk(range(10)))
+    case.outcomes.wait_for(started)
+    case.outcomes.finished(started, chunk(range(10)))
 
     assert case.manager.counts.completed == 10
 
@@ -265,7 +265,7 @@ def test_records_of_a_job_that_never_ends_are_emitted_again():
     case = Case(back_off=BackOff(limit=0))
     started = fallen(case, case.send())
 
-    case.answers.silent(started, "too slow")
+    case.outcomes.silent(started, "too slow")
 
     assert case.due() == [(0, 10)]
     assert case.manager.counts.failed == 0
@@ -277,8 +277,8 @@ def test_only_the_record_that_a_bolt_does_not_give_back_has_failed():
     started = case.send()
 
     for _ in range(2):  # the word comes again
-        case.answers.hangs(started, np.array([3]), "work: not given back")
-    case.answers.finished(started, chunk(range(10)))
+        case.outcomes.hangs(started, np.array([3]), "work: not given back")
+    case.outcomes.finished(started, chunk(range(10)))
 
     assert case.due() == [(0, 3), (4, 10)]
     assert (case.manager.counts.failed, case.metrics.timed_out) == (1, {P0: 1})
@@ -287,7 +287,7 @@ def test_only_the_record_that_a_bolt_does_not_give_back_has_failed():
 def test_of_several_records_in_one_batch_nobody_knows_which_one_hangs():
     case = Case(back_off=BackOff(limit=0))
 
-    case.answers.hangs(case.send(), np.arange(3, 7), "work: not given back")
+    case.outcomes.hangs(case.send(), np.arange(3, 7), "work: not given back")
 
     assert case.due() == [(0, 10)]
     assert case.manager.counts.failed == 0
@@ -296,7 +296,7 @@ def test_of_several_records_in_one_batch_nobody_knows_which_one_hangs():
 def hopeless(dead_letters=None):
     case = Case(dead_letters, back_off=BackOff(limit=0))
     started = case.send()
-    case.answers.finished(started, chunk(range(1, 10), [reported([0])]))
+    case.outcomes.finished(started, chunk(range(1, 10), [reported([0])]))
     return case
 
 
@@ -329,17 +329,17 @@ def test_a_dead_letter_that_may_be_written_later_is_tried_again_after_a_pause(er
     dead_letters.errors = [error]
     case = hopeless(dead_letters)
     case.drain()
-    assert list(case.answers.wakes()) == [case.now_ms + DEAD_LETTER_AGAIN_MS]
+    assert list(case.outcomes.wakes()) == [case.now_ms + DEAD_LETTER_AGAIN_MS]
 
     case.clock.advance(DEAD_LETTER_AGAIN_MS - 1)
-    case.answers.write_again()
+    case.outcomes.write_again()
     assert len(dead_letters.dead_letters) == 1
     case.clock.advance(1)
-    case.answers.write_again()
+    case.outcomes.write_again()
     case.drain()
 
     assert len(dead_letters.dead_letters) == 2
-    assert list(case.answers.wakes()) == []
+    assert list(case.outcomes.wakes()) == []
     assert case.manager.last_completed_offset == 10
 
 
@@ -354,7 +354,7 @@ def test_a_dead_letter_that_is_refused_ends_the_topology():
 
 def all_given_up(dead_letters, **rules):
     case = Case(dead_letters, back_off=BackOff(limit=0), **rules)
-    case.answers.failed(case.send(), "bad luck")
+    case.outcomes.failed(case.send(), "bad luck")
     return case
 
 
@@ -391,7 +391,7 @@ def test_records_that_a_plan_found_gone_are_counted_when_their_letter_fails():
 
     case.drain()
 
-    assert list(case.answers.wakes()) == []
+    assert list(case.outcomes.wakes()) == []
     assert case.manager.counts.lost[LossReason.TRIMMED] == 10
 
 
@@ -452,7 +452,7 @@ def test_the_letter_of_a_deleted_topic_stops_nothing_and_its_records_are_counted
 
     case.write_again()
 
-    assert list(case.answers.wakes()) == []
+    assert list(case.outcomes.wakes()) == []
     assert case.manager.counts.lost[LossReason.RECREATED] == 10
 
 
@@ -474,17 +474,17 @@ def test_a_partition_on_which_nothing_ever_completes_ends_the_topology():
     started = case.send()
 
     with pytest.raises(TransactionError, match="10 failures and not one record"):
-        case.answers.failed(started, "no such table")
+        case.outcomes.failed(started, "no such table")
 
 
 def test_a_failure_is_logged_once_for_each_reason_and_names_the_records(caplog):
     case = Case()
     for _ in range(2):
         started = case.send()
-        case.answers.fail(started, started.roots[:2], "bad luck")
-        case.answers.fail(started, started.roots[4:5], "worse luck")
-        case.answers.fail(started, started.roots[:1], "task 7 of <R at 0x7fe0>")
-        case.answers.fail(started, started.roots[:1], "task 8 of <R at 0xa1>")
+        case.outcomes.fail(started, started.roots[:2], "bad luck")
+        case.outcomes.fail(started, started.roots[4:5], "worse luck")
+        case.outcomes.fail(started, started.roots[:1], "task 7 of <R at 0x7fe0>")
+        case.outcomes.fail(started, started.roots[:1], "task 8 of <R at 0xa1>")
 
     assert [each.getMessage() for each in caplog.records] == [
         "t-0 [0, 2) failed: bad luck (logged once for this reason)"
@@ -500,6 +500,6 @@ def test_a_job_logs_a_bounded_number_of_reasons(caplog):
     case = Case()
     started = case.send()
     for number in range(2 * LOGGED_REASONS):
-        case.answers.fail(started, started.roots[:1], f"bad{'!' * number}")
+        case.outcomes.fail(started, started.roots[:1], f"bad{'!' * number}")
 
     assert len(caplog.records) == LOGGED_REASONS
