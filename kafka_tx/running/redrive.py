@@ -298,8 +298,8 @@ class Redrive:
     ) -> list[OffsetRange]:
         """Find who is to blame for a refused transaction; what to try then.
 
-        It is one letter, or a topic with all its letters. If neither is known, the range
-        is halved.
+        It is one letter, or a topic with all its letters. If neither is known, the
+        range is halved.
         """
         topic = getattr(error, "topic", None)
         is_of_topic = isinstance(error, AuthenticationError) or may_pass(error)
