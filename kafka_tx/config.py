@@ -331,7 +331,7 @@ class SinkConfig:
         topic: Wins over the column of the same name.
         id: Names the sink for exactly once; None is at-least-once.
         attempt: The batch that is written; given with ``id``.
-        parts, life, compares, run, polls: As of ``transactions.sink_parts.Part``.
+        parts, life, compares, run, reads_all_markers: As of ``sink_parts.Part``.
         memory: The markers that the driver has read; empty: none.
         marker_topic: The topic with the markers of exactly-once sinks.
     """
@@ -349,7 +349,7 @@ class SinkConfig:
     life: str = ""
     compares: bool = True
     run: str = ""
-    polls: bool = False
+    reads_all_markers: bool = False
     memory: str = ""
     marker_topic: str = MARKER_TOPIC
     takes_timestamp: bool = option(

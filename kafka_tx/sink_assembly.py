@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from kafka_tx.transactions.sink_parts import Part
 
 _ANSWERS_WITHIN_S = 10.0
-_OF_PARTS = ("parts", "life", "compares", "run", "polls")
+_OF_PARTS = ("parts", "life", "compares", "run", "reads_all_markers")
 _HANDED = 65_536
 """Most characters that are sent with every task; beyond, tasks read the markers."""
 

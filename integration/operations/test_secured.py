@@ -32,7 +32,7 @@ from kafka_tx.errors import AuthenticationError, BrokerUnavailableError
 from kafka_tx.kafka.client_settings import client_settings
 from kafka_tx.kafka.cluster import KafkaClusterView
 from kafka_tx.kafka.mirror import GroupMirror
-from kafka_tx.kafka.producer import OutRecord
+from kafka_tx.kafka.out_record import OutRecord
 from kafka_tx.kafka.reader import topic_id_now
 from kafka_tx.kafka.sender import Sender
 from kafka_tx.model import Earliest, LogPosition, TopicPartition, Topics

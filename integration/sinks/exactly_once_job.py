@@ -25,7 +25,7 @@ import kafka_tx
 from integration.bounded import read_out
 from kafka_tx.kafka import part_transaction
 from kafka_tx.kafka.out_batch import OutBatch
-from kafka_tx.kafka.producer import OutRecord
+from kafka_tx.kafka.out_record import OutRecord
 from kafka_tx.kafka.transaction import Transaction
 from kafka_tx.model import TransactionAttempt
 

@@ -23,7 +23,7 @@ from kafka_tx.config import SinkConfig
 from kafka_tx.errors import DeliveryError
 from kafka_tx.kafka import topic_limits
 from kafka_tx.kafka.client_settings import client_settings
-from kafka_tx.kafka.producer import OutRecord
+from kafka_tx.kafka.out_record import OutRecord
 from kafka_tx.kafka.sender import Sender
 from kafka_tx.model import Earliest, TransactionAttempt
 

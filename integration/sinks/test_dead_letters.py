@@ -27,7 +27,7 @@ from kafka_tx.config import SourceConfig
 from kafka_tx.errors import KafkaError
 from kafka_tx.kafka.client_settings import client_settings
 from kafka_tx.kafka.mirror import GroupMirror
-from kafka_tx.kafka.producer import OutRecord
+from kafka_tx.kafka.out_record import OutRecord
 from kafka_tx.kafka.transaction import Transaction
 from kafka_tx.model import Earliest, OffsetRange, Topics
 from kafka_tx.model import TopicPartition as Partition

@@ -15,7 +15,7 @@ from kafka_tx.config import SinkConfig
 from kafka_tx.errors import BrokerUnavailableError, ConfigError
 from kafka_tx.kafka import marker_log
 from kafka_tx.kafka.marker_topic import MarkerTopic
-from kafka_tx.kafka.producer import OutRecord
+from kafka_tx.kafka.out_record import OutRecord
 from kafka_tx.model import TransactionAttempt
 from kafka_tx.transactions.sink_memory import Entry, Memory
 from kafka_tx.transactions.sink_parts import Digest, Marker, Wish
@@ -116,7 +116,9 @@ def test_another_sinks_open_transaction_stops_nobody(sink):
             known = sink_assembly.handed(memory)
             assert plan.parts_of(2) == 2
             assert [m.txid for m in memory.markers] == [1, 1]
-            assert not sink.write(1, 1, run="2", epoch=2, polls=True, memory=known)
+            assert not sink.write(
+                1, 1, run="2", epoch=2, reads_all_markers=True, memory=known
+            )
             return memory
 
         memory = promptly(start_again, WELL_BELOW_A_TIMEOUT_S)
@@ -196,9 +198,9 @@ def test_a_task_reads_only_what_came_after_the_drivers_look(sink, read):
     end = Memory.of_text(known).end
     read.clear()
 
-    assert sink.write(4, 1, run="2", epoch=2, polls=True, memory=known)
+    assert sink.write(4, 1, run="2", epoch=2, reads_all_markers=True, memory=known)
     assert read == []
-    assert sink.write(4, run="2", epoch=2, polls=True, memory=known)
+    assert sink.write(4, run="2", epoch=2, reads_all_markers=True, memory=known)
     assert [begin for begin, _ in read] == [end]
 
 
@@ -212,8 +214,13 @@ def test_what_a_zombie_wrote_after_the_drivers_look_is_known_to_the_task(
     if forgotten:
         sink.forget_groups()
 
-    for polls in (True, False):
-        again = {"run": "2", "epoch": 2, "polls": polls, "memory": known}
+    for reads_all_markers in (True, False):
+        again = {
+            "run": "2",
+            "epoch": 2,
+            "reads_all_markers": reads_all_markers,
+            "memory": known,
+        }
         assert not sink.write(2, **again)
 
     assert sink.values() == ["1-0", "2-0"]

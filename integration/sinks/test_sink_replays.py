@@ -27,7 +27,7 @@ from kafka_tx.errors import (
     FencedError,
     StateCorruptedError,
 )
-from kafka_tx.kafka.producer import OutRecord
+from kafka_tx.kafka.out_record import OutRecord
 from kafka_tx.model import TransactionAttempt
 
 TIMEOUT_S = 300
@@ -461,7 +461,9 @@ def test_a_part_that_was_left_open_and_has_no_task_now_holds_no_reader_up(
         produce(source, [Record(f"v{n}", partition=n % 2) for n in range(10)])
         copy(source, sink)
     counted_in = "of the killed" if is_first else life(tmp_path / "checkpoint")
-    earlier = config(sink, txid=2, parts=0, life=counted_in, run="earlier", polls=True)
+    earlier = config(
+        sink, txid=2, parts=0, life=counted_in, run="earlier", reads_all_markers=True
+    )
     dead = sink_assembly.part_transaction(earlier, 1)
     open_ones: list[object] = []
     monkeypatch.setattr(dead, "_mark", lambda transaction, _: None)

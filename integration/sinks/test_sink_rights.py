@@ -18,7 +18,7 @@ from kafka_tx.config import SinkConfig
 from kafka_tx.errors import AuthenticationError, WriteDeniedError
 from kafka_tx.kafka import marker_topic
 from kafka_tx.kafka.client_settings import client_settings
-from kafka_tx.kafka.producer import OutRecord
+from kafka_tx.kafka.out_record import OutRecord
 from kafka_tx.kafka.sender import Sender
 from kafka_tx.model import TransactionAttempt
 from kafka_tx.own_topics import MARKER_TOPIC

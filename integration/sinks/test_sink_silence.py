@@ -19,7 +19,7 @@ from kafka_tx.errors import BrokerUnavailableError, KafkaError
 from kafka_tx.kafka import transaction
 from kafka_tx.kafka.client_settings import client_settings
 from kafka_tx.kafka.cluster import KafkaClusterView
-from kafka_tx.kafka.producer import OutRecord
+from kafka_tx.kafka.out_record import OutRecord
 from kafka_tx.model import TopicPartition, TransactionAttempt
 
 WAITS_S = 30 if EVERYTHING else 6

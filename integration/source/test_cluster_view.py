@@ -20,7 +20,7 @@ from kafka_tx.kafka.admin import AdminConnection, Deadline
 from kafka_tx.kafka.client_settings import client_settings
 from kafka_tx.kafka.cluster import KafkaClusterView
 from kafka_tx.kafka.mirror import GroupMirror
-from kafka_tx.kafka.offset_requests import Reported, list_offsets
+from kafka_tx.kafka.offset_requests import ListedOffset, list_offsets
 from kafka_tx.model import (
     AtTime,
     Earliest,
@@ -210,14 +210,14 @@ def test_the_bounds_of_many_partitions_come_in_few_requests(view, topic):
 
 
 def answers(admin, questions, committed):
-    """What a connection is told, as values that compare."""
+    """The answers on a connection, as values that compare."""
     deadline = Deadline(10_000)
     return [
         {
-            tp: a if isinstance(a, Reported) else (a.code(), a.str())
-            for tp, a in told.items()
+            tp: a if isinstance(a, ListedOffset) else (a.code(), a.str())
+            for tp, a in offsets.items()
         }
-        for told in list_offsets(admin, questions, deadline, committed=committed)
+        for offsets in list_offsets(admin, questions, deadline, committed=committed)
     ]
 
 

@@ -40,7 +40,7 @@ _Client = TypeVar("_Client", AdminClient, Consumer)
 
 _SLICE_S = 0.05
 """Pause between two checks whether the brokers refused the client."""
-_FIRST_POLL_S = 0.5
+_FIRST_TRY_S = 0.5
 _GRACE_S = 1.0
 """How long a request may take beyond its time-out to report the time-out."""
 
@@ -168,8 +168,8 @@ class Connection(ABC, Generic[_Client]):
 class AdminConnection(Connection[AdminClient]):
     """An admin client; futures of its requests go to ``wait``.
 
-    Waiting calls look at the client's error reports, so that a refusal is raised at
-    once and not when the time is over. They raise AuthenticationError (a broker refused
+    Waiting calls read the client's error reports, so that a refusal is raised at once
+    and not when the time is over. They raise AuthenticationError (a broker refused
     the client) and BrokerUnavailableError (no answer in time).
     """
 
@@ -218,7 +218,7 @@ class AdminConnection(Connection[AdminClient]):
         return {t: e for t, e in errors.items() if e.code() == _NO_LEADER}
 
     def forget_leaders(self) -> None:
-        """After a failure: the client has forgotten some of them, too."""
+        """Learn all leaders again: after a failure the client has dropped some."""
         self._learned.clear()
 
     def _unknown(
@@ -268,7 +268,7 @@ class AdminConnection(Connection[AdminClient]):
                 raise refused(text, self._watch.addresses) from None
             self._watch.failed(text)
             raise self.unreachable("a request", deadline) from None
-        if any(told for told, _ in answers):
+        if any(offsets for offsets, _ in answers):
             self._answered()
         if any(failed for _, failed in answers):
             self._watch.failed(client.last_report())
@@ -318,7 +318,7 @@ class AdminConnection(Connection[AdminClient]):
 
         The client's call does not notice a refusal, so the first calls are short.
         """
-        slice_s = _FIRST_POLL_S
+        slice_s = _FIRST_TRY_S
         while True:
             try:
                 timeout_s = min(slice_s, deadline.rest_s())

@@ -20,7 +20,7 @@ _Client = TypeVar("_Client")
 def new_admin(settings: Mapping[str, str], watch: ErrorWatch) -> AdminClient:
     """An admin client that reports to ``watch``; raises ConfigError.
 
-    Brokers create no topic because it asks for it.
+    Its requests create no topic.
     """
     usable = {k: v for k, v in settings.items() if k != "isolation.level"}
     usable["allow.auto.create.topics"] = "false"

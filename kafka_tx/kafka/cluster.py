@@ -14,8 +14,8 @@ from kafka_tx.kafka.errors import is_absent, is_unreachable
 from kafka_tx.kafka.offset_requests import (
     SILENT,
     Listed,
+    ListedOffset,
     Question,
-    Reported,
     epoch_ends,
     is_moving,
     is_silent,
@@ -45,7 +45,7 @@ from kafka_tx.protocols import Survey
 
 _log = event_log(__name__)
 
-_POLLS_OF_MOVING_LEADERS = 5
+_TRIES_WITH_MOVING_LEADERS = 5
 _LEADER_PAUSE_MS = 200
 _QUICK_MS = 2_000
 """How long leaders from an earlier answer may take to reply."""
@@ -60,7 +60,8 @@ class KafkaClusterView:
     client and cached answers stay behind.
 
     A topic that is missing or smaller than before may be the answer of a broker that
-    lags behind: it is asked ``num_retries`` times more. Another id is believed at once.
+    lags behind: the request is repeated ``num_retries`` times. Another id counts at
+    once.
 
     Args:
         settings: From ``client_settings(…, purpose="admin")``.
@@ -159,16 +160,16 @@ class KafkaClusterView:
 
     def topic_ids(self, names: Iterable[str]) -> dict[str, str | None]:
         """As ``ClusterView.topic_ids``; empty if the controller does not answer."""
-        reported: dict[str, str | None] = {}
+        ids: dict[str, str | None] = {}
         answers = self._admin.described(list(names), Deadline(_DESCRIBE_MS))
         for name, answer in answers.items():
             if not isinstance(answer, ClientError):
                 topic_id = from_description(answer).topic_id
                 if topic_id is not None:
-                    reported[name] = topic_id
+                    ids[name] = topic_id
             elif is_absent(answer):
-                reported[name] = None
-        return reported
+                ids[name] = None
+        return ids
 
     # --- offsets --------------------------------------------------------------------
 
@@ -258,9 +259,9 @@ class KafkaClusterView:
         question = dict.fromkeys(partitions, Latest())
         (listed,) = self._admin.renewed(lambda: self._listed([question]))
         return {
-            p: reported
-            for p, reported in listed.items()
-            if isinstance(reported, Reported)
+            p: offset
+            for p, offset in listed.items()
+            if isinstance(offset, ListedOffset)
         }
 
     @collector_paused()
@@ -280,7 +281,7 @@ class KafkaClusterView:
         """Ask all questions at once; ask again where a leader has just moved."""
         deadline = Deadline(self._timeout_ms)
         answers = self._answered(questions, deadline)
-        for _ in range(_POLLS_OF_MOVING_LEADERS):
+        for _ in range(_TRIES_WITH_MOVING_LEADERS):
             moving = [
                 {tp: question[tp] for tp in question if is_moving(listed[tp])}
                 for question, listed in zip(questions, answers, strict=True)
@@ -368,7 +369,7 @@ class KafkaClusterView:
 
 def bounds_of(
     partition: TopicPartition,
-    reported: tuple[Reported | ClientError, Reported | ClientError],
+    answers: tuple[ListedOffset | ClientError, ListedOffset | ClientError],
     before: Mapping[str, str | None],
     after: Mapping[str, str | None],
 ) -> LogBounds | Unavailable:
@@ -377,13 +378,13 @@ def bounds_of(
     ``before`` are ids at some earlier time, None: not reported; ``after`` are ids after
     the leader's answer, without topics that are gone.
     """
-    start, end = reported
+    start, end = answers
     topic = partition.topic
-    for answer in reported:
+    for answer in answers:
         if isinstance(answer, ClientError):
             return Unavailable(f"{partition}: {answer.str()}", after.get(topic))
-    assert isinstance(start, Reported)
-    assert isinstance(end, Reported)
+    assert isinstance(start, ListedOffset)
+    assert isinstance(end, ListedOffset)
     if topic in after and before.get(topic) == after[topic]:
         last = max(start.offset, end.offset)
         return LogBounds(start.offset, last, after[topic], end.leader_epoch)
@@ -402,12 +403,12 @@ def _not_of_one_topic(
             f" id {was}"
         )
     return Unavailable(
-        f"{partition}: its topic was made anew while it was looked at", after[topic]
+        f"{partition}: its topic was re-created during the request", after[topic]
     )
 
 
 def _resolved(
-    partition: TopicPartition, answer: Reported | ClientError
+    partition: TopicPartition, answer: ListedOffset | ClientError
 ) -> int | Unavailable | None:
     if isinstance(answer, ClientError):
         return Unavailable(f"{partition}: {answer.str()}")

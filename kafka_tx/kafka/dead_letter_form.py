@@ -9,18 +9,18 @@ PREFIX = "kafka_tx."
 TOPIC, PARTITION, OFFSET = f"{PREFIX}topic", f"{PREFIX}partition", f"{PREFIX}offset"
 ERROR, ATTEMPTS, TXID = f"{PREFIX}error", f"{PREFIX}attempts", f"{PREFIX}txid"
 BYTES = f"{PREFIX}bytes"
-"""How large the value is that the letter is without, since it did not fit."""
+"""Size of the record's value, if the letter lacks it because it did not fit."""
 
 TIME = f"{PREFIX}timestamp_ms"
 """The record's time in ms since the Unix epoch, if it was written with another one."""
 TOPIC_ID = f"{PREFIX}topic_id"
-"""The id of the record's topic, for a letter that is without its value."""
+"""Id of the record's topic, if the letter lacks the value."""
 
 LONGEST_ERROR = 2_000
 """Bytes of ``kafka_tx.error``."""
 
 SHORTEST_ERROR = 200
-"""Bytes of it in a letter that did not fit without its value, either."""
+"""Bytes of the error in a letter that did not fit without its value, either."""
 
 LONGEST_KEY = 10_000
 """Bytes of the key of a letter without its value."""
@@ -38,7 +38,7 @@ Span = tuple[int, int]
 def headers_of(
     topic: str, partition: int, offset: int, error: str, attempts: int
 ) -> list[Header]:
-    """Ours; they come behind those of the record."""
+    """The letter's own headers, which follow those of the record."""
     about = {
         TOPIC: topic,
         PARTITION: partition,

@@ -2,7 +2,7 @@
 
 Refused credentials and failed TLS handshakes reach a client's error callback only,
 while its calls run into their time-outs; hints at a wrong listener reach only its log.
-``ErrorWatch`` is both: code that waits for a client asks it in between.
+``ErrorWatch`` takes both. Code that waits for a client asks the watch in between.
 """
 
 from __future__ import annotations

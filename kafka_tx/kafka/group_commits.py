@@ -37,7 +37,7 @@ _LATER = {
     ClientError.NOT_COORDINATOR,
 }
 """Brokers are creating Kafka's own topic of offsets, or loading it after a failover."""
-_FIRST_POLL_S = 0.5
+_FIRST_TRY_S = 0.5
 _PAUSE_MS = 100
 
 OCCUPIED = {
@@ -115,7 +115,7 @@ def _committed(
     deadline: Deadline,
 ) -> list[ClientPartition]:
     """Repeat until a broker answers. The client's call ignores refusals."""
-    slice_s = _FIRST_POLL_S
+    slice_s = _FIRST_TRY_S
     while True:
         try:
             found: list[ClientPartition] = consumer.committed(
@@ -123,9 +123,9 @@ def _committed(
             )
         except KafkaException as exception:
             error = client_error(exception)
-            reported = consumer.poll(0)  # hands the client's reports to ``watch``
+            message = consumer.poll(0)  # hands the client's reports to ``watch``
             watch.raise_refusal()
-            refusal = _refusal_in(reported)
+            refusal = _refusal_in(message)
             if refusal is not None:
                 what = f"READ or DESCRIBE on group '{group}'"
                 raise translated(refusal, what, watch) from None
@@ -139,9 +139,9 @@ def _committed(
             return found
 
 
-def _refusal_in(reported: Message | None) -> ClientError | None:
-    """Only what a poll returns reports a refused group; requests wait on."""
-    error = None if reported is None else reported.error()
+def _refusal_in(message: Message | None) -> ClientError | None:
+    """The refusal of a group: only a message of ``poll`` has it; requests time out."""
+    error = None if message is None else message.error()
     return error if error is not None and is_refused(error) else None
 
 
@@ -189,7 +189,7 @@ class GroupWriter(Connection[Consumer]):
         if not self._is_waiting:
             consumer.close()
             return
-        # the client ends after the request, which brokers that hang do not answer
+        # The client ends after its last request, and hung brokers never answer.
         self._is_waiting = False
         last = [consumer]
         del consumer
@@ -239,13 +239,13 @@ class GroupWriter(Connection[Consumer]):
         slice_s, longest_s = _SLICES_S
         while True:
             # unnamed: the traceback of an error would keep the client from ending
-            reported = self.client.poll(min(slice_s, deadline.rest_s()))
+            message = self.client.poll(min(slice_s, deadline.rest_s()))
             result = self._answers.pop() if self._answers else None
             self._is_waiting = result is None
             if result is not None and result[0] is None:
                 return result
             self._watch.raise_refusal()
-            refusal = _refusal_in(reported)
+            refusal = _refusal_in(message)
             if refusal is not None:
                 raise self.failed(refusal, self.needs_rights())
             if result is not None:
@@ -261,17 +261,19 @@ class GroupWriter(Connection[Consumer]):
         answer: list[ClientPartition],
         deadline: Deadline,
     ) -> dict[TopicPartition, ClientError]:
-        """What was not taken.
+        """The offsets that were not taken, with their errors.
 
-        If some were refused, the client gives its last error to those that were taken,
-        too: a look into the group tells which are which.
+        If some were refused, the client gives its last error also to those that were
+        taken. The group's offsets show which these are.
         """
         failed = {_place(tp): tp.error for tp in answer if tp.error is not None}
         if error is None or len(failed) < 2 or error.code() in OCCUPIED:
             return failed
         if is_refused(error):
             return failed
-        doubtful = [at for at, told in failed.items() if told.code() == error.code()]
+        doubtful = [
+            at for at, refusal in failed.items() if refusal.code() == error.code()
+        ]
         found = _committed(
             self.client,
             self._watch,
@@ -281,7 +283,7 @@ class GroupWriter(Connection[Consumer]):
         )
         has = {_place(tp): _content(tp) for tp in found if tp.error is None}
         taken = {_place(tp) for tp in positions if has.get(_place(tp)) == _content(tp)}
-        return {at: told for at, told in failed.items() if at not in taken}
+        return {at: refusal for at, refusal in failed.items() if at not in taken}
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self._settings, self._group)

@@ -19,7 +19,7 @@ from kafka_tx.errors import (
 )
 from kafka_tx.kafka.group_commits import read_group
 from kafka_tx.kafka.marker_topic import ALL, COMMITTED, Kept, MarkerTopic
-from kafka_tx.kafka.producer import OutRecord
+from kafka_tx.kafka.out_record import OutRecord
 from kafka_tx.logs import event_log
 from kafka_tx.model import LogBounds
 from kafka_tx.transactions.sent_letters import LetterPlace, SentLetters
@@ -77,7 +77,7 @@ class LetterLog:
         except AuthenticationError as error:
             if is_sender:
                 raise
-            logged = {}  # who only looks need not have the rights of a sender
+            logged = {}  # a reader need not have the rights of a sender
             logger.warning("only the group tells which letters were sent: %s", error)
         found = {}
         for place in places:

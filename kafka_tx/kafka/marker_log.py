@@ -19,7 +19,7 @@ from kafka_tx.errors import BrokerUnavailableError, StateCorruptedError
 from kafka_tx.kafka.admin import Deadline
 from kafka_tx.kafka.group_commits import read_group
 from kafka_tx.kafka.marker_topic import ALL, COMMITTED, MarkerTopic
-from kafka_tx.kafka.producer import OutRecord
+from kafka_tx.kafka.out_record import OutRecord
 from kafka_tx.kafka.transaction import Transaction
 from kafka_tx.model import LogBounds
 from kafka_tx.own_topics import MARKERS, add_own
@@ -32,7 +32,7 @@ _Spoilt = dict[bytes, tuple[int, Entry, str]]
 _TIMEOUT_MS = 30_000
 _OPEN_MS = 150_000
 """Longer than brokers keep an abandoned transaction of a sink open (two minutes)."""
-_PATIENCE_MS = 2_000
+_SETTLED_WITHIN_MS = 2_000
 """Longer than a working transaction needs to commit its marker."""
 _PAUSE_MS = 50
 
@@ -209,18 +209,18 @@ class MarkerLog:
                 self._end(entry)
             return self.kept(entry)
         if entry.name != own:
-            found = self._soon(entry, _PATIENCE_MS if run is not None else 0)
+            found = self._soon(entry, _SETTLED_WITHIN_MS if run is not None else 0)
             if found is not None:
                 return found
             self._end(entry)
         return self.kept(entry) or self._unhidden(at, entry)
 
-    def _soon(self, entry: Entry, patience_ms: int) -> Entry | None:
+    def _soon(self, entry: Entry, within_ms: int) -> Entry | None:
         """The entry that the group stores, once it is this one or a later one."""
-        deadline = Deadline(patience_ms)
+        deadline = Deadline(within_ms)
         while True:
             try:
-                found = self.kept(entry, max(_PATIENCE_MS, patience_ms))
+                found = self.kept(entry, max(_SETTLED_WITHIN_MS, within_ms))
             except BrokerUnavailableError:  # it is being committed, and not done
                 return None
             if found is not None and (

@@ -44,7 +44,7 @@ _OFFSETS_PER_MS = 50
 _PAUSE_MS = 50
 _AT_ONCE = 1000
 _GROUP = ClientError.GROUP_AUTHORIZATION_FAILED
-"""The client looks up a group's coordinator, which is not needed here."""
+"""The client asks for the group's coordinator, which is not needed here."""
 _SLICE_S = 0.2
 _unchecked: set[str] = set()  # topics whose policy is unknown
 

@@ -78,8 +78,8 @@ class GroupMirror:
         refused, absent = self._refused(positions)
         bad = {at: error for at, error in refused.items() if at not in absent}
         if bad:
-            told = [f"{at.topic}-{at.partition}: {bad[at].str()}" for at in bad]
-            detail = ", ".join(told[:3])
+            refusals = [f"{at.topic}-{at.partition}: {bad[at].str()}" for at in bad]
+            detail = ", ".join(refusals[:3])
             text = (
                 f"group '{self._group}' did not take the offsets of {len(bad)} of"
                 f" {len(positions)} partitions: {detail}."

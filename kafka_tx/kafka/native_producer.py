@@ -13,16 +13,15 @@ from confluent_kafka import TopicPartition as ClientPartition
 from kafka_tx.kafka.clients import addresses, refused_settings
 from kafka_tx.kafka.errors import ErrorWatch
 from kafka_tx.kafka.out_batch import OutBatch
+from kafka_tx.kafka.out_record import NOTHING, OutRecord
 from kafka_tx.kafka.producer import (
     CONNECT_S,
-    NOTHING,
     SUSPECT,
     TIMEOUT_MS,
     WAIT_S,
     Check,
     Deliveries,
     Delivery,
-    OutRecord,
     ProducerClient,
     connects_first,
     delivery_error,
@@ -39,8 +38,8 @@ _WAIT_MS = int(WAIT_S * 1000)
 class NativeProducer:
     """As ``ProducerClient``, with a client of its own on the same librdkafka.
 
-    Deliveries are counted in native code; Python is told of failures only, and of all
-    records once a batch was refused. Raises ConfigError: librdkafka refuses a setting.
+    Native code counts deliveries; Python gets failures only, and all records once a
+    batch was refused. Raises ConfigError: librdkafka refuses a setting.
     """
 
     def __init__(
@@ -76,10 +75,10 @@ class NativeProducer:
         while row < len(batch):
             row, code = self._native.send(schema, array, batch.topics, row, _WAIT_MS)
             self._last = (batch, row - 1) if row else self._last
-            self._tell()
+            self._take_news()
             if code:
                 raise refused_here(batch.record(row), ClientError(code))
-            if self._deliveries.noted:
+            if self._deliveries.since_refusal:
                 break
             check()
         return row
@@ -98,28 +97,28 @@ class NativeProducer:
             if code != ClientError._QUEUE_FULL:
                 raise refused_here(record, ClientError(code))
             self._native.poll(_WAIT_MS)
-            self._tell()
+            self._take_news()
             check()
         self._last = record
 
     def flush(self, check: Check) -> None:
         """As ``ProducerClient.flush``."""
         while code := self._native.flush(_WAIT_MS):
-            self._tell()
+            self._take_news()
             if code != ClientError._TIMED_OUT:
                 raise refused_record(self.last or NOTHING, ClientError(code))
             check()
-        self._tell()
+        self._take_news()
 
     def flush_for(self, seconds: float) -> None:
         """As ``ProducerClient.flush_for``."""
         self._native.flush(_in_ms(seconds))
-        self._tell()
+        self._take_news()
 
     def poll(self) -> None:
         """As ``ProducerClient.poll``."""
         self._native.poll(0)
-        self._tell()
+        self._take_news()
 
     def purge(self) -> None:
         """As ``ProducerClient.purge``."""
@@ -164,18 +163,18 @@ class NativeProducer:
             self._connects = False
             self._native.connect((topic,), _in_ms(CONNECT_S))
 
-    def _tell(self) -> None:
+    def _take_news(self) -> None:
         news = self._native.news()
         if news is None:
             return
-        reports, noted, worst = news
+        reports, deliveries, worst = news
         for is_line, code, facility, text in reports:
             if is_line:
                 level = logging.DEBUG if code >= _DEBUG_LINE else logging.INFO
                 self.watch.log(level, "%s %s", facility, text)
             else:
                 self.watch(ClientError(code, text))
-        self._deliveries.noted += map(_delivery, noted)
+        self._deliveries.since_refusal += map(_delivery, deliveries)
         for code, text, topic, _, _, key, _, size, _ in worst:
             error = ClientError(code, text)
             self._deliveries.fail(delivery_error(topic, key, size, error))
@@ -191,8 +190,8 @@ def _raise(error: tuple[int, str, int, int, int] | None) -> None:
         raise KafkaException(ClientError(code, text, *map(bool, flags)))
 
 
-def _delivery(reported: tuple[Any, ...]) -> Delivery:
-    code, text, topic, partition, timestamp_ms, key, value, _, headers = reported
+def _delivery(fields: tuple[Any, ...]) -> Delivery:
+    code, text, topic, partition, timestamp_ms, key, value, _, headers = fields
     record = OutRecord(
         topic,
         key,

@@ -27,20 +27,20 @@ from kafka_tx.model import AtTime, Earliest, Latest, TopicPartition
 _Spec: Any = confluent_kafka.admin.OffsetSpec  # type: ignore[attr-defined]
 
 Question = Mapping[TopicPartition, Earliest | Latest | AtTime]
-"""What to look up in each partition."""
+"""The offset to ask for in each partition."""
 
 
-class Reported(NamedTuple):
-    """An offset, -1 if no record is as late as the time asked for.
+class ListedOffset(NamedTuple):
+    """An offset that a leader reported; -1 if no record is as late as the given time.
 
-    ``leader_epoch``: of the leader, if the end was asked for and it tells its epoch.
+    ``leader_epoch``: of the leader, if the request was for the end and it is known.
     """
 
     offset: int
     leader_epoch: int | None
 
 
-Listed = dict[TopicPartition, Reported | ClientError]
+Listed = dict[TopicPartition, ListedOffset | ClientError]
 
 _MANY = 100
 """Partitions, counted once a question: fewer are asked in Python."""
@@ -125,8 +125,10 @@ def _wanted(position: Earliest | Latest | AtTime) -> int:
 
 
 def _read(answer: NativeAnswer) -> Listed:
-    told, failed = answer
-    found: Listed = dict(zip(told, map(Reported._make, told.values()), strict=True))
+    offsets, failed = answer
+    found: Listed = dict(
+        zip(offsets, map(ListedOffset._make, offsets.values()), strict=True)
+    )
     found.update((tp, ClientError(*error)) for tp, error in failed.items())
     return found
 
@@ -174,14 +176,14 @@ def _check(
         raise admin.unreachable("a request for offsets", deadline)
 
 
-def _offset(answer: Any) -> Reported | ClientError:  # noqa: ANN401 - client's
+def _offset(answer: Any) -> ListedOffset | ClientError:  # noqa: ANN401 - client's
     if isinstance(answer, ClientError):
         return answer
     offset = int(answer.offset)
     if offset < -1:
-        # the client leaves partitions so whose leader did not answer, without an error
+        # -1001: the leader did not answer; the client reports no error
         return SILENT
-    return Reported(offset, answer.leader_epoch)
+    return ListedOffset(offset, answer.leader_epoch)
 
 
 _log = event_log(__name__)
@@ -224,22 +226,22 @@ def epoch_ends(
                     assert topic is not None
                     assert number is not None
                     partition = TopicPartition(topic, number)
-                    found[partition] = reported_end(partition, error.str())
+                    found[partition] = named_end(partition, error.str())
             watch.raise_refusal()
     return found
 
 
-def reported_end(partition: TopicPartition, text: str) -> int:
+def named_end(partition: TopicPartition, text: str) -> int:
     """The end that the error names; ``BEYOND`` if the leader keeps no epochs (-1).
 
     Logs in message formats before Kafka 0.11 have none, and their leaders count epochs.
     """
-    reported = _END.search(text)
-    if reported is None or int(reported[1]) < 0:
+    named = _END.search(text)
+    if named is None or int(named[1]) < 0:
         _log.warning(
             "%s: brokers do not report where a leader epoch ended. If a new leader has"
             " other records at the same offsets, only a shorter log shows it: %s",
             *(partition, text),
         )
         return BEYOND
-    return int(reported[1])
+    return int(named[1])

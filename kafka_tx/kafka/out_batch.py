@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kafka_tx.errors import ConfigError
-from kafka_tx.kafka.producer import OutRecord
+from kafka_tx.kafka.out_record import OutRecord
 from kafka_tx.native import writer
 
 _BYTES = {pa.binary(), pa.string(), pa.large_binary(), pa.large_string()}

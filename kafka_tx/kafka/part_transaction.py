@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from kafka_tx.errors import KafkaError, StateCorruptedError
 from kafka_tx.kafka.marker_log import MarkerLog
 from kafka_tx.kafka.out_batch import OutBatch
-from kafka_tx.kafka.producer import OutRecord
+from kafka_tx.kafka.out_record import OutRecord
 from kafka_tx.kafka.transaction import BatchRefusedError, Transaction
 from kafka_tx.transactions.marker_rules import (
     begun_elsewhere,
@@ -36,14 +36,15 @@ class Written:
     """Whether this call wrote a part, and the digest of its rows.
 
     Attributes:
-        held: The rows, if an earlier run began the batch: all tasks are heard first.
-        looked: Whether all markers of the sink were read.
+        unwritten: The rows, if an earlier run began the batch. They are written when
+            all tasks have reported.
+        has_read_all: Whether this call read all markers of the sink.
     """
 
     now: bool
     digest: Digest
-    held: tuple[OutRecord | OutBatch, ...] | None = None
-    polled: bool = False
+    unwritten: tuple[OutRecord | OutBatch, ...] | None = None
+    has_read_all: bool = False
 
 
 class PartTransaction:
@@ -115,19 +116,19 @@ class PartTransaction:
                     pass
                 check_rows(self._part, own, digest)
                 return Written(False, digest)
-            polls = needs_all_markers(self._part, own)
-            if polls and self._is_begun():
+            needs_all = needs_all_markers(self._part, own)
+            if needs_all and self._is_begun():
                 return Written(False, digest, tuple(digest.of(records)), True)
             with transaction.writing():
-                if polls and own is None:
+                if needs_all and own is None:
                     self._announce(transaction)
                 self._send(transaction, digest.of(records))
                 self._mark(transaction, digest)
             self._commit(transaction)
-            return Written(True, digest, polled=polls)
+            return Written(True, digest, has_read_all=needs_all)
 
     def end_open(self) -> None:
-        """Abort what a dead writer of the part has left open: readers wait for it."""
+        """Abort what a dead writer of the part left open: readers wait for it."""
         with self._begun():
             pass
 

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -18,15 +18,13 @@ from confluent_kafka import TopicPartition as ClientPartition
 from kafka_tx.errors import DeliveryError, WriteDeniedError
 from kafka_tx.kafka.clients import addresses, new_consumer, new_producer
 from kafka_tx.kafka.errors import ErrorWatch, is_absent, is_refused, is_unreachable
-from kafka_tx.transactions.batch_sizes import Reported
-from kafka_tx.transactions.sink_parts import check_sum
+from kafka_tx.kafka.out_record import NOTHING, OutRecord
+from kafka_tx.transactions.batch_sizes import SentRecord
 
 if TYPE_CHECKING:
     from kafka_tx.kafka.out_batch import OutBatch
 
-Headers = Sequence[tuple[str, bytes | None]]
-
-_POLL_EVERY = 500
+_RECORDS_PER_POLL = 500
 CONNECT_S = 1.0
 _IN_FLIGHT = 5
 """The most in-flight requests of an idempotent producer."""
@@ -48,29 +46,6 @@ SUSPECT = tuple(_TOO_LARGE | _BY_ONE)
 """A whole batch may be refused with these, innocent records included."""
 WAIT_S = 0.1
 TIMEOUT_MS = 120_000
-
-
-@dataclass(frozen=True, slots=True)
-class OutRecord:
-    """One record to write; a partition or timestamp of None is left to Kafka."""
-
-    topic: str
-    key: bytes | None
-    value: bytes | None
-    headers: Headers | None = None
-    partition: int | None = None
-    timestamp_ms: int | None = None
-
-    def counted(self) -> tuple[int, int]:
-        """One, and its check sum."""
-        headers = self.headers or ()
-        return 1, check_sum(
-            *(self.topic, self.key, self.value, headers),
-            *(self.partition, self.timestamp_ms),
-        )
-
-
-NOTHING = OutRecord("", None, None)
 
 Tell: TypeAlias = Callable[[DeliveryError | None], None]
 """Gets a record's error, or None when it is delivered."""
@@ -109,7 +84,7 @@ class ProducerClient:
         """Hand over records until one is refused; return how many. As ``produce``."""
         for count, record in enumerate(batch.records(), 1):
             self.produce(record, check)
-            if self._deliveries.noted:
+            if self._deliveries.since_refusal:
                 return count
         return len(batch)
 
@@ -123,7 +98,7 @@ class ProducerClient:
         """
         more = _more(record)
         if self._sent == 0 and self._connects_first:
-            with suppress(KafkaException):  # told by what is sent
+            with suppress(KafkaException):  # the first send reports the same error
                 self.producer.list_topics(record.topic, timeout=CONNECT_S)
         while True:
             try:
@@ -143,7 +118,7 @@ class ProducerClient:
                 break
         self.last = record
         self._sent += 1
-        if self._sent % _POLL_EVERY == 0:
+        if self._sent % _RECORDS_PER_POLL == 0:
             self.producer.poll(0)
             check()
 
@@ -211,7 +186,7 @@ class ProducerClient:
 class Delivery:
     """The client's report of one record.
 
-    ``error`` is None if it is delivered; ``tell`` waits for it.
+    ``error`` is None if the record is delivered. ``tell`` is called with the outcome.
     """
 
     record: OutRecord
@@ -219,50 +194,52 @@ class Delivery:
     error: ClientError | None
     tell: Tell | None = None
 
-    def reported(self) -> Reported:
+    def sizes(self) -> SentRecord:
         """The sizes of the record, for ``batch_sizes``."""
         headers = self.record.headers or ()
         of_headers = sum(len(k.encode()) + len(v or b"") for k, v in headers)
         size = _size(self.record) + of_headers
-        return Reported(self.partition, size, len(headers), self.error is not None)
+        return SentRecord(self.partition, size, len(headers), self.error is not None)
 
 
 class Deliveries:
     """All reports of clients since the first refused batch, and the worst failure.
 
-    As ``on_delivery`` of records that nobody waits for one by one.
+    It is the ``on_delivery`` of records without a callback of their own.
     """
 
     def __init__(self) -> None:
-        self.noted: list[Delivery] = []
-        """From the first record of a refused batch on, as they were told."""
+        self.since_refusal: list[Delivery] = []
+        """All deliveries from the first record of a refused batch on."""
         self.failed: DeliveryError | None = None
         """Of a record that was not written for another reason."""
 
     def __call__(self, error: ClientError | None, message: Message) -> None:
         """The client calls this inside its own calls."""
-        self._reported(None, error, message)
+        self._received(None, error, message)
 
     def of(self, record: OutRecord) -> Delivered:
-        """The same for one record: the client's message lacks its headers and time."""
+        """A callback that knows the record: the message lacks headers and time."""
         if not record.headers and record.timestamp_ms is None:
             return self
-        return partial(self._reported, record)
+        return partial(self._received, record)
 
-    def _reported(
+    def _received(
         self, sent: OutRecord | None, error: ClientError | None, message: Message
     ) -> None:
-        if error is None and not self.noted:
+        if error is None and not self.since_refusal:
             return
         if error is None or is_whole(error):
-            self.noted.append(_delivery(sent or _record(message), error, message))
+            self.since_refusal.append(
+                _delivery(sent or _record(message), error, message)
+            )
         else:
             self.fail(refused_record(sent or _record(message), error))
 
-    def note(self, one: Delivery) -> None:
+    def add(self, one: Delivery) -> None:
         """Take the report of a record that has its own callback."""
-        if one.error is not None or self.noted:
-            self.noted.append(one)
+        if one.error is not None or self.since_refusal:
+            self.since_refusal.append(one)
 
     def fail(self, failed: DeliveryError) -> None:
         """Record a failure; of several of one kind, that of the largest record."""
@@ -272,8 +249,8 @@ class Deliveries:
 
     def take(self) -> list[Delivery]:
         """Take out everything recorded so far."""
-        noted, self.noted = self.noted, []
-        return noted
+        taken, self.since_refusal = self.since_refusal, []
+        return taken
 
 
 def is_whole(error: ClientError) -> bool:
@@ -282,7 +259,7 @@ def is_whole(error: ClientError) -> bool:
 
 
 def is_too_large(error: ClientError) -> bool:
-    """Whether it is refused for its size."""
+    """Whether a record or batch is refused for its size."""
     return error.code() in _TOO_LARGE
 
 

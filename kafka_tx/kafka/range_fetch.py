@@ -81,7 +81,7 @@ class RangeFetch:
     def take(self, count: int) -> list[Message]:
         """At most ``count`` records that are there now, or else the first to come.
 
-        After an empty list look at ``is_done`` and ask again. Waiting for ``count`` of
+        After an empty list, check ``is_done`` and call again. Waiting for ``count`` of
         them would wait at a hole for records that do not come.
 
         Raises:

@@ -12,10 +12,10 @@ from confluent_kafka import Message
 from kafka_tx.errors import AuthenticationError, BrokerUnavailableError, DeliveryError
 from kafka_tx.kafka.native_producer import NativeProducer, new_client
 from kafka_tx.kafka.out_batch import OutBatch
+from kafka_tx.kafka.out_record import OutRecord
 from kafka_tx.kafka.producer import (
     Deliveries,
     Delivery,
-    OutRecord,
     ProducerClient,
     Tell,
     is_whole,
@@ -78,7 +78,7 @@ class Sender:
         count = 0
         for record in records:
             self._client(record.topic).produce(record, self._check)
-            if self._deliveries.noted:
+            if self._deliveries.since_refusal:
                 self._settle()
             count += 1
         return count
@@ -97,7 +97,7 @@ class Sender:
             done = self._client(some.topics[0]).write(some, self._check)
             if done < len(some):
                 left.append(some.rest(done))
-            if self._deliveries.noted:
+            if self._deliveries.since_refusal:
                 self._settle()
 
     def post(self, record: OutRecord, tell: Tell) -> None:
@@ -108,7 +108,7 @@ class Sender:
             AuthenticationError: as ``send``.
         """
         self._post(record, tell)
-        if self._deliveries.noted:
+        if self._deliveries.since_refusal:
             self._settle()
 
     def flush(self) -> None:
@@ -145,7 +145,7 @@ class Sender:
         return sum(map(len, self._all()))
 
     def __bool__(self) -> bool:
-        """Always: a sender that has nothing to send is one, too."""
+        """True, also if there is nothing to send."""
         return True
 
     # --- sending --------------------------------------------------------------------
@@ -179,7 +179,7 @@ class Sender:
             partition = message.partition()
             where = -1 if partition is None else partition
             again = tell if error is not None else _nobody
-            self._deliveries.note(Delivery(record, where, error, again))
+            self._deliveries.add(Delivery(record, where, error, again))
 
         at = self._size(record.topic)
         if at not in self._posting:
@@ -214,23 +214,23 @@ class Sender:
         while True:
             for client in self._all():
                 client.flush(self._check)
-            noted = self._deliveries.take()
-            if not noted:
+            taken = self._deliveries.take()
+            if not taken:
                 break
             topics: defaultdict[str, list[Delivery]] = defaultdict(list)
-            for one in noted:
+            for one in taken:
                 topics[one.record.topic].append(one)
             shrunk |= topics.keys()
-            for topic, reported in topics.items():
-                self._send_again(topic, reported)
+            for topic, deliveries in topics.items():
+                self._send_again(topic, deliveries)
         for topic in shrunk:
             self._at[topic] = self._sizes.of(topic).size
 
-    def _send_again(self, topic: str, reported: list[Delivery]) -> None:
-        size, verdict = self._sizes.settle(topic, reported, self._at[topic])
+    def _send_again(self, topic: str, deliveries: list[Delivery]) -> None:
+        size, verdict = self._sizes.settle(topic, deliveries, self._at[topic])
         self._at[topic] = verdict.size
         for place in verdict.alone:
-            one = reported[place]
+            one = deliveries[place]
             assert one.error is not None
             failed = refused_record(one.record, one.error, limit=size.limit)
             if one.tell is None:
@@ -238,7 +238,7 @@ class Sender:
             else:
                 one.tell(failed)
         for place in verdict.again:
-            one = reported[place]
+            one = deliveries[place]
             if one.tell is None:
                 self._client(topic).produce(one.record, self._check)
             else:
@@ -246,7 +246,7 @@ class Sender:
 
 
 def _nobody(_: DeliveryError | None) -> None:
-    """No second report: the first delivery was reported."""
+    """Ignore the result: the first delivery of the record was reported."""
 
 
 KEPT_S = 600.0

@@ -16,7 +16,10 @@ from confluent_kafka.admin._config import ConfigResource
 from kafka_tx.errors import KafkaTxError
 from kafka_tx.kafka.admin import AdminConnection, Deadline
 from kafka_tx.kafka.librdkafka_names import COMMON
-from kafka_tx.kafka.producer import Delivery, is_too_large
+from kafka_tx.kafka.producer import (
+    Delivery,
+    is_too_large,
+)
 from kafka_tx.kafka.tokens import PROVIDER
 from kafka_tx.logs import event_log
 from kafka_tx.transactions.batch_sizes import BatchSize, Verdict
@@ -65,27 +68,32 @@ class TopicSizes:
         return size
 
     def settle(
-        self, topic: str, reported: Sequence[Delivery], at: int
+        self, topic: str, deliveries: Sequence[Delivery], at: int
     ) -> tuple[BatchSize, Verdict]:
         """As ``BatchSize.settle``, for a topic; asks for its limit again."""
-        is_size = any(one.error and is_too_large(one.error) for one in reported)
+        is_size = any(one.error and is_too_large(one.error) for one in deliveries)
         if is_size:
             self._until.pop(topic, None)
         size = self.of(topic)
         verdict = size.settle(
-            [one.reported() for one in reported], at, remembers=is_size
+            [one.sizes() for one in deliveries], at, remembers=is_size
         )
         logger.info(
             "%d of %d records for topic '%s' were refused in batches of %d bytes; %d"
             " are sent again in batches of %d",
-            *(sum(one.error is not None for one in reported), len(reported), topic, at),
+            *(
+                sum(one.error is not None for one in deliveries),
+                len(deliveries),
+                topic,
+                at,
+            ),
             *(len(verdict.again), verdict.size),
         )
         return size, verdict
 
     def _ask(self, topic: str, size: BatchSize) -> None:
         limit = _limit(self._settings, topic)
-        size.reported(limit)
+        size.set_limit(limit)
         lasts_s = _UNKNOWN_S if limit is None else _KNOWN_S
         self._until[topic] = time.monotonic() + lasts_s
 
@@ -106,11 +114,13 @@ def _limit(settings: Mapping[str, str], topic: str) -> int | None:
     resource = ConfigResource(ConfigResource.Type.TOPIC, topic)
     try:
         metadata = admin.client.list_topics(topic, timeout=deadline.rest_s())
-        if metadata.controller_id not in metadata.brokers:  # it would be asked
+        if (
+            metadata.controller_id not in metadata.brokers
+        ):  # no controller: the request would wait in vain
             return None
         answer = admin.settings_of(resource, deadline)
     except (KafkaTxError, KafkaException) as error:
-        # the writer meets the same error and raises it
+        # The writer meets the same error, and raises it.
         logger.debug("the limits of topic '%s' cannot be asked: %s", topic, error)
         return None
     if isinstance(answer, ClientError):

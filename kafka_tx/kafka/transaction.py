@@ -22,10 +22,10 @@ from kafka_tx.kafka.errors import (
 )
 from kafka_tx.kafka.native_producer import new_client
 from kafka_tx.kafka.out_batch import OutBatch
+from kafka_tx.kafka.out_record import OutRecord
 from kafka_tx.kafka.producer import (
     Deliveries,
     Delivery,
-    OutRecord,
     delivery_error,
     described,
     is_guilty,
@@ -101,7 +101,7 @@ class Transaction:
         self._reading = {**reading, "group.id": group}
         self._what = what
         self._settings = {_TIMEOUT: _TIMEOUT_MS, **settings, "transactional.id": name}
-        # the client wants it; and what is delivered later would be aborted anyway
+        # The client requires it; records delivered later would be aborted anyway.
         timeout_ms = int(float(self._settings[_TIMEOUT]))
         for given in _WITHIN_TIMEOUT & self._settings.keys():
             shorter_ms = min(int(float(self._settings[given])), timeout_ms)
@@ -214,11 +214,11 @@ class Transaction:
 
     def _check(self) -> None:
         self.client.watch.raise_refusal()
-        failed, noted = self._deliveries.failed, self._deliveries.noted
+        failed, refused = self._deliveries.failed, self._deliveries.since_refusal
         if failed is not None:
             raise failed
-        if noted:
-            raise self._refused(noted[0].record)
+        if refused:
+            raise self._refused(refused[0].record)
 
     def _refused(self, record: OutRecord) -> BatchRefusedError:
         return BatchRefusedError(
@@ -253,9 +253,9 @@ class Transaction:
         for one in () if guilty else refused:
             topics[one.record.topic].append(one)
         limit = None
-        for topic, reported in topics.items():
-            size, verdict = self._sizes.settle(topic, reported, self._at)
-            guilty += [reported[place] for place in verdict.alone]
+        for topic, deliveries in topics.items():
+            size, verdict = self._sizes.settle(topic, deliveries, self._at)
+            guilty += [deliveries[place] for place in verdict.alone]
             limit = size.limit if verdict.alone else limit
         for one in guilty:
             if one.error is not None:

@@ -13,7 +13,7 @@ import pyarrow as pa
 from kafka_tx import sink_assembly
 from kafka_tx.errors import ConfigError, FailedException, KafkaTxError
 from kafka_tx.kafka.out_batch import OutBatch, as_bytes, checked_ms
-from kafka_tx.kafka.producer import OutRecord
+from kafka_tx.kafka.out_record import OutRecord
 from kafka_tx.kafka.sender import Sender
 from kafka_tx.logs import event_log
 from kafka_tx.options.sink import parse_sink
@@ -241,7 +241,7 @@ class KafkaBolt(BatchBolt, RichBolt):
             attempt=attempt,
             parts=context.tasks,
             run=str(attempt.epoch),
-            polls=True,
+            reads_all_markers=True,
             memory=context.settings.get(f"{SINK_MEMORY}{self._config.id}", ""),
         )
         part = sink_assembly.part_transaction(config, context.task)

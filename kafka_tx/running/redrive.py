@@ -21,7 +21,7 @@ from kafka_tx.errors import (
 )
 from kafka_tx.kafka import dead_letter_form
 from kafka_tx.kafka.dead_letter_form import BYTES, OFFSET, PARTITION, TOPIC
-from kafka_tx.kafka.producer import OutRecord
+from kafka_tx.kafka.out_record import OutRecord
 from kafka_tx.kafka.transaction import BatchRefusedError
 from kafka_tx.model import (
     Earliest,

@@ -23,8 +23,8 @@ _RECORD, _HEADER = (7, 36), (2, 10)
 
 
 @dataclass(frozen=True, slots=True)
-class Reported:
-    """The broker's answer for one record, as the client reports it.
+class SentRecord:
+    """A record that was sent, and the broker's answer.
 
     Attributes:
         size: Bytes of key, value and headers.
@@ -50,7 +50,7 @@ class Reported:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """The decision on records, by their index in ``reported``.
+    """The decision on records, by their index.
 
     Attributes:
         alone: Refused in a batch of one record: these can never be written.
@@ -66,7 +66,7 @@ class BatchSize:
     """The size of batches for one topic, as learned by one process.
 
     1. It begins with the user's size, or librdkafka's default, but at most the topic's
-       limit (``reported``). A user's size for *compressed* batches stays: the limit
+       limit (``set_limit``). A user's size for *compressed* batches stays: the limit
        applies after compression.
     2. A refusal (``settle``) halves the size for later batches, never below half of the
        topic's limit.
@@ -94,36 +94,37 @@ class BatchSize:
             sizes.append(self._learned)
         return max(1, min(sizes))
 
-    def reported(self, limit: int | None) -> None:
+    def set_limit(self, limit: int | None) -> None:
         """Set the topic's limit; None where brokers do not report it."""
         if limit is not None and limit != self.limit:
             self.limit, self._learned = limit, None
 
     def settle(
-        self, reported: Sequence[Reported], at: int, *, remembers: bool = True
+        self, records: Sequence[SentRecord], at: int, *, remembers: bool = True
     ) -> Verdict:
         """Decide on refused records; later ones of their partition are sent again, too.
 
         Args:
-            reported: All answers since the first refusal; those of one partition in the
-                order of sending. No record of a refused batch is missing.
+            records: All answered records since the first refusal; those of one
+                partition in the order of sending. No record of a refused batch is
+                missing.
             at: The batch size that these records were sent with.
             remembers: Whether the size of the batch was refused, not a record's fault.
         """
         partitions: defaultdict[int, list[int]] = defaultdict(list)
-        for place, one in enumerate(reported):
+        for place, one in enumerate(records):
             partitions[one.partition].append(place)
         alone: list[int] = []
         again: list[int] = []
         largest = 0
         for places in partitions.values():
-            refused = [place for place in places if reported[place].is_refused]
-            apart = _apart(reported, refused, at)
+            refused = [place for place in places if records[place].is_refused]
+            apart = _apart(records, refused, at)
             together = [place for place in refused if place not in apart]
             alone += sorted(apart)
             if together:
                 again += [p for p in places if p >= together[0] and p not in apart]
-                whole = _BATCH + sum(reported[place].at_most for place in together)
+                whole = _BATCH + sum(records[place].at_most for place in together)
                 largest = max(largest, whole)
         size = max(1, min(self.size, min(at, largest) // 2)) if largest else self.size
         if remembers and largest:
@@ -131,12 +132,12 @@ class BatchSize:
         return Verdict(tuple(alone), tuple(again), size)
 
 
-def _apart(reported: Sequence[Reported], refused: Sequence[int], at: int) -> set[int]:
+def _apart(records: Sequence[SentRecord], refused: Sequence[int], at: int) -> set[int]:
     """Refused records of one partition that were alone in their batch."""
-    sizes = sorted(reported[place].at_least for place in refused)
+    sizes = sorted(records[place].at_least for place in refused)
     apart = set()
     for place in refused:
-        own = reported[place].at_least
+        own = records[place].at_least
         others = sizes[1:] if own == sizes[0] else sizes
         if not others or _BATCH + own + others[0] > at:
             apart.add(place)

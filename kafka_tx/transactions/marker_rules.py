@@ -50,7 +50,7 @@ def _named(part: Part, found: Marker) -> str:
 
 def needs_all_markers(part: Part, own: Marker | None) -> bool:
     """Whether all markers of the sink must be read before the part is written."""
-    return part.polls and (own is None or own.run != part.run)
+    return part.reads_all_markers and (own is None or own.run != part.run)
 
 
 def check_lives(part: Part, markers: Sequence[Marker]) -> None:

@@ -153,9 +153,10 @@ class Part:
             query, whose batch ids start again with a new checkpoint.
         compares: Whether a replay must hold the rows that were written; False if one
             part is the whole batch, so that any rows of the same records are fine.
-        run: Of this program; another one after each restart.
-        polls: Whether all markers of the sink are read before the first write of a run;
-            False if the number of parts was fixed before any was written.
+        run: The id of this program; another one after each restart.
+        reads_all_markers: Whether all markers of the sink are read before the first
+            write of a run; False if the number of parts was fixed before any was
+            written.
     """
 
     id: str
@@ -165,7 +166,7 @@ class Part:
     life: str = ""
     compares: bool = True
     run: str = ""
-    polls: bool = False
+    reads_all_markers: bool = False
 
     def __str__(self) -> str:
         return f"part {self.index} of txid {self.txid} of sink '{self.id}'"

@@ -12,7 +12,7 @@ import pytest
 import sqlalchemy as sa
 from sqlalchemy.engine import Engine
 
-from kafka_tx.kafka.producer import OutRecord
+from kafka_tx.kafka.out_record import OutRecord
 from kafka_tx.model import TransactionAttempt
 from kafka_tx.sql import progress
 from kafka_tx.sql.maps import OpaqueMap, TransactionalMap

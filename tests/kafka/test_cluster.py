@@ -12,7 +12,7 @@ import pytest
 from kafka_tx.errors import AuthenticationError, BrokerUnavailableError, ConfigError
 from kafka_tx.kafka.client_settings import ClientSettings, client_settings
 from kafka_tx.kafka.cluster import KafkaClusterView
-from kafka_tx.kafka.offset_requests import Reported
+from kafka_tx.kafka.offset_requests import ListedOffset
 from kafka_tx.model import (
     Assigned,
     AtOffset,
@@ -341,7 +341,7 @@ class ToldInTurn(KafkaClusterView):
     def _listed(self, questions: object) -> list[Any]:
         end = self._answers.pop(0)
         assert isinstance(end, int), "a log is asked where topics should be"
-        return [{T0: Reported(0, 0)}, {T0: Reported(end, 3)}]
+        return [{T0: ListedOffset(0, 0)}, {T0: ListedOffset(end, 3)}]
 
     def is_over(self) -> None:
         """All answers were asked for."""
@@ -361,7 +361,7 @@ T0 = TopicPartition("t", 0)
         (["gone", 7, "b", 5, "b"], LogBounds(0, 5, "b", 3)),
         (
             ["a", 7, "b", 5, "c"],
-            Unavailable("t-0: its topic was made anew while it was looked at", "c"),
+            Unavailable("t-0: its topic was re-created during the request", "c"),
         ),
         (["a", 7, "gone"], Unavailable("t-0: its topic is not there any more")),
         (

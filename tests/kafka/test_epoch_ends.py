@@ -2,7 +2,7 @@
 
 import pytest
 
-from kafka_tx.kafka.offset_requests import BEYOND, reported_end
+from kafka_tx.kafka.offset_requests import BEYOND, named_end
 from kafka_tx.model import TopicPartition
 
 P0 = TopicPartition("orders", 0)
@@ -21,6 +21,6 @@ NO_EPOCH = "No epoch found less or equal to offset 4611686018427387904"
 )
 def test_offsets_alone_decide_where_no_epochs_are_told(text, end, caplog):
     """Old message formats have none: their partitions are read on."""
-    assert reported_end(P0, text) == end
+    assert named_end(P0, text) == end
     is_warned = "do not report where a leader epoch ended" in caplog.text
     assert is_warned == (end == BEYOND)

@@ -16,7 +16,7 @@ from kafka_tx.errors import BrokerUnavailableError
 from kafka_tx.kafka import offset_requests
 from kafka_tx.kafka.admin import AdminConnection, Deadline
 from kafka_tx.kafka.client_settings import client_settings
-from kafka_tx.kafka.offset_requests import Reported, is_moving, list_offsets
+from kafka_tx.kafka.offset_requests import ListedOffset, is_moving, list_offsets
 from kafka_tx.model import Earliest, Latest, TopicPartition
 from kafka_tx.native import library
 from kafka_tx.testing.mock import MockCluster
@@ -63,7 +63,7 @@ def test_a_question_takes_a_request_for_every_500_partitions(
         committed=False,
     )
 
-    assert starts == ends == {tp: Reported(tp.partition, 3) for tp in asked}
+    assert starts == ends == {tp: ListedOffset(tp.partition, 3) for tp in asked}
     assert len(client.sizes) == 2 * requests
     assert sum(client.sizes) == 2 * partitions
 

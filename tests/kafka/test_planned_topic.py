@@ -13,7 +13,7 @@ from kafka_tx.model import OffsetRange, TopicPartition
 from kafka_tx.planned_topic import of_planned_topic
 
 PARTITION = TopicPartition("t", 0)
-PATIENCE_MS = 10_000
+TIMEOUT_MS = 10_000
 
 
 class Brokers:
@@ -32,10 +32,10 @@ class Brokers:
         self.log.append("asked")
         return self.ids.pop(0) if len(self.ids) > 1 else self.ids[0]
 
-    def read(self, *ends: int, end: int = 9, patience_ms: int = PATIENCE_MS) -> None:
+    def read(self, *ends: int, end: int = 9, timeout_ms: int = TIMEOUT_MS) -> None:
         wanted = OffsetRange(PARTITION, 0, end, "planned")
         for batch in of_planned_topic(
-            self.batches(*ends), wanted, self.ask, patience_ms
+            self.batches(*ends), wanted, self.ask, timeout_ms
         ):
             self.log.append(f"given to {batch.column('offset')[-1].as_py() + 1}")
 
@@ -118,7 +118,7 @@ def test_a_read_that_nobody_confirms_fails_and_may_be_tried_again():
     brokers = Brokers(None)
 
     with pytest.raises(FetchError, match="no broker answered") as caught:
-        brokers.read(9, patience_ms=0)
+        brokers.read(9, timeout_ms=0)
 
     assert caught.value.retryable
     assert "given to 9" not in brokers.log

@@ -15,8 +15,8 @@ from kafka_tx.kafka.admin import AdminConnection, Deadline, NativeAnswer
 from kafka_tx.kafka.client_settings import ClientSettings, client_settings
 from kafka_tx.kafka.offset_requests import (
     Listed,
+    ListedOffset,
     Question,
-    Reported,
     is_moving,
     is_silent,
     list_offsets,
@@ -71,7 +71,7 @@ def ask(
 def offsets_of(listed: Listed) -> dict[TopicPartition, int]:
     """The offsets of those that have one."""
     return {
-        tp: told.offset for tp, told in listed.items() if isinstance(told, Reported)
+        tp: told.offset for tp, told in listed.items() if isinstance(told, ListedOffset)
     }
 
 
@@ -80,7 +80,7 @@ def plain(found: list[Listed]) -> list[dict[TopicPartition, object]]:
     return [
         {
             tp: answer
-            if isinstance(answer, Reported)
+            if isinstance(answer, ListedOffset)
             else (answer.code(), answer.str())
             for tp, answer in listed.items()
         }
@@ -162,7 +162,7 @@ def test_both_ways_tell_the_same(
             assert [getattr(told[n], "offset", None) for n in (0, 1)] == [2, 0]
         else:
             assert isinstance(told[3], tuple)
-            assert not isinstance(told[3], Reported)
+            assert not isinstance(told[3], ListedOffset)
 
 
 def test_a_leader_that_is_silent_leaves_the_others_their_offsets(ask: Ask) -> None:
@@ -178,9 +178,11 @@ def test_a_leader_that_is_silent_leaves_the_others_their_offsets(ask: Ask) -> No
 
         (found,) = ask(question, settings=settings, timeout_ms=8_000)
 
-    told = [answer.offset for answer in found.values() if isinstance(answer, Reported)]
+    told = [
+        answer.offset for answer in found.values() if isinstance(answer, ListedOffset)
+    ]
     assert told == [1]
-    failed = [a for a in found.values() if not isinstance(a, Reported)]
+    failed = [a for a in found.values() if not isinstance(a, ListedOffset)]
     assert [is_silent(a) or is_moving(a) for a in failed] == [True]
     assert set(found) == set(asked)
 

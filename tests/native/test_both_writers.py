@@ -24,9 +24,9 @@ from kafka_tx.kafka import transaction as transaction_module
 from kafka_tx.kafka.client_settings import client_settings
 from kafka_tx.kafka.native_producer import NativeProducer, new_client
 from kafka_tx.kafka.out_batch import OutBatch
+from kafka_tx.kafka.out_record import OutRecord
 from kafka_tx.kafka.producer import (
     Deliveries,
-    OutRecord,
     ProducerClient,
     with_defaults,
 )
@@ -232,7 +232,7 @@ def test_both_write_the_same_records_from_any_columns(
             done += client.write(batch.rest(done), lambda: None)
         client.flush(lambda: None)
         assert deliveries.failed is None
-        assert not deliveries.noted
+        assert not deliveries.since_refusal
         logs = logs_of(cluster, topics)
         written.append([[logs[t, p] for p in range(PARTITIONS)] for t in topics])
     check_same(written, found, with_more=with_more)
@@ -593,7 +593,7 @@ def test_after_a_refusal_later_records_are_counted_again(cluster, topic, broken)
     client.write(batch, lambda: None)
     client.flush(lambda: None)
 
-    assert not deliveries.noted
+    assert not deliveries.since_refusal
 
 
 # --- transactions -------------------------------------------------------------------

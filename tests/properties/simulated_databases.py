@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from kafka_tx.errors import KafkaTxError, StateLostError
-from kafka_tx.kafka.producer import OutRecord
+from kafka_tx.kafka.out_record import OutRecord
 from kafka_tx.model import TransactionAttempt
 from kafka_tx.transactions import records
 from kafka_tx.transactions.admission import check_mode, is_written

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from kafka_tx.kafka.cluster import bounds_of
-from kafka_tx.kafka.offset_requests import Reported
+from kafka_tx.kafka.offset_requests import ListedOffset
 from kafka_tx.model import (
     AtOffset,
     Broker,
@@ -62,7 +62,10 @@ def _of_one_topic(
 ) -> LogBounds | Unavailable:
     if isinstance(found, Unavailable):
         return replace(found, topic_id=now.get(partition.topic))
-    reported = Reported(found.log_start, None), Reported(found.end, found.leader_epoch)
+    reported = (
+        ListedOffset(found.log_start, None),
+        ListedOffset(found.end, found.leader_epoch),
+    )
     return bounds_of(partition, reported, {partition.topic: found.topic_id}, now)
 
 

@@ -22,7 +22,7 @@ from kafka_tx.config import SinkConfig
 from kafka_tx.errors import BrokerUnavailableError, KafkaError, KafkaTxError
 from kafka_tx.kafka import marker_log, part_transaction
 from kafka_tx.kafka.marker_topic import COMMITTED, Kept
-from kafka_tx.kafka.producer import OutRecord
+from kafka_tx.kafka.out_record import OutRecord
 from kafka_tx.kafka.transaction import BatchRefusedError
 from kafka_tx.model import LogBounds, TransactionAttempt
 from kafka_tx.spark.sinks import writer
@@ -398,7 +398,7 @@ class Writer:
         if self.door == "transaction":
             self._put(attempt, lambda n: split(rows, n))
             return
-        given = config(attempt, self.parts, self.epoch, polls=True)
+        given = config(attempt, self.parts, self.epoch, reads_all_markers=True)
         if self.memory is None:
             self.memory = sink_assembly.remembered(given)
         self._tasks(replace(given, memory=self.memory), split(rows, self.parts))
@@ -424,23 +424,29 @@ class Writer:
         self._tasks(given, parts_of(usable))
 
     def _bolt(self, txid: int) -> None:
-        given = config(self._attempt(txid), self.parts, self.epoch, polls=True)
+        given = config(
+            self._attempt(txid), self.parts, self.epoch, reads_all_markers=True
+        )
         if self.memory is None:
             self.memory = sink_assembly.remembered(given)
         self._tasks(replace(given, memory=self.memory), cut(txid, self.parts))
 
     def _stream(self, txid: int) -> None:
         given = config(
-            TransactionAttempt(txid, 0), 0, self.epoch, polls=True, life="life"
+            TransactionAttempt(txid, 0),
+            0,
+            self.epoch,
+            reads_all_markers=True,
+            life="life",
         )
         if self.memory is None:
             self.memory = sink_assembly.remembered(given)
         given = replace(given, memory=self.memory)
-        reported = self._tasks(given, cut(txid, self.parts))
-        if any(message.written.held is not None for message in reported):
-            writer._write_the_rest(reported)
-        if any(message.written.polled for message in reported):
-            writer._end_open_parts(reported)
+        parts = self._tasks(given, cut(txid, self.parts))
+        if any(message.written.unwritten is not None for message in parts):
+            writer._write_the_rest(parts)
+        if any(message.written.has_read_all for message in parts):
+            writer._end_open_parts(parts)
 
     def _tasks(
         self, given: SinkConfig, parts: list[list[OutRecord]]

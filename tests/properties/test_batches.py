@@ -14,7 +14,7 @@ from integration.sizes import size
 from kafka_tx.errors import DeliveryError
 from kafka_tx.kafka import producer, topic_limits
 from kafka_tx.kafka.out_batch import OutBatch
-from kafka_tx.kafka.producer import OutRecord
+from kafka_tx.kafka.out_record import OutRecord
 from kafka_tx.kafka.sender import Sender
 from kafka_tx.kafka.transaction import BatchRefusedError, Transaction
 from kafka_tx.native import writer

@@ -2,7 +2,7 @@
 
 import pytest
 
-from kafka_tx.transactions.batch_sizes import DEFAULT, BatchSize, Reported
+from kafka_tx.transactions.batch_sizes import DEFAULT, BatchSize, SentRecord
 
 OK = {"is_refused": False}
 
@@ -25,79 +25,81 @@ def test_it_follows_the_limit_but_not_beyond_what_was_given(
 ):
     size = BatchSize(given, is_compressed=is_compressed)
 
-    size.reported(limit)
+    size.set_limit(limit)
 
     assert size.size == expected
 
 
 def test_a_refusal_halves_it_and_another_limit_makes_it_forget():
     size = BatchSize()
-    reported = [Reported(0, 300_000), Reported(0, 300_000), Reported(0, 300_000)]
+    records = [SentRecord(0, 300_000), SentRecord(0, 300_000), SentRecord(0, 300_000)]
 
-    verdict = size.settle(reported, DEFAULT)
+    verdict = size.settle(records, DEFAULT)
 
     assert (verdict.alone, verdict.again) == ((), (0, 1, 2))
     assert verdict.size == size.size == (3 * 300_036 + 61) // 2
-    size.reported(None)
+    size.set_limit(None)
     assert size.size == verdict.size
-    size.reported(DEFAULT)
+    size.set_limit(DEFAULT)
     assert size.size == DEFAULT
 
 
 def test_a_late_refusal_of_larger_batches_does_not_halve_it_again():
     size = BatchSize()
-    first = size.settle([Reported(0, 400_000)] * 2, 900_000).size
+    first = size.settle([SentRecord(0, 400_000)] * 2, 900_000).size
 
-    late = size.settle([Reported(0, 300_000)] * 3, DEFAULT)
+    late = size.settle([SentRecord(0, 300_000)] * 3, DEFAULT)
 
     assert late.size == size.size == first < 450_000
 
 
 def test_a_record_that_is_refused_alone_fails_and_changes_nothing():
     size = BatchSize()
-    reported = [
-        Reported(0, 10, **OK),
-        Reported(0, 90),
-        Reported(1, DEFAULT),
-        Reported(1, 2 * DEFAULT),
+    records = [
+        SentRecord(0, 10, **OK),
+        SentRecord(0, 90),
+        SentRecord(1, DEFAULT),
+        SentRecord(1, 2 * DEFAULT),
     ]
 
-    verdict = size.settle(reported, DEFAULT)
+    verdict = size.settle(records, DEFAULT)
 
     assert (verdict.alone, verdict.again) == ((1, 2, 3), ())
     assert size.size == DEFAULT
 
 
 def test_two_that_cannot_have_shared_a_batch_were_both_alone():
-    reported = [Reported(0, 500_000), Reported(0, 500_000), Reported(0, 40)]
+    records = [SentRecord(0, 500_000), SentRecord(0, 500_000), SentRecord(0, 40)]
 
-    verdict = BatchSize().settle(reported, 500_000)
+    verdict = BatchSize().settle(records, 500_000)
 
     assert verdict.alone == (0, 1, 2)
 
 
 def test_what_was_delivered_behind_refused_records_is_sent_again_behind_them():
-    reported = [
+    records = [
         *(
-            Reported(0, 10, **OK),
-            Reported(0, 10),
-            Reported(1, 10, **OK),
-            Reported(0, 10),
+            SentRecord(0, 10, **OK),
+            SentRecord(0, 10),
+            SentRecord(1, 10, **OK),
+            SentRecord(0, 10),
         ),
-        *(Reported(0, 10, **OK), Reported(1, 10, **OK)),
+        *(SentRecord(0, 10, **OK), SentRecord(1, 10, **OK)),
     ]
 
-    assert BatchSize().settle(reported, DEFAULT).again == (1, 3, 4)
+    assert BatchSize().settle(records, DEFAULT).again == (1, 3, 4)
 
 
 def test_what_is_wrong_with_one_record_makes_later_batches_no_smaller():
     size = BatchSize()
 
-    verdict = size.settle([Reported(0, 10), Reported(0, 10)], DEFAULT, remembers=False)
+    verdict = size.settle(
+        [SentRecord(0, 10), SentRecord(0, 10)], DEFAULT, remembers=False
+    )
 
     assert verdict.size == (2 * 46 + 61) // 2
     assert size.size == DEFAULT
 
 
 def test_headers_have_lengths_too():
-    assert Reported(0, 10, headers=3).at_most == 10 + 36 + 30
+    assert SentRecord(0, 10, headers=3).at_most == 10 + 36 + 30

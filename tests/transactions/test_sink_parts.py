@@ -7,7 +7,7 @@ from dataclasses import asdict, replace
 import pytest
 
 from kafka_tx.errors import FencedError, OutOfOrderError, ReplayDiffersError
-from kafka_tx.kafka.producer import OutRecord
+from kafka_tx.kafka.out_record import OutRecord
 from kafka_tx.model import TransactionAttempt
 from kafka_tx.transactions.marker_rules import (
     begun_elsewhere,

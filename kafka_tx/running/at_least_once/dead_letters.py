@@ -31,7 +31,7 @@ from kafka_tx.kafka.dead_letter_form import (
     split,
     timed,
 )
-from kafka_tx.kafka.producer import OutRecord
+from kafka_tx.kafka.out_record import OutRecord
 from kafka_tx.kafka.sender import Sender
 from kafka_tx.logs import event_log
 from kafka_tx.model import OffsetRange

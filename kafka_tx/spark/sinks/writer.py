@@ -174,11 +174,13 @@ class KafkaTxStreamWriter(StreamWriter):
         Raises:
             ReplayDiffersError: It is split differently. Nothing was written.
         """
-        reported = [message for message in messages if isinstance(message, PartMessage)]
-        if any(message.written.held is not None for message in reported):
-            _write_the_rest(reported)
-        if any(message.written.polled for message in reported):  # a run's first batch
-            _end_open_parts(reported)
+        parts = [message for message in messages if isinstance(message, PartMessage)]
+        if any(message.written.unwritten is not None for message in parts):
+            _write_the_rest(parts)
+        if any(
+            message.written.has_read_all for message in parts
+        ):  # the first batch of a run
+            _end_open_parts(parts)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """A task failed; what others delivered stays.
@@ -188,33 +190,33 @@ class KafkaTxStreamWriter(StreamWriter):
         """
 
 
-def _write_the_rest(reported: list[PartMessage]) -> None:
-    held = [message for message in reported if message.written.held is not None]
+def _write_the_rest(parts: list[PartMessage]) -> None:
+    unwritten = [message for message in parts if message.written.unwritten is not None]
     confirmed = {
         message.index: message.written.digest
-        for message in reported
-        if message.written.held is None
+        for message in parts
+        if message.written.unwritten is None
     }
-    config = held[0].config
+    config = unwritten[0].config
     memory = sink_assembly.marker_log(config).recall(config.id or "")
-    for message in held:
+    for message in unwritten:
         part = sink_assembly.sink_part(config, message.index)
         check_cut(part, begun_elsewhere(part, memory.markers), confirmed)
-    for message in held:
+    for message in unwritten:
         writing = sink_assembly.part_transaction(
-            replace(config, polls=False), message.index
+            replace(config, reads_all_markers=False), message.index
         )
-        writing.write(message.written.held or ())
+        writing.write(message.written.unwritten or ())
 
 
-def _end_open_parts(reported: list[PartMessage]) -> None:
+def _end_open_parts(parts: list[PartMessage]) -> None:
     """Abort what an earlier run left open in parts for which this one has no task."""
-    config = reported[0].config
+    config = parts[0].config
     if not sink_assembly.holds_readers_up(config):
         return
     memory = sink_assembly.marker_log(config).recall(config.id or "")
     known = {marker.index for marker in memory.markers}
-    for index in sorted(known - {message.index for message in reported}):
+    for index in sorted(known - {message.index for message in parts}):
         sink_assembly.part_transaction(config, index).end_open()
 
 
@@ -340,5 +342,5 @@ def _of_this_batch(config: SinkConfig) -> SinkConfig:
         parts=0,
         life=query,
         run=run,
-        polls=True,
+        reads_all_markers=True,
     )
