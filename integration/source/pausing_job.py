@@ -81,7 +81,7 @@ class PausingReader(KafkaTxStreamReader):
     def _open(self) -> Any:
         batches: Any = super()._open()
         batches._ledger = PausingLedger(batches._ledger, self._pause)
-        batches._look_anew()
+        batches._reset()
         return batches
 
     def read(self, partition: Any) -> Any:

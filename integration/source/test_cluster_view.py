@@ -58,7 +58,7 @@ def trim(cluster, topic, before):
     )
 
 
-def test_nothing_is_held_of_former_answers(view, topic):
+def test_nothing_of_former_answers_is_cached(view, topic):
     name = topic(partitions=1)
 
     def ids_after(polls):
@@ -164,7 +164,7 @@ def test_a_pattern_finds_topics_but_no_internal_ones(view, topic, produce):
     assert not [other for other in found if other.startswith("__")]
 
 
-def test_looking_never_creates_a_topic(servers):
+def test_asking_never_creates_a_topic(servers):
     with running(
         servers.kafka(settings={"auto.create.topics.enable": "true"})
     ) as cluster:

@@ -80,7 +80,7 @@ def test_bounded_runs_beside_others_all_appear_and_are_let_go_later(
             assert began - 600 < newest <= time.time()
             assert found["kafka_tx_stops_total", id_, "user"] == 0
 
-        monkeypatch.setattr(commits, "LET_GO_AFTER_MS", 0)
+        monkeypatch.setattr(commits, "RELEASED_AFTER_MS", 0)
 
         def only_the_endless_one_is_watched() -> bool:
             attached._listener._lag.poll()

@@ -172,7 +172,7 @@ def test_ranges_up_to_the_end_of_a_growing_log_keep_one_client(
     assert len(made) < 5
 
 
-def test_the_question_for_the_topic_id_is_not_held_up_by_a_fetch_at_the_end_of_the_log(
+def test_the_question_for_the_topic_id_is_not_delayed_by_a_fetch_at_the_end_of_the_log(
     kafka, topic, produce
 ):
     name, reader = topic(), reader_of(kafka, **{"fetch.wait.max.ms": "10"})

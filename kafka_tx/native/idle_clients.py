@@ -41,7 +41,7 @@ class Idle(Generic[_Key, _Client]):
         self._kept_s = kept_s
         self._each = each
         self._settings = settings
-        self._kept: dict[_Key, list[tuple[float, _Client]]] = {}
+        self._idle: dict[_Key, list[tuple[float, _Client]]] = {}
         self._inherited: list[object] = []
         self._lock = threading.Lock()
         self._is_swept = False
@@ -49,49 +49,49 @@ class Idle(Generic[_Key, _Client]):
         atexit.register(self.close_all)
 
     def __len__(self) -> int:
-        return sum(map(len, self._kept.values()))
+        return sum(map(len, self._idle.values()))
 
     def take(self, settings: _Key) -> _Client | None:
         """Take out the client that was used last with these settings."""
         with self._lock:
-            found = self._kept.get(settings)
+            found = self._idle.get(settings)
             since, client = found.pop() if found else (0.0, None)
             if not found:
-                self._kept.pop(settings, None)
+                self._idle.pop(settings, None)
         return None if self._is_expired(since) else client
 
     def keep(self, settings: _Key, client: _Client) -> None:
         """Keep a client for the next one to take; too many others are closed."""
         closing: list[object] = []
         with self._lock:
-            same = self._kept.setdefault(settings, [])
+            same = self._idle.setdefault(settings, [])
             same.append((time.monotonic(), client))
             if self._each is not None and len(same) > self._each:
                 closing.append(same.pop(0))
-            if self._settings is not None and len(self._kept) > self._settings:
-                closing.append(self._kept.pop(next(iter(self._kept))))
+            if self._settings is not None and len(self._idle) > self._settings:
+                closing.append(self._idle.pop(next(iter(self._idle))))
             self._sweep_later()
         del closing
 
     def close_all(self) -> None:
         """Close all idle clients, at the end of the process."""
         with self._lock:
-            closing = list(self._kept.values())
-            self._kept.clear()
+            closing = list(self._idle.values())
+            self._idle.clear()
         del closing
 
     def _forget(self) -> None:
         """In a fork, which must not close them, and whose lock someone may hold."""
         self._lock = threading.Lock()
         self._is_swept = False
-        self._inherited.append(self._kept)
-        self._kept = {}
+        self._inherited.append(self._idle)
+        self._idle = {}
 
     def _is_expired(self, since: float) -> bool:
         return time.monotonic() - since >= self._kept_s
 
     def _sweep_later(self) -> None:
-        """Close what expires, though nobody asks. The lock is held."""
+        """Close expired clients later, on a thread. The caller holds the lock."""
         if self._is_swept:
             return
         sweeper = threading.Timer(self._kept_s, self._sweep)
@@ -105,13 +105,13 @@ class Idle(Generic[_Key, _Client]):
     def _sweep(self) -> None:
         closing: list[object] = []
         with self._lock:
-            for settings, same in list(self._kept.items()):
+            for settings, same in list(self._idle.items()):
                 fresh = [one for one in same if not self._is_expired(one[0])]
-                closing.append(self._kept.pop(settings))
+                closing.append(self._idle.pop(settings))
                 if fresh:
-                    self._kept[settings] = fresh
+                    self._idle[settings] = fresh
             self._is_swept = False
-            if self._kept:
+            if self._idle:
                 self._sweep_later()
         del closing
 

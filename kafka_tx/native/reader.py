@@ -174,11 +174,11 @@ class NativeRangeReader:
         shared = idle.take(settings)
         if shared is None:
             shared = SharedClient(extension.Client(settings=settings))
-        patience_ms = min(self._timeout_ms, _SMALL_PATIENCE_MS)
+        timeout_ms = min(self._timeout_ms, _SMALL_TIMEOUT_MS)
         since_s = time.monotonic()
         try:
             for batch in self._read_with(
-                *(extension, shared.client, wanted, patience_ms), _GRACE_MS
+                *(extension, shared.client, wanted, timeout_ms), _GRACE_MS
             ):
                 yield batch
                 since_s = time.monotonic()
@@ -252,11 +252,11 @@ _SMALL_RANGES = {
 _SMALL_WAIT_MS = 0
 """Longest wait of a broker at the end of a log, for small ranges: the next range and
 other requests wait for the fetch. So a client that finds nothing there fetches without
-a pause; after ``_SMALL_PATIENCE_MS`` another one reads on."""
+a pause; after ``_SMALL_TIMEOUT_MS`` another one reads on."""
 
-_SMALL_PATIENCE_MS = 1_000
+_SMALL_TIMEOUT_MS = 1_000
 _MAY_PASS = ("stale", "timed out", "out of range", "unknown topic")
-"""Failures of such a client that another one, with more patience, decides."""
+"""After these failures of such a client, another one with more time reads on."""
 
 _record_bytes: dict[str, float] = {}
 """By topic: the average of the last batches in this process, newer ones weigh more."""
@@ -354,7 +354,7 @@ def _without_secrets(text: str, settings: Mapping[str, str]) -> str:
 
 
 _ANSWER_MS = 1_500
-"""Then the other view asks, which is told at once why there is no answer."""
+"""After it, the other view asks, which gets the reason at once."""
 
 
 class NativeClusterView:

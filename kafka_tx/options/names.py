@@ -31,9 +31,9 @@ def check_names(
 ) -> None:
     """Refuse unknown names that were meant for this package; warn of the rest.
 
-    A name was meant so if it begins with ``tx``, if it equals a known one but for case,
-    ``.``, ``_``, ``-`` and blanks, or if it resembles one closely. Spark passes every
-    option on, also its own.
+    A name was meant for this package if it begins with ``tx``, if it equals a known one
+    but for case, ``.``, ``_``, ``-`` and blanks, or if it resembles one closely. Spark
+    passes every option on, also its own.
 
     Args:
         given: Names in lower case.

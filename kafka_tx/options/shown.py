@@ -25,7 +25,7 @@ _USER_OF_URL = re.compile(r"(?<=://)[^/@\s]+(?=@)")
 def shown(options: Mapping[str, object], store: str = "") -> dict[str, str]:
     """The options in the order of their names; possible secrets are hidden.
 
-    So are those of the user's own (``user.…``): nobody knows what they are. ``store``
+    The user's own options (``user.…``) are hidden, too: they may be secrets. ``store``
     is an address without secrets, as ``Store.url`` is.
     """
     found = {name: _value(name, str(options[name])) for name in sorted(options)}

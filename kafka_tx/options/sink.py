@@ -43,14 +43,16 @@ GIVEN_BY_US = ("tx.attempt", "tx.parts", "tx.compares", "tx.memory")
 _SPARKS = ("path", "checkpointLocation", "queryName")
 
 
-def parse_sink(options: Mapping[str, str], *, reported: bool = False) -> SinkConfig:
+def parse_sink(
+    options: Mapping[str, str], *, by_transaction: bool = False
+) -> SinkConfig:
     """Read and check the options of a write (driver); raises ConfigError.
 
-    ``reported``: ``write_transaction`` may have added ``GIVEN_BY_US``.
+    ``by_transaction``: ``write_transaction`` may have added ``GIVEN_BY_US``.
     """
     check_kind("options", options, Mapping, LEGAL_OPTIONS)
     given = {name.lower(): value for name, value in options.items()}
-    check_names(given, _known(), "sink", inner=GIVEN_BY_US if reported else ())
+    check_names(given, _known(), "sink", inner=GIVEN_BY_US if by_transaction else ())
     require_brokers(given, "producer")
     kafka = kafka_options(given)
     client_settings(kafka, purpose="producer")

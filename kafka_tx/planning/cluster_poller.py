@@ -138,9 +138,9 @@ class ClusterPoller:
         self.last = ClusterState(found, bounds, self._clock.monotonic_ms(), self._ends)
         return self.last
 
-    def is_of_these_topics(self, state: ClusterState) -> bool:
+    def is_of_these_topics(self, cluster: ClusterState) -> bool:
         """Whether the topics are still as in an older answer; fetches no log bounds."""
-        return self._discovery.find() == state.found
+        return self._discovery.find() == cluster.found
 
     def steady(
         self,
@@ -150,17 +150,17 @@ class ClusterPoller:
     ) -> ClusterState:
         """Poll until all of these checks count, because an answer may be outdated."""
         settling = Settling(self._believed_after_ms)
-        state = self.now()
-        until_ms = state.at_ms + _GIVE_UP_MS + max(self._believed_after_ms.values())
-        while state.at_ms < until_ms:
+        cluster = self.now()
+        until_ms = cluster.at_ms + _GIVE_UP_MS + max(self._believed_after_ms.values())
+        while cluster.at_ms < until_ms:
             doubtful = [
                 f"{partition} is {check.finding} at {check.position}"
-                for partition, check in position_checks(state).items()
-                if not settling.believes(partition, check, state.at_ms)
+                for partition, check in position_checks(cluster).items()
+                if not settling.believes(partition, check, cluster.at_ms)
             ]
             if not doubtful:
                 break
             logger.warning("polling again: %s", ", ".join(doubtful))
             self._clock.sleep_ms(max(self._pause_ms, 100))
-            state = self.now()
-        return state
+            cluster = self.now()
+        return cluster

@@ -42,7 +42,7 @@ _WAS_OPAQUE = (
 def readable_batch(
     transactions: TransactionsConfig,
     batch: BatchMetadata,
-    state: ClusterState,
+    cluster: ClusterState,
     losses: Losses,
     *,
     is_committed: bool,
@@ -62,7 +62,7 @@ def readable_batch(
             lacks a part of a range.
     """
     ranges, logged = [], dict(batch.logged)
-    position_checks = state.position_checks(batch.positions())
+    position_checks = cluster.position_checks(batch.positions())
     for wanted in batch.ranges:
         partition = wanted.topic_partition
         left = _left(wanted, position_checks[partition])
@@ -71,9 +71,9 @@ def readable_batch(
                 "It is committed, so the sink has its records: start with a new"
                 " checkpointLocation."
                 if is_committed
-                else _advice(transactions, batch, state, query, others)
+                else _advice(transactions, batch, cluster, query, others)
             )
-            bounds = state.bounds.get(partition)
+            bounds = cluster.bounds.get(partition)
             raise replay_impossible(
                 f"transaction {batch.txid} of '{transactions.id}' must read {wanted}"
                 f" again, but {partition} {_now(position_checks[partition])}.",
@@ -83,7 +83,7 @@ def readable_batch(
                 advice=advice + lost_with_checkpoint(query),
             )
         losses.skipped(partition, wanted.start, left.start, LossReason.TRIMMED)
-        if state.found.exists(partition):
+        if cluster.found.exists(partition):
             losses.skipped(partition, left.end, wanted.end, LossReason.CUT)
         if left.end < wanted.end:
             logged.setdefault(partition, wanted.end)
@@ -106,12 +106,12 @@ def _left(wanted: OffsetRange, check: PositionCheck) -> OffsetRange:
 def _advice(
     transactions: TransactionsConfig,
     batch: BatchMetadata,
-    state: ClusterState,
+    cluster: ClusterState,
     query: QueryShape | None,
     others: Callable[[BatchMetadata], Parts],
 ) -> str:
-    begins = {transactions.id: _positions(batch.starts(), batch, state)}
-    ends = {transactions.id: _positions(batch.ends(), batch, state)}
+    begins = {transactions.id: _positions(batch.starts(), batch, cluster)}
+    ends = {transactions.id: _positions(batch.ends(), batch, cluster)}
     only = "Make sure that no other run of this query lives, and"
     then = "start with a new checkpointLocation; the txid is not used again."
     if batch.joint is None and query is not None and query.has_several_sources:
@@ -183,25 +183,25 @@ def _now(check: PositionCheck) -> str:
 
 
 def _positions(
-    positions: Mapping[TopicPartition, int], batch: BatchMetadata, state: ClusterState
+    positions: Mapping[TopicPartition, int], batch: BatchMetadata, cluster: ClusterState
 ) -> str:
     """The positions to go on at: at most a log's end; a new topic's start.
 
     Includes the topic ids and leader epochs; unknown ones stay unchanged.
     """
     at = located(positions, batch.topic_ids, batch.leader_epochs())
-    position_checks = state.position_checks(at)
-    anew = state.found.recreated(batch.topic_ids)
+    position_checks = cluster.position_checks(at)
+    anew = cluster.found.recreated(batch.topic_ids)
     there = {
         p: check.next_offset
         for p, check in position_checks.items()
-        if state.found.exists(p) or p.topic not in anew
+        if cluster.found.exists(p) or p.topic not in anew
     }
     epochs = {p: e for p, e in batch.leader_epochs().items() if p.topic not in anew}
     for partition, check in position_checks.items():
         if check.bounds is not None and check.bounds.leader_epoch is not None:
             epochs[partition] = check.bounds.leader_epoch
-    return as_given(there, {**batch.topic_ids, **state.found.topic_ids()}, epochs)
+    return as_given(there, {**batch.topic_ids, **cluster.found.topic_ids()}, epochs)
 
 
 def replay_impossible(

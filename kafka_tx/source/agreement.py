@@ -257,7 +257,7 @@ def case_of(
     offset: SourceOffset,
     topics: TopicIds,
 ) -> Case:
-    """How checkpoint and store disagree; call this only if they do.
+    """How checkpoint and store disagree; call it only if they do.
 
     Opaque: one transaction ahead is not AHEAD: another checkpoint has planned this txid
     anew, and sinks undo their rows of it. With other sources, the new plan must be
@@ -309,7 +309,7 @@ def _is_from_another(
 
 
 def ahead(sinks: Mapping[str, int], stored: int, done: int) -> Case:
-    """Decide between the two by the sinks in the store's database.
+    """The kind of ``Case.AHEAD``, by the sinks in the store's database.
 
     ``sinks`` has the last txid that each sink wrote. Sinks that match the store have
     the txid ``stored``, or the next one, whose commit came too late. The checkpoint's
@@ -324,7 +324,7 @@ def ahead(sinks: Mapping[str, int], stored: int, done: int) -> Case:
 
 
 def _unnumbered(offset: SourceOffset, state: Committed, topics: TopicIds) -> Case:
-    """Decide which is newer; of two topic ids, the existing topic's is newer.
+    """The newer side wins; of two topic ids, the existing topic's is newer.
 
     If the existing topic has a third id, neither side has read it.
     """
@@ -417,12 +417,12 @@ def _for_several(case: Case, query: QueryShape, logged: str, numbering: str) -> 
 
 def _beside(case: Case, mark: TransactionMark | None, query: QueryShape | None) -> str:
     """Warnings to read before following the advice for one source."""
-    reported = ""
+    warnings = ""
     if mark is not None and case in _BY_CHECKPOINT:
-        reported += _COUNTED_IN_STORE.format(logged=mark.txid)
+        warnings += _COUNTED_IN_STORE.format(logged=mark.txid)
     if query is None and case in _BY_CHECKPOINT:
-        reported += _NOBODY_DECIDES + BEGIN_ANEW
+        warnings += _NOBODY_DECIDES + BEGIN_ANEW
     if "tx.onDisagreement=" in _ADVICE[case]:
-        reported += _ALONE
+        warnings += _ALONE
     is_new = case in _ONLY_STORE or case is Case.ANOTHER
-    return reported + (lost_with_checkpoint(query) if is_new else "")
+    return warnings + (lost_with_checkpoint(query) if is_new else "")

@@ -31,8 +31,8 @@ from kafka_tx.transactions.ledger import Ledger, LedgerState
 
 logger = event_log(__name__)
 
-LET_GO_AFTER_MS = 15 * 60_000
-"""How long the resources of an ended query are held for its next run."""
+RELEASED_AFTER_MS = 15 * 60_000
+"""How long the resources of an ended query stay open for its next run."""
 
 _WAITING = 100
 """Most batches that wait for the planning process; the oldest are dropped."""
@@ -46,7 +46,7 @@ class Finished:
         start: Spark's start offset; None for the first batch of a query.
         end: Spark's end offset, with the transaction mark.
         latest: The result of ``reportLatestOffset``, with the log starts. Spark 4.0 and
-            4.1 do not call it: then the end offset.
+            4.1 do not call it: there, the end offset.
         duration_ms: Of the trigger.
         phases_ms: Of each phase of ``catalogue.PHASE``, as far as known.
         read_reports: None: tasks could not report.
@@ -153,10 +153,10 @@ class CommitFeed:
         return {id_: query.partitions for id_, query in known if query.partitions}
 
     def began(self, id_: str) -> None:
-        """A query of this id has started: hold its resources."""
+        """A query of this id has started: its resources stay open."""
         self._ended_at(id_, None)
 
-    def stands_at(self, id_: str, partitions: Iterable[TopicPartition]) -> None:
+    def has_positions(self, id_: str, partitions: Iterable[TopicPartition]) -> None:
         """The store of a started query has committed offsets of these partitions."""
         query = self._query(id_)
         if query is not None and not query.partitions:
@@ -166,9 +166,9 @@ class CommitFeed:
         """The last query of this id has ended without an error."""
         self._ended_at(id_, self._clock.monotonic_ms())
 
-    def let_go(self, release: Callable[[str], None]) -> None:
-        """Drop ids that ended ``LET_GO_AFTER_MS`` ago; ``release`` each."""
-        until_ms = self._clock.monotonic_ms() - LET_GO_AFTER_MS
+    def release_ended(self, release: Callable[[str], None]) -> None:
+        """Drop ids that ended ``RELEASED_AFTER_MS`` ago; call ``release`` with each."""
+        until_ms = self._clock.monotonic_ms() - RELEASED_AFTER_MS
         gone = [
             id_
             for id_, query in self._queries.items()
@@ -236,7 +236,7 @@ class CommitFeed:
         if query.numbering != end.mark.numbering:
             query.numbering, query.seen_txid = end.mark.numbering, 0
         if txid > query.seen_txid:
-            self._tell(query, end.mark.epoch, txid, reported)
+            self._store_reports(query, end.mark.epoch, txid, reported)
             held = {each.txid: each for each in query.ledger.state.held}
             self._count_unreported(query, end.mark, txid, held)
             query.seen_txid = txid
@@ -286,15 +286,17 @@ class CommitFeed:
             query.mirror(lambda: query.ledger.owned(epoch))
         return True
 
-    def _tell(self, query: _Query, epoch: int, txid: int, reported: Reported) -> None:
+    def _store_reports(
+        self, query: _Query, epoch: int, txid: int, reported: Reported
+    ) -> None:
         """Store task reports, also for batches that the planner committed.
 
         The planner's next commit writes its cached records, without these reports.
         """
-        kept = {
+        recent = {
             key: each for key, each in query.reported.items() if key[1] > txid - KEPT
         }
-        query.reported = {**kept, (epoch, txid): reported}
+        query.reported = {**recent, (epoch, txid): reported}
         with suppress(FencedError):  # the newer owner's run reports its own reads
             query.ledger.tell(epoch, query.reported)
 

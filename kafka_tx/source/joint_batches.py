@@ -40,9 +40,9 @@ class JointBatches:
     refused. Without ``ledger_of`` there are no other sources.
     """
 
-    def __init__(self, kept: StoredBatches, ledger_of: LedgerOf | None) -> None:
-        self._tx = kept.tx
-        self._kept = kept
+    def __init__(self, batches: StoredBatches, ledger_of: LedgerOf | None) -> None:
+        self._tx = batches.tx
+        self._batches = batches
         self._ledger_of = ledger_of
         self._is_settled = False
         self._has_waited = False
@@ -58,9 +58,13 @@ class JointBatches:
         Raises:
             StateUnavailableError, StateError: From the other sources' ledgers.
         """
-        kept = self._kept
-        batch = kept.state.next
-        if batch is None or batch.joint is None or (self._is_settled and not kept.held):
+        batches = self._batches
+        batch = batches.state.next
+        if (
+            batch is None
+            or batch.joint is None
+            or (self._is_settled and not batches.waiting_txid)
+        ):
             self._is_settled = True
             return
         found = [
@@ -69,9 +73,9 @@ class JointBatches:
             if part.txid and name != self._tx.id
         ]
         if any(is_finished for is_finished, _ in found):
-            kept.commit(batch.txid)
+            batches.commit(batch.txid)
         elif batch.spark_batch and any(has_records for _, has_records in found):
-            kept.held = batch.txid
+            batches.waiting_txid = batch.txid
         self._is_settled = True
 
     def wait_for_others(self, batch: BatchMetadata) -> None:
@@ -96,9 +100,9 @@ class JointBatches:
         Raises:
             CheckpointDisagreesError: The store is older than the checkpoint.
         """
-        kept, batch = self._kept, self._kept.state.next
-        is_several = kept.state.has_several_sources
-        if is_several and batch and not batch.joint and kept.fits(batch, start):
+        batches, batch = self._batches, self._batches.state.next
+        is_several = batches.state.has_several_sources
+        if is_several and batch and not batch.joint and batches.fits(batch, start):
             raise CheckpointDisagreesError(
                 f"Spark has finished transaction {batch.txid} of '{self._tx.id}', but"
                 " the store does not have the offsets of the other sources in that"
@@ -116,10 +120,10 @@ class JointBatches:
         Raises:
             CheckpointDisagreesError: The checkpoint is new, or not the batch's.
         """
-        batch = self._kept.state.next
+        batch = self._batches.state.next
         if batch is None or batch.joint is None or not batch.joint.without_id:
             return
-        if self._kept.is_initial(start) or batch.spark_batch:
+        if self._batches.is_initial(start) or batch.spark_batch:
             raise self._parted(batch, batch.joint)
 
     def known(self, batch: BatchMetadata, question: Question) -> JointBatch | None:
@@ -131,11 +135,11 @@ class JointBatches:
         source's records alone. That is only decided for transactional batches: opaque
         ones may be planned anew.
         """
-        kept, query = self._kept, self._kept.state.query
+        batches, query = self._batches, self._batches.state.query
         is_alone = query is not None and not query.has_several_sources
         end = agreement.logged_as(question.end)
         is_here = batch.spark_batch or batch.logged_as == end
-        is_open = batch.txid > kept.state.txid and self._tx.mode == "transactional"
+        is_open = batch.txid > batches.state.txid and self._tx.mode == "transactional"
         is_seen = batch.joint is None and is_alone and is_open and not is_here
         return self._single(batch) if is_seen else batch.joint
 
@@ -147,7 +151,7 @@ class JointBatches:
                 sources; the checkpoint decided for this source alone; or a store of
                 another source has begun anew.
         """
-        kept, given = self._kept, question.joint
+        batches, given = self._batches, question.joint
         assert question.shape is not None
         shape = question.shape.counting(given)
         if given is not None:
@@ -155,21 +159,25 @@ class JointBatches:
         known = self.known(batch, question)
         if known is not None and not known.is_same(given or self._single(batch)):
             raise self._parted(batch, known)
-        if kept.state.query != shape:
-            kept.describe(shape)
-        if batch.joint is None and given is not None and batch.txid > kept.state.txid:
-            batch = kept.note(replace(batch, joint=given))
+        if batches.state.query != shape:
+            batches.describe(shape)
+        if (
+            batch.joint is None
+            and given is not None
+            and batch.txid > batches.state.txid
+        ):
+            batch = batches.store_unread(replace(batch, joint=given))
         return batch
 
     def _single(self, batch: BatchMetadata) -> JointBatch:
-        part = JointPart(batch.txid, "", self._kept.state.numbering)
+        part = JointPart(batch.txid, "", self._batches.state.numbering)
         return JointBatch(self._tx.id, {self._tx.id: part})
 
     def _check_numbers(self, given: JointBatch, shape: QueryShape) -> None:
         """Refuse a batch whose parts may not belong together."""
-        before = self._kept.state.committed
+        before = self._batches.state.committed
         if given.numbers == self._tx.id:
-            for name in shape.begun_anew(self._kept.state.query):
+            for name in shape.begun_anew(self._batches.state.query):
                 why = (
                     f"the store of '{name}' was reset or replaced since the last batch"
                     f" of {_sources(shape)}, and has another numbering now. The query"
@@ -204,7 +212,7 @@ class JointBatches:
 
     def check_records(self) -> None:
         """Refuse to number an empty batch if its txid is of a joint batch."""
-        batch = self._kept.state.next
+        batch = self._batches.state.next
         if batch is not None and batch.joint is not None:
             raise self._parted(batch, batch.joint)
 
@@ -243,7 +251,7 @@ class JointBatches:
         self, batch: BatchMetadata, joint: JointBatch
     ) -> CheckpointDisagreesError:
         parts = {self._tx.id: batch, **self.others(replace(batch, joint=joint))}
-        return _parted(self._tx.id, parts, joint, self._kept.state.query)
+        return _parted(self._tx.id, parts, joint, self._batches.state.query)
 
     def _state_of(self, tx_id: str) -> LedgerState | None:
         if self._ledger_of is None:

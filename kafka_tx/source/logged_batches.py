@@ -64,7 +64,7 @@ def first_begins(
 def readable_ranges(
     begins: Mapping[TopicPartition, int],
     end: SourceOffset,
-    poll: ClusterState,
+    cluster: ClusterState,
     losses: Losses,
 ) -> list[OffsetRange]:
     """The readable rest of a logged batch; every loss goes to ``losses``.
@@ -75,33 +75,33 @@ def readable_ranges(
     losses.deleted(
         p
         for p, at in end.positions.items()
-        if not poll.found.exists(p) and begins.get(p) != at
+        if not cluster.found.exists(p) and begins.get(p) != at
     )
     return [
         _readable(
             begins.get(partition),
             OffsetRange(partition, 0, at, None, end.leader_epochs.get(partition)),
-            poll,
+            cluster,
             end.noted_ids,
             losses,
         )
         for partition, at in sorted(end.positions.items())
-        if poll.found.exists(partition)
+        if cluster.found.exists(partition)
     ]
 
 
 def _readable(
     begin: int | None,
     below: OffsetRange,
-    poll: ClusterState,
+    cluster: ClusterState,
     ids: Topics,
     losses: Losses,
 ) -> OffsetRange:
     """The readable rest of one partition's part, which ends at the end of ``below``."""
     partition, end = below.topic_partition, below.end
-    bounds = poll.bounds.get(partition)
+    bounds = cluster.bounds.get(partition)
     at = LogPosition(end, ids.get(partition.topic), below.leader_epoch)
-    check = poll.check_position(partition, at)
+    check = cluster.check_position(partition, at)
     if check.finding is Finding.ANEW:
         losses.judge(partition, check)
         return below.between(end, end)
@@ -169,11 +169,11 @@ class Disagreements:
 
     def __init__(
         self,
-        kept: StoredBatches,
+        batches: StoredBatches,
         begin: Callable[[], Positions],
         ranges_from_log: Callable[[Positions, SourceOffset], list[OffsetRange]],
     ) -> None:
-        self._kept = kept
+        self._batches = batches
         self._begin = begin
         self._ranges_from_log = ranges_from_log
 
@@ -183,28 +183,28 @@ class Disagreements:
         Raises:
             CheckpointDisagreesError: They disagree, and no option decides.
         """
-        kept = self._kept
-        if end.mark is None and not kept.state.txid and not kept.state.planned:
+        batches = self._batches
+        if end.mark is None and not batches.state.txid and not batches.state.planned:
             return self._first_of_checkpoint(start, end)
         if self._is_next(start, end):
-            known = {**kept.state.position.offsets, **kept.settled(start)}
-            return self._take(kept.state.txid + 1, known, end)
-        decides = kept.decides(end, is_finished=False)
+            known = {**batches.state.position.offsets, **batches.settled(start)}
+            return self._take(batches.state.txid + 1, known, end)
+        decides = batches.decides(end, is_finished=False)
         if decides != "error":
-            kept.ids_start_again()
-        if decides == "store" and kept.state.committed is not None:
-            unread = kept.state.next
+            batches.ids_start_again()
+        if decides == "store" and batches.state.committed is not None:
+            unread = batches.state.next
             is_replay = unread is not None and not unread.spark_batch
-            return kept.guarded(unread) if unread and is_replay else None
+            return batches.guarded(unread) if unread and is_replay else None
         if decides == "checkpoint":
             logged = end.mark.txid if end.mark else 0
             numbering = agreement.numbering_of(end)
-            txid = max(logged, kept.newest(numbering) + 1)
+            txid = max(logged, batches.newest(numbering) + 1)
             begins, ids, epochs = begun(start, end)
             log = ids, numbering, epochs
-            kept.adopt(txid - 1, begins, *log, by_checkpoint=True)
+            batches.adopt(txid - 1, begins, *log, by_checkpoint=True)
             return self._take(txid, begins, end)
-        raise kept.contradiction(end, is_finished=False)
+        raise batches.contradiction(end, is_finished=False)
 
     def _is_next(self, start: SourceOffset, end: SourceOffset) -> bool:
         """Whether it begins at the store's position, and only its ranges are missing.
@@ -213,16 +213,16 @@ class Disagreements:
         checkpoint has planned the txid anew. False if that plan was handed out with
         other sources' records: sinks may have it.
         """
-        mark, kept = end.mark, self._kept
-        expected = (kept.state.numbering, kept.state.txid + 1)
+        mark, batches = end.mark, self._batches
+        expected = (batches.state.numbering, batches.state.txid + 1)
         if mark is not None and (
             (mark.numbering, mark.txid) != expected
-            or agreement.follows_another(mark, kept.state.last)
+            or agreement.follows_another(mark, batches.state.last)
         ):
             return False
-        unread = kept.state.next
+        unread = batches.state.next
         is_free = unread is None or (unread.mode == "opaque" and not unread.joint)
-        return is_free and kept.agrees(start)
+        return is_free and batches.agrees(start)
 
     def _first_of_checkpoint(
         self, start: SourceOffset, end: SourceOffset
@@ -234,7 +234,7 @@ class Disagreements:
         ranges = self._ranges_from_log(positions, end)
         begins = {r.topic_partition: r.start for r in ranges}
         ids = {**start.topic_ids, **end.topic_ids}
-        self._kept.adopt(
+        self._batches.adopt(
             0, {**positions, **begins}, ids, leader_epochs=start.leader_epochs
         )
         return self._stored(1, ranges, end, {})
@@ -247,7 +247,7 @@ class Disagreements:
         The batch begins at its logged start, or at the start of topics created anew.
         Hidden topics keep their ranges: these are neither read nor lost.
         """
-        former, ids = self._kept.state.position.topic_ids, end.topic_ids
+        former, ids = self._batches.state.position.topic_ids, end.topic_ids
         begins: dict[TopicPartition, int] = {}
         skipped: dict[Skip, int] = {}
         for partition, position in positions.items():
@@ -279,17 +279,17 @@ class Disagreements:
         ends = {r.topic_partition: r.end for r in ranges}
         logged = {p: at for p, at in end.positions.items() if ends.get(p) != at}
         name = agreement.logged_as(end)
-        former = self._kept.state.planned.get(txid)
+        former = self._batches.state.planned.get(txid)
         joint = former.joint if former else None
         batch = BatchMetadata(
             *(txid, tuple(ranges), end.topic_ids, "", logged, name, joint),
-            mode=self._kept.tx.mode,
+            mode=self._batches.tx.mode,
             skipped=skipped,
             attempts=former.attempts if former else 1,
             unproven=former.unproven if former else (),
         )
-        stored = self._kept.store(self._kept.guarded(batch, entry_of(end)))
-        self._kept.own.discard(txid)  # not yet checked to be readable
+        stored = self._batches.store(self._batches.guarded(batch, entry_of(end)))
+        self._batches.own.discard(txid)  # not yet checked to be readable
         return stored
 
 
@@ -297,31 +297,33 @@ _INSTEAD = "instead"
 """Name of an empty plan for a txid that was planned with records before."""
 
 
-def stored_empty(kept: StoredBatches, question: Question) -> BatchMetadata | None:
+def stored_empty(batches: StoredBatches, question: Question) -> BatchMetadata | None:
     """The transaction of the batch, if an earlier try has stored it."""
-    if agreement.numbering_of(question.end) not in ("", kept.state.numbering):
+    if agreement.numbering_of(question.end) not in ("", batches.state.numbering):
         return None  # equal names of another numbering
     names = {question.spark_batch, question.query_batch}
-    known = (b for b in kept.state.planned.values() if b.spark_batch in names)
-    held = kept.state.planned.get(kept.held)
-    stored = next(known, held)
-    if stored is not None and stored is held:  # a replay: this run has the batch now
+    known = (b for b in batches.state.planned.values() if b.spark_batch in names)
+    waiting = batches.state.planned.get(batches.waiting_txid)
+    stored = next(known, waiting)
+    if stored is not None and stored is waiting:  # a replay: this run has the batch now
         if stored.spark_batch not in names:
-            stored = kept.note(replace(held, spark_batch=question.spark_batch))
-        kept.held = 0
+            stored = batches.store_unread(
+                replace(waiting, spark_batch=question.spark_batch)
+            )
+        batches.waiting_txid = 0
     return stored
 
 
-def new_empty(kept: StoredBatches, question: Question) -> BatchMetadata:
+def new_empty(batches: StoredBatches, question: Question) -> BatchMetadata:
     """The transaction of the batch, stored now, once checkpoint and store agree.
 
     Raises:
         CheckpointDisagreesError: Transactional, and the txid has records already.
     """
-    before = kept.state.position
-    unread = kept.state.next
+    before = batches.state.position
+    unread = batches.state.next
     if unread is not None and unread.mode == "transactional":
-        raise kept.contradiction(question.end)
+        raise batches.contradiction(question.end)
     epochs = before.leader_epochs
     ranges = tuple(
         OffsetRange(p, o, o, None, epochs.get(p))
@@ -333,12 +335,12 @@ def new_empty(kept: StoredBatches, question: Question) -> BatchMetadata:
         before.topic_ids,
         question.spark_batch,
         logged_as=_INSTEAD if unread is not None else "",
-        mode=kept.tx.mode,
+        mode=batches.tx.mode,
     )
-    return kept.store(batch)
+    return batches.store(batch)
 
 
-def is_spent(kept: StoredBatches, batch: BatchMetadata, start: SourceOffset) -> bool:
+def is_spent(batches: StoredBatches, batch: BatchMetadata, start: SourceOffset) -> bool:
     """Whether the txid of the next batch, a batch without records, is used up.
 
     No checkpoint logs the end of such a batch. If Spark asks for the batch after it,
@@ -350,10 +352,10 @@ def is_spent(kept: StoredBatches, batch: BatchMetadata, start: SourceOffset) -> 
       Sinks may hold these records: the txid is planned anew, so that sinks undo them.
     * The query has a source without ``tx.id``, which may replay records of the batch.
     """
-    if not batch.spark_batch or batch.txid == kept.held:
+    if not batch.spark_batch or batch.txid == batches.waiting_txid:
         return False
     where = batch.spark_batch.rpartition("/")[0]
-    is_its = where == agreement.logged_as(start) and kept.agrees(start)
+    is_its = where == agreement.logged_as(start) and batches.agrees(start)
     if batch.joint is not None and batch.joint.without_id:
         return is_its
-    return batch.logged_as != _INSTEAD or batch.txid in kept.own or is_its
+    return batch.logged_as != _INSTEAD or batch.txid in batches.own or is_its

@@ -37,7 +37,7 @@ from kafka_tx.protocols import Clock, ClusterView
 from kafka_tx.source.logged_batches import first_begins, readable_ranges
 from kafka_tx.source.questions import Answer, Question, goes_on
 
-_POLL_AGAIN_MS = 1_000
+_RECENT_MS = 1_000
 """Largest age of the last poll if the end of the run is known."""
 
 Logs = Mapping[TopicPartition, LogBounds | None]
@@ -94,7 +94,7 @@ class MicroBatches:
         self.skipped: Skipped = {}
         """Offsets that the last planned batch skips."""
         retries = config.num_retries, config.retry_interval_ms
-        self._polls = ClusterPoller(view, self._discovery, clock, retries)
+        self._poller = ClusterPoller(view, self._discovery, clock, retries)
         self._initial: Positions | None = None
         self._target: dict[TopicPartition, int] | None = None
         self._last_batch_ms: int | None = None
@@ -160,16 +160,16 @@ class MicroBatches:
         )
 
     def finished(self, end: SourceOffset) -> None:
-        """Spark will not ask below ``end`` again; nothing is stored here."""
+        """Spark will ask for nothing below ``end`` again; nothing is stored here."""
 
     def prepare_available_now(self) -> None:
         """Freeze the end: later records are not part of this run."""
-        self._target = {p: b.end for p, b in self._polls.now().bounds.items()}
+        self._target = {p: b.end for p, b in self._poller.now().bounds.items()}
 
     def report(self) -> ClusterState | None:
         """The last poll, for the progress report; None: no log has answered yet."""
-        poll = self._polls.last
-        return poll if poll is not None and poll.bounds else None
+        cluster = self._poller.last
+        return cluster if cluster is not None and cluster.bounds else None
 
     def close(self) -> None:
         """Release connections."""
@@ -181,7 +181,7 @@ class MicroBatches:
         """Topic ids of the positions; unknown ones are left out."""
         return self._topic_ids
 
-    def _held_by(self) -> LeaderEpochs:
+    def _epochs_of_positions(self) -> LeaderEpochs:
         """Leader epochs of the positions; unknown ones are left out."""
         return self._leader_epochs
 
@@ -192,7 +192,7 @@ class MicroBatches:
     def _deleted(
         self,
         ends: Positions,  # noqa: ARG002 - a store has more positions
-        poll: ClusterState,  # noqa: ARG002
+        cluster: ClusterState,  # noqa: ARG002
         ids: Mapping[str, str],  # noqa: ARG002
     ) -> set[str]:
         """Hidden topics whose positions can be dropped."""
@@ -203,9 +203,11 @@ class MicroBatches:
         known, cut_to = self._cut_to.get(partition, (logged, logged))
         return cut_to if known == logged else logged
 
-    def _known(self, start: Positions, poll: ClusterState) -> dict[TopicPartition, int]:
+    def _known(
+        self, start: Positions, cluster: ClusterState
+    ) -> dict[TopicPartition, int]:
         """Positions of all partitions that were read before."""
-        found = (p for p in poll.found.partitions if p not in start)
+        found = (p for p in cluster.found.partitions if p not in start)
         back = {p: at for p in found if (at := self._remembered(p)) is not None}
         return {**back, **start}
 
@@ -231,19 +233,24 @@ class MicroBatches:
 
         last: tuple[ClusterState, dict[TopicPartition, PositionCheck]] | None = None
 
-        def judged(poll: ClusterState) -> dict[TopicPartition, PositionCheck]:
+        def judged(cluster: ClusterState) -> dict[TopicPartition, PositionCheck]:
             nonlocal last
-            if last is None or last[0] is not poll:
-                known = self._known(start, poll)
-                last = poll, poll.position_checks(located(known, ids, self._held_by()))
+            if last is None or last[0] is not cluster:
+                known = self._known(start, cluster)
+                last = (
+                    cluster,
+                    cluster.position_checks(
+                        located(known, ids, self._epochs_of_positions())
+                    ),
+                )
             return last[1]
 
-        poll = self._recent_poll(start) or self._polls.steady(judged)
+        cluster = self._recent_answer(start) or self._poller.steady(judged)
         limits = self._config.limits
         self.losses.take()
-        position_checks = judged(poll)
-        starts = self._starts(position_checks, poll)
-        logs = {**poll.bounds, **{p: s.bounds for p, s in position_checks.items()}}
+        position_checks = judged(cluster)
+        starts = self._starts(position_checks, cluster)
+        logs = {**cluster.bounds, **{p: s.bounds for p, s in position_checks.items()}}
         ends = self._ends(starts, logs)
         if not everything:
             if self._waits(starts, ends):
@@ -251,16 +258,16 @@ class MicroBatches:
                 return None
             if limits.max_records is not None:
                 ends = rate_limit(limits.max_records, starts, ends)
-        self._learn(start, starts, poll)
+        self._learn(start, starts, cluster)
         epochs = self._epochs_after(position_checks, logs)
         ranges = tuple(
             OffsetRange(p, starts[p], ends[p], None, epochs.get(p))
             for p in sorted(ends)
         )
-        reported = {**_ids_of(ends, ids), **poll.found.topic_ids()}
+        topic_ids = {**_ids_of(ends, ids), **cluster.found.topic_ids()}
         self.skipped = self.losses.take()
-        reported |= dict.fromkeys(self._deleted(ends, poll, ids), DELETED)
-        return MicroBatchPlan(ranges, ends, reported)
+        topic_ids |= dict.fromkeys(self._deleted(ends, cluster, ids), DELETED)
+        return MicroBatchPlan(ranges, ends, topic_ids)
 
     def ranges_from_log(self, start: Positions, end: SourceOffset) -> list[OffsetRange]:
         """The readable ranges between two ends that Spark logged in an earlier run.
@@ -274,8 +281,8 @@ class MicroBatches:
         if start == self._initial and end.mark is None and not end.begins:
             begins |= first_begins(self._config.start, end.positions)
         ids = end.noted_ids
-        poll = self._polls.steady(
-            lambda poll: poll.position_checks(
+        cluster = self._poller.steady(
+            lambda cluster: cluster.position_checks(
                 located(end.positions, ids, end.noted_epochs)
             )
         )
@@ -283,14 +290,14 @@ class MicroBatches:
         unknown = [
             str(p)
             for p in end.positions
-            if p not in begins and poll.found.exists(p) and p not in poll.bounds
+            if p not in begins and cluster.found.exists(p) and p not in cluster.bounds
         ]
         if unknown:
             raise BrokerUnavailableError(
                 f"the first offset of {', '.join(unknown)} cannot be had now. Are its"
                 " leaders up?"
             )
-        ranges = readable_ranges(begins, end, poll, self.losses)
+        ranges = readable_ranges(begins, end, cluster, self.losses)
         for r in ranges:
             if r.end < end.positions[r.topic_partition]:
                 logged = end.positions[r.topic_partition]
@@ -316,29 +323,29 @@ class MicroBatches:
         self._last_batch_ms = now_ms
         return False
 
-    def _recent_poll(self, start: Positions) -> ClusterState | None:
+    def _recent_answer(self, start: Positions) -> ClusterState | None:
         """The last answer, if the end is frozen so that a new poll brings no news.
 
         Not for durable transactions: records that retention has removed since would be
         stored in a batch, which then could not be replayed.
         """
-        poll, target = self._polls.last, self._target
-        if target is None or poll is None or self._config.transactions is not None:
+        cluster, target = self._poller.last, self._target
+        if target is None or cluster is None or self._config.transactions is not None:
             return None
-        at = located(start, self._ids(), self._held_by())
-        position_checks = poll.position_checks(at).values()
-        is_enough = poll.reaches(target) and not any(
+        at = located(start, self._ids(), self._epochs_of_positions())
+        position_checks = cluster.position_checks(at).values()
+        is_enough = cluster.reaches(target) and not any(
             s.finding not in {Finding.WITHIN, Finding.TRIMMED} for s in position_checks
         )
-        age_ms = self._clock.monotonic_ms() - poll.at_ms
-        if not is_enough or age_ms >= _POLL_AGAIN_MS:
+        age_ms = self._clock.monotonic_ms() - cluster.at_ms
+        if not is_enough or age_ms >= _RECENT_MS:
             return None
-        return poll if self._polls.is_of_these_topics(poll) else None
+        return cluster if self._poller.is_of_these_topics(cluster) else None
 
     def _starts(
         self,
         position_checks: Mapping[TopicPartition, PositionCheck],
-        poll: ClusterState,
+        cluster: ClusterState,
     ) -> dict[TopicPartition, int]:
         """The starts of reading; reports every loss."""
         gone = {p for p, s in position_checks.items() if s.finding is Finding.DELETED}
@@ -347,8 +354,8 @@ class MicroBatches:
         for partition, check in position_checks.items():
             if partition not in gone:
                 starts[partition] = self.losses.judge(partition, check)
-                self._freeze_anew(partition, check.finding, poll)
-        for partition, bounds in poll.bounds.items():
+                self._freeze_anew(partition, check.finding, cluster)
+        for partition, bounds in cluster.bounds.items():
             if partition not in position_checks:
                 if bounds.log_start > 0:
                     self.losses.added_late(partition, bounds.log_start)
@@ -356,10 +363,10 @@ class MicroBatches:
         return starts
 
     def _freeze_anew(
-        self, partition: TopicPartition, finding: Finding, poll: ClusterState
+        self, partition: TopicPartition, finding: Finding, cluster: ClusterState
     ) -> None:
         """Drop the frozen end of a log that is gone: the new log differs."""
-        bounds = poll.bounds.get(partition)
+        bounds = cluster.bounds.get(partition)
         is_another = finding in {Finding.ANEW, Finding.CUT}
         if self._target is not None and is_another and bounds is not None:
             self._target[partition] = bounds.end
@@ -368,9 +375,9 @@ class MicroBatches:
         self, position_checks: Mapping[TopicPartition, PositionCheck], logs: Logs
     ) -> dict[TopicPartition, int | None]:
         """Leader epochs of the ends; a position without a check keeps its own."""
-        held = self._held_by()
+        known = self._epochs_of_positions()
         silent = {
-            p: held.get(p)
+            p: known.get(p)
             for p, check in position_checks.items()
             if check.finding is Finding.UNANSWERED
         }
@@ -387,14 +394,16 @@ class MicroBatches:
             ends[partition] = max(end, start)
         return ends
 
-    def _learn(self, start: Positions, starts: Positions, poll: ClusterState) -> None:
+    def _learn(
+        self, start: Positions, starts: Positions, cluster: ClusterState
+    ) -> None:
         """Save the positions to compare the next answer with."""
-        anew = poll.found.recreated(self._topic_ids)
-        self._topic_ids.update(poll.found.topic_ids())
+        anew = cluster.found.recreated(self._topic_ids)
+        self._topic_ids.update(cluster.found.topic_ids())
         gone = {p: at for p, at in start.items() if p not in starts}
-        kept = {**self._out_of_sight, **gone}
+        hidden = {**self._out_of_sight, **gone}
         self._out_of_sight = {
-            p: at for p, at in kept.items() if p not in starts and p.topic not in anew
+            p: at for p, at in hidden.items() if p not in starts and p.topic not in anew
         }
 
 

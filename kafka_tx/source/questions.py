@@ -66,7 +66,7 @@ class Question:
 
     def to_json(self) -> dict[str, Any]:
         """The offset that carries the question."""
-        asked = {
+        members = {
             "query_id": self.query_id,
             "batch_id": self.batch_id,
             "start": self.start.to_json() if self.start else None,
@@ -74,22 +74,22 @@ class Question:
             "shape": shape_fields(self.shape) if self.shape is not None else None,
             "joint": joint_fields(self.joint) if self.joint else None,
         }
-        return {MARK: {_QUESTION: asked}}
+        return {MARK: {_QUESTION: members}}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Self | None:
         """The question in an offset; None for every other offset."""
-        asked = data.get(MARK, {}).get(_QUESTION)
-        if asked is None:
+        members = data.get(MARK, {}).get(_QUESTION)
+        if members is None:
             return None
-        start, shape = asked["start"], asked["shape"]
+        start, shape = members["start"], members["shape"]
         return cls(
-            asked["query_id"],
-            asked["batch_id"],
+            members["query_id"],
+            members["batch_id"],
             SourceOffset.from_json(start) if start else None,
-            SourceOffset.from_json(asked["end"]),
+            SourceOffset.from_json(members["end"]),
             read_shape(shape) if shape is not None else None,
-            read_joint(asked["joint"]),
+            read_joint(members["joint"]),
         )
 
 
@@ -118,8 +118,8 @@ class Answer:
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Self:
         """Read the result of ``to_json``."""
-        reported = data[MARK][_ANSWER]
-        return cls(**{**reported, "joint": read_joint(reported["joint"])})
+        members = data[MARK][_ANSWER]
+        return cls(**{**members, "joint": read_joint(members["joint"])})
 
 
 def moves(start: SourceOffset | None, end: SourceOffset) -> bool:

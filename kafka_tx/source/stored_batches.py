@@ -57,8 +57,8 @@ class StoredBatches:
         is_owner: Whether ``take`` has stored this owner.
         own: Txids that this owner has planned, or has checked to be readable.
         sinks: Last txids of sinks in the store's database, as of the last poll.
-        held: A txid without records, while other sources of the query have records of
-            this batch to replay; 0: none.
+        waiting_txid: A txid without records of this source, while other sources of the
+            query have records of this batch to replay; 0: none.
         is_again: Whether Spark's batch ids start again with the next planned batch, and
             only a question for its txid shows that the sink has not dropped it.
     """
@@ -89,7 +89,7 @@ class StoredBatches:
         self.is_owner = False
         self.own: set[int] = set()
         self.sinks: Mapping[str, int] = {}
-        self.held = 0
+        self.waiting_txid = 0
         self.is_again = False
 
     @property
@@ -152,7 +152,7 @@ class StoredBatches:
         while signs is not None and self._clock.monotonic_ms() < until_ms:
             self._clock.sleep_ms(_LISTEN_MS)
             now = self._ledger.signs()
-            if now is None:  # it has let go meanwhile
+            if now is None:  # the owner has removed its sign of life
                 return
             if now != signs:
                 raise at_work(self._ledger)
@@ -244,16 +244,16 @@ class StoredBatches:
     def in_this_mode(self, batch: BatchMetadata) -> BatchMetadata:
         """The batch in this owner's mode, before it is handed to a sink."""
         if batch.mode != self.tx.mode and batch.txid > self.state.txid:
-            batch = self.note(replace(batch, mode=self.tx.mode))
+            batch = self.store_unread(replace(batch, mode=self.tx.mode))
         return batch
 
     def store(self, batch: BatchMetadata) -> BatchMetadata:
         """Store the metadata of a txid, and replace earlier metadata; returns it."""
-        stored = self.note(batch)
+        stored = self.store_unread(batch)
         self.own.add(batch.txid)
         return stored
 
-    def note(self, batch: BatchMetadata) -> BatchMetadata:
+    def store_unread(self, batch: BatchMetadata) -> BatchMetadata:
         """As ``store``, for a batch that may be unreadable."""
         former = self.state.planned.get(batch.txid)
         if former is not None and (former.was_opaque or former.mode == "opaque"):
@@ -297,8 +297,8 @@ class StoredBatches:
     @property
     def _is_vouched_for(self) -> bool:
         """Whether no sink holds an id of this run, as far as the user can know."""
-        word = self.tx.sink_batch_ids
-        return self._ignores_ids or word == forgotten(self._former_epoch)
+        choice = self.tx.sink_batch_ids
+        return self._ignores_ids or choice == forgotten(self._former_epoch)
 
     def guarded(self, batch: BatchMetadata, entry: int = 0) -> BatchMetadata:
         """The batch, ``unproven`` if Spark's batch ids start again with it.
@@ -311,7 +311,7 @@ class StoredBatches:
             return batch
         marked = replace(batch, unproven=(*batch.unproven, entry or self.epoch))
         is_stored = self.state.planned.get(batch.txid) == batch
-        return self.note(marked) if is_stored and marked != batch else marked
+        return self.store_unread(marked) if is_stored and marked != batch else marked
 
     def prove(self, batch: BatchMetadata, end: SourceOffset) -> BatchMetadata:
         """The batch after somebody has asked for its txid: the sink goes by txids."""
@@ -322,7 +322,7 @@ class StoredBatches:
         return (
             batch
             if left == batch.unproven
-            else self.note(replace(batch, unproven=left))
+            else self.store_unread(replace(batch, unproven=left))
         )
 
     def commit(self, txid: int, logged: int = 0) -> None:
@@ -332,7 +332,7 @@ class StoredBatches:
             self.epoch, txid, completed_ms=now_ms, logged=logged
         )
         self.own = {n for n in self.own if n >= txid}
-        self.held = 0
+        self.waiting_txid = 0
         if is_first:  # otherwise the listener sends
             self._send_to_group()
 
@@ -364,7 +364,7 @@ class StoredBatches:
         )
         self._ledger.adopt(self.epoch, taken, numbering)
         self.own = set()
-        self.held = 0
+        self.waiting_txid = 0
         logger.warning(
             "goes on after txid %d of numbering %s at %s",
             *(txid, self.state.numbering),

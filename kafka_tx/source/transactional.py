@@ -96,23 +96,23 @@ class TransactionalMicroBatches(MicroBatches):
         self._mirror = mirror
         self._begins: list[SourceOffset] = []
         self._is_bounded = False
-        self._look_anew()
+        self._reset()
 
-    def _look_anew(self) -> None:
+    def _reset(self) -> None:
         """Drop all cached state of the store."""
         self._begins_here = False
         tx = self._tx
         spares = tx.if_owned == "refuse" or (not tx.if_owned and self._is_bounded)
-        kept = StoredBatches(
+        batches = StoredBatches(
             *(tx, self._ledger, self._clock, self._topics_now, self._mirror),
             spares_owners=spares,
             sink=self._sink,
         )
-        joint = JointBatches(kept, self._ledger_of)
-        self._kept, self._joint = kept, joint
-        self._settling = CheckpointSettling(kept, joint, self._config.subscription)
+        joint = JointBatches(batches, self._ledger_of)
+        self._batches, self._joint = batches, joint
+        self._settling = CheckpointSettling(batches, joint, self._config.subscription)
         self._disagreements = Disagreements(
-            kept, self._begin_anew, self.ranges_from_log
+            batches, self._begin_anew, self.ranges_from_log
         )
 
     # --- what Spark asks ---
@@ -132,11 +132,11 @@ class TransactionalMicroBatches(MicroBatches):
         self._begins.append(begin)
         return begin
 
-    def _begin_of(self, kept: StoredBatches) -> SourceOffset:
-        state = kept.state.position
+    def _begin_of(self, batches: StoredBatches) -> SourceOffset:
+        state = batches.state.position
         positions = self._settling.subscribed(state.offsets)
         log = state.topic_ids, state.epochs_of(positions)
-        mark = kept.mark(state.carried, positions, *log, start=True)
+        mark = batches.mark(state.carried, positions, *log, start=True)
         return SourceOffset(positions, mark)
 
     def latest(self, start: SourceOffset, *, everything: bool) -> SourceOffset:
@@ -155,28 +155,28 @@ class TransactionalMicroBatches(MicroBatches):
         return self._owning(lambda: self._latest(start, everything))
 
     def _latest(self, asked: SourceOffset, everything: bool) -> SourceOffset:
-        kept = self._opened(asked)
+        batches = self._opened(asked)
         # a former owner may have gone on after this run asked for its start
-        start = self._begin_of(kept) if asked in self._begins else asked
+        start = self._begin_of(batches) if asked in self._begins else asked
         positions = self._settling.settle(start)
-        stored = kept.state.next
+        stored = batches.state.next
         is_new = start.mark is not None and start.mark.start
         if is_new:
-            kept.ids_start_again(begins_here=self._begins_here)
-        if stored is not None and stored.txid == kept.held:
+            batches.ids_start_again(begins_here=self._begins_here)
+        if stored is not None and stored.txid == batches.waiting_txid:
             self._joint.wait_for_others(stored)
             return asked
         if stored is not None and (
-            stored.mode == "transactional" or stored.joint or stored.txid in kept.own
+            stored.mode == "transactional" or stored.joint or stored.txid in batches.own
         ):
             self._check_topics_of(stored)
-            return kept.offset(kept.named(kept.guarded(stored)), start)
+            return batches.offset(batches.named(batches.guarded(stored)), start)
         plan = self.plan(positions, everything=everything)
-        if plan is None or not (plan.moves(positions) or not kept.agrees(start)):
-            kept.rest()
+        if plan is None or not (plan.moves(positions) or not batches.agrees(start)):
+            batches.rest()
             return asked
         batch = BatchMetadata(
-            kept.state.txid + 1,
+            batches.state.txid + 1,
             plan.ranges,
             plan.topic_ids,
             mode=self._tx.mode,
@@ -185,8 +185,8 @@ class TransactionalMicroBatches(MicroBatches):
             unproven=stored.unproven if stored else (),
         )
         if stored is not None and stored.ranges != batch.ranges and not is_new:
-            kept.is_planned_anew()
-        return kept.offset(kept.named(kept.guarded(batch)), start)
+            batches.is_planned_anew()
+        return batches.offset(batches.named(batches.guarded(batch)), start)
 
     def ranges(self, start: SourceOffset, end: SourceOffset) -> list[OffsetRange]:
         """The stored ranges of the transaction that ends at ``end``.
@@ -226,7 +226,7 @@ class TransactionalMicroBatches(MicroBatches):
             batch = self._batch_between(start, question.end)
         if batch is None:
             batch = self._empty_batch(question)
-        batch = self._kept.prove(batch, question.end)
+        batch = self._batches.prove(batch, question.end)
         if question.shape is not None:
             batch = self._joint.numbered(batch, question)
         return self._answer(batch, self._joint.known(batch, question))
@@ -238,41 +238,43 @@ class TransactionalMicroBatches(MicroBatches):
     def prepare_available_now(self) -> None:
         """Freeze the end; a living owner of this ``tx.id`` is not fenced."""
         self._is_bounded = True
-        if not self._kept.epoch:
-            self._look_anew()
+        if not self._batches.epoch:
+            self._reset()
         super().prepare_available_now()
 
     def beat(self) -> None:
         """Write a sign of life, if this query owns the id, as ``StoredBatches``."""
-        self._kept.beat()
+        self._batches.beat()
 
     def let_go(self) -> None:
         """The run has ended: the next one need not wait; as ``StoredBatches``."""
-        self._kept.let_go()
+        self._batches.let_go()
 
     def close(self) -> None:
         """Release connections."""
         super().close()
-        self._kept.close()
+        self._batches.close()
 
     # --- what is known of positions ---
 
     def _ids(self) -> Mapping[str, str]:
-        return self._kept.state.position.topic_ids
+        return self._batches.state.position.topic_ids
 
-    def _held_by(self) -> LeaderEpochs:
-        return self._kept.state.position.leader_epochs
+    def _epochs_of_positions(self) -> LeaderEpochs:
+        return self._batches.state.position.leader_epochs
 
     def _deleted(
-        self, ends: Positions, poll: ClusterState, ids: Mapping[str, str]
+        self, ends: Positions, cluster: ClusterState, ids: Mapping[str, str]
     ) -> set[str]:
         """Topics of the store's positions that were deleted.
 
         A query that fails on data loss drops only topics that it reads, after it has
         reported their loss.
         """
-        stored = self._kept.state.position.offsets
-        unseen = {p: at for p, at in stored.items() if p.topic not in poll.found.topics}
+        stored = self._batches.state.position.offsets
+        unseen = {
+            p: at for p, at in stored.items() if p.topic not in cluster.found.topics
+        }
         if self._config.fails_on_data_loss:
             unseen = self._settling.subscribed(unseen)
         missing = {p.topic for p in unseen if p not in ends}
@@ -283,7 +285,7 @@ class TransactionalMicroBatches(MicroBatches):
         )
 
     def _remembered(self, partition: TopicPartition) -> int | None:
-        return self._kept.state.position.offsets.get(partition)
+        return self._batches.state.position.offsets.get(partition)
 
     def _topics_now(self) -> Mapping[str, str]:
         return self._discovery.find().topic_ids()
@@ -296,27 +298,27 @@ class TransactionalMicroBatches(MicroBatches):
 
     def _owning(self, act: Callable[[], _T]) -> _T:
         """Act on the stored state, and take over the id if that raises nothing."""
-        if self._kept.is_owner:
+        if self._batches.is_owner:
             return act()
         for _ in range(TRIES):
             try:
                 answer = act()
-                self._kept.take()
+                self._batches.take()
             except StateConflictError:
                 continue
             else:
                 return answer
             finally:
-                if not self._kept.is_owner:
-                    self._look_anew()
+                if not self._batches.is_owner:
+                    self._reset()
         raise at_work(self._ledger)
 
     def _adopt_start(self) -> None:
-        kept = self._opened()
-        if kept.state.committed is None:
+        batches = self._opened()
+        if batches.state.committed is None:
             start = self.start_positions()
             epochs = self._leader_epochs
-            kept.adopt(0, start, self._topic_ids, leader_epochs=epochs)
+            batches.adopt(0, start, self._topic_ids, leader_epochs=epochs)
             self._begins_here = True
 
     # --- which transaction ---
@@ -327,28 +329,28 @@ class TransactionalMicroBatches(MicroBatches):
         Before it is the owner, its topics are compared with those of the id: in the
         store, and in a checkpoint of transactions, at ``logged``.
         """
-        kept = self._kept
-        kept.open()
-        if not kept.is_owner:
-            known = kept.state.partitions
+        batches = self._batches
+        batches.open()
+        if not batches.is_owner:
+            known = batches.state.partitions
             if known and logged is not None and logged.mark is not None:
                 known |= all_of(logged).keys()
             check_shared(self._tx.id, self._ledger.url, self._wanted(known), known)
         self._joint.settle()
-        return kept
+        return batches
 
     def _wanted(self, known: Iterable[TopicPartition]) -> Subscription:
         """The subscription, for partitions that the id has read."""
         self._discovery.know(known)
         return self._discovery.wanted
 
-    def _poll_of(self, batch: BatchMetadata) -> ClusterState:
+    def _cluster_for(self, batch: BatchMetadata) -> ClusterState:
         self._check_topics_of(batch)
-        return self._polls.steady(lambda poll: poll.position_checks_of(batch))
+        return self._poller.steady(lambda cluster: cluster.position_checks_of(batch))
 
     def _check_topics_of(self, batch: BatchMetadata) -> None:
         """Refuse a batch that must be whole, and has records of other topics."""
-        if self._tx.mode == "opaque" and batch.txid > self._kept.state.txid:
+        if self._tx.mode == "opaque" and batch.txid > self._batches.state.txid:
             return
         wanted, deleted = self._wanted(batch.ends()), self._deleted_topics.now
         check_read_again(self._tx.id, self._ledger.url, wanted, batch, deleted)
@@ -356,53 +358,55 @@ class TransactionalMicroBatches(MicroBatches):
     def _answer(self, batch: BatchMetadata, joint: JointBatch | None) -> Answer:
         is_fixed = self._tx.mode == "transactional"
         plan = batch.fingerprint() if is_fixed else ""
-        kept = self._kept
+        batches = self._batches
         mode = self._tx.mode
-        return Answer(batch.txid, kept.epoch, plan, kept.state.numbering, mode, joint)
+        return Answer(
+            batch.txid, batches.epoch, plan, batches.state.numbering, mode, joint
+        )
 
     def _empty_batch(self, question: Question) -> BatchMetadata:
         """The transaction of a batch without new records, stored before or now."""
-        stored = stored_empty(self._kept, question)
+        stored = stored_empty(self._batches, question)
         if stored is not None:
-            self._kept.check_mode()
-            return self._kept.in_this_mode(stored)
+            self._batches.check_mode()
+            return self._batches.in_this_mode(stored)
         ended = question.start or question.end  # its end is its start
         self._settling.settle(ended)
         self._joint.check_records()
-        return new_empty(self._kept, question)
+        return new_empty(self._batches, question)
 
     def _batch_between(
         self, start: SourceOffset, end: SourceOffset
     ) -> BatchMetadata | None:
         """The batch that Spark logged between two ends; None: the store decides."""
-        kept = self._opened(end)
-        kept.own_newest(end)
-        kept.check_mode()
+        batches = self._opened(end)
+        batches.own_newest(end)
+        batches.check_mode()
         self.losses.take()
         self.skipped = {}
         # also a batch that Spark logged before ``tx.id``
-        known = kept.state.planned.values()
-        stored = next((b for b in known if kept.fits(b, end)), None)
+        known = batches.state.planned.values()
+        stored = next((b for b in known if batches.fits(b, end)), None)
         batch = stored or self._disagreements.batch(start, end)
-        if batch is None or batch.txid in kept.own:
+        if batch is None or batch.txid in batches.own:
             return batch
-        poll = self._poll_of(batch)
+        cluster = self._cluster_for(batch)
         try:
             left = readable_batch(
                 self._tx,
                 batch,
-                poll,
+                cluster,
                 self.losses,
-                is_committed=batch.txid <= kept.state.txid,
-                query=kept.state.query,
+                is_committed=batch.txid <= batches.state.txid,
+                query=batches.state.query,
                 others=self._joint.others,
             )
         except ReplayImpossibleError:
-            kept.check()  # the error's advice is only right for this store
+            batches.check()  # the error's advice is only right for this store
             if stored is None:
-                kept.take()  # and drops only stored batches: sinks may have the txid
+                batches.take()  # and drops only stored batches: sinks may have the txid
             raise
-        if left.txid > kept.state.txid:
+        if left.txid > batches.state.txid:
             is_same = replace(left, mode=self._tx.mode) == batch
             counted = (batch.skipped, self.skipped, self.losses.take())
             self.skipped = sum(map(Counter, counted), Counter())
@@ -412,14 +416,14 @@ class TransactionalMicroBatches(MicroBatches):
                 skipped=self.skipped,
                 attempts=batch.attempts + 1,
             )
-            if kept.fits(batch, end):
-                left = kept.store(left)
+            if batches.fits(batch, end):
+                left = batches.store(left)
             elif not is_same:
                 # The checkpoint that has logged all of it may have finished it.
-                left = kept.named(left)
-        kept.own.discard(left.txid)
-        if kept.state.planned.get(left.txid) == left and kept.fits(left, end):
-            kept.own.add(left.txid)
+                left = batches.named(left)
+        batches.own.discard(left.txid)
+        if batches.state.planned.get(left.txid) == left and batches.fits(left, end):
+            batches.own.add(left.txid)
         return left
 
 
@@ -427,9 +431,9 @@ class CheckpointSettling:
     """Compares a checkpoint with the store, as ``TransactionalMicroBatches`` says."""
 
     def __init__(
-        self, kept: StoredBatches, joint: JointBatches, wanted: Subscription
+        self, batches: StoredBatches, joint: JointBatches, wanted: Subscription
     ) -> None:
-        self._kept = kept
+        self._batches = batches
         self._joint = joint
         self._wanted = wanted
 
@@ -439,39 +443,41 @@ class CheckpointSettling:
         Raises:
             CheckpointDisagreesError: And nothing says who decides.
         """
-        kept = self._kept
-        if start.mark is None and kept.state.committed is None:
+        batches = self._batches
+        if start.mark is None and batches.state.committed is None:
             # A checkpoint from before tx.id was set: its offsets become transaction 0.
-            kept.adopt(
+            batches.adopt(
                 0, start.positions, start.topic_ids, leader_epochs=start.leader_epochs
             )
-        kept.own_newest(start)
+        batches.own_newest(start)
         self._joint.check_done(start)
-        kept.commit_if_next(start)
-        batch = kept.state.next
-        if batch is not None and is_spent(kept, batch, start):
-            kept.commit(batch.txid)
-        kept.check_mode()
+        batches.commit_if_next(start)
+        batch = batches.state.next
+        if batch is not None and is_spent(batches, batch, start):
+            batches.commit(batch.txid)
+        batches.check_mode()
         self._joint.check_start(start)
-        return kept.settled(start) if kept.agrees(start) else self._disagree(start)
+        return (
+            batches.settled(start) if batches.agrees(start) else self._disagree(start)
+        )
 
     def subscribed(self, offsets: Positions) -> dict[TopicPartition, int]:
         """Positions that the query still reads; the others stay in the store."""
         return {p: at for p, at in offsets.items() if is_subscribed(self._wanted, p)}
 
     def _disagree(self, start: SourceOffset) -> Positions:
-        kept = self._kept
-        state = kept.state.committed
-        decides = kept.decides(start)
+        batches = self._batches
+        state = batches.state.committed
+        decides = batches.decides(start)
         if decides != "error":
-            kept.ids_start_again()
+            batches.ids_start_again()
         if decides == "store" and state is not None:
             return self.subscribed(state.offsets)
         if decides == "checkpoint":
             logged = start.mark.txid if start.mark else 0
             numbering = agreement.numbering_of(start)
-            kept.adopt(
-                max(logged, kept.newest(numbering)),
+            batches.adopt(
+                max(logged, batches.newest(numbering)),
                 all_of(start),
                 start.topic_ids,
                 numbering,
@@ -479,4 +485,4 @@ class CheckpointSettling:
                 by_checkpoint=True,
             )
             return start.positions
-        raise kept.contradiction(start)
+        raise batches.contradiction(start)

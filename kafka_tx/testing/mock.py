@@ -40,7 +40,7 @@ class MockCluster:
         self._library = _library()
         text = ctypes.create_string_buffer(_TEXT_BYTES)
         configuration = self._library.rd_kafka_conf_new()
-        # the client only carries the cluster: it has no broker and must not say so
+        # The client only hosts the cluster: it has no broker, and must not log that.
         self._library.rd_kafka_conf_set(configuration, b"log_level", b"0", None, 0)
         self._client = self._library.rd_kafka_new(
             _PRODUCER, configuration, text, _TEXT_BYTES
@@ -170,7 +170,7 @@ class Feed:
     """Writes values into one topic, for demos; nothing else may write to it.
 
     Values go round all partitions. Idempotent, so that a value the brokers confirmed is
-    in the log exactly once. One thread sends; any thread may look at the counts.
+    in the log exactly once. One thread sends; any thread may read the counts.
 
     Args:
         kafka: Options of the clients, without the prefix ``kafka.``.
@@ -251,7 +251,7 @@ class Feed:
                 return
 
     def poll(self, timeout_s: float) -> None:
-        """Let confirmations in, for so long at most."""
+        """Serve delivery reports for up to ``timeout_s``."""
         self._producer.poll(timeout_s)
 
     def flush(self) -> None:

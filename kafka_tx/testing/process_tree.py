@@ -26,7 +26,7 @@ from typing import Any
 
 from kafka_tx.errors import KafkaTxError
 
-_PATIENCE_S = 20.0
+_KILL_TIMEOUT_S = 20.0
 _LINES = 20
 
 
@@ -67,7 +67,7 @@ class ProcessTree:
 
     @property
     def pid(self) -> int:
-        """Of the program; also the number of its session."""
+        """The program's process id, which is also the number of its session."""
         return self._process.pid
 
     @property
@@ -96,7 +96,7 @@ class ProcessTree:
         Raises:
             KafkaTxError: One is still there after 20 s.
         """
-        deadline = time.monotonic() + _PATIENCE_S
+        deadline = time.monotonic() + _KILL_TIMEOUT_S
         if self.code is None:  # where there is no /proc: the JVM's workers follow it
             os.killpg(self.pid, signal.SIGKILL)
         while left := session_members(self.pid) or self.code is None:

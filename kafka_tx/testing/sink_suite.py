@@ -130,14 +130,14 @@ class RuleSuite:
         sink.write(attempt(2, epoch=2), ["b"])
 
         for txid, epoch in itertools.product((1, 2, 3), repeat=2):
-            with pytest.raises(AnotherNumberingError) as reported:
+            with pytest.raises(AnotherNumberingError) as refusal:
                 sink.write(attempt(txid, epoch, numbering="two", source="job"), ["x"])
             for words in (
                 "numbering one ('orders')",
                 "numbering two ('job')",
                 "--numbering one --attempt 2:20000000000",
             ):
-                assert words in str(reported.value)
+                assert words in str(refusal.value)
 
         assert sink.write(attempt(3, epoch=2), ["c"])
         assert sink.rows() == ["b", "c"]

@@ -60,7 +60,7 @@ def test_named_topics_are_described_and_absent_ones_left_out(
     assert all(isinstance(b, Broker) for b in found[three].leaders.values())
 
 
-def test_looking_at_an_absent_topic_does_not_create_it(view: KafkaClusterView) -> None:
+def test_asking_for_an_absent_topic_does_not_create_it(view: KafkaClusterView) -> None:
     assert view.topics(Topics(("never-made",))) == {}
     assert view.topics(Topics(("never-made",))) == {}
 

@@ -314,7 +314,9 @@ def test_a_fork_leaves_an_open_range_to_its_parent(cluster, topic):
     assert subprocess.run([*forks, topic(b"a", b"b")], timeout=60).returncode == 0
 
 
-def test_a_task_looks_at_its_log_with_the_client_that_reads_it(made, settings, topic):
+def test_a_task_asks_for_bounds_with_the_client_that_reads_the_log(
+    made, settings, topic
+):
     name = topic(b"a", b"b")
     partition = TopicPartition(name, 0)
     poll = NativeClusterView(

@@ -229,7 +229,7 @@ class Run:
 
     def owns(self, epoch: int) -> bool:
         """Whether the one planner is the owner of this epoch."""
-        kept = [p._kept for p in self._planners.all if hasattr(p, "_kept")]
+        kept = [p._batches for p in self._planners.all if hasattr(p, "_batches")]
         return any(k.is_owner and k.epoch == epoch for k in kept)
 
     def beat(self) -> None:

@@ -421,7 +421,12 @@ def test_a_classic_session_goes_on_with_what_connect_began():
             some_walks,
         ),
         (TransactionalMicroBatches, "_ids", lambda self: {}, some_walks),
-        (TransactionalMicroBatches, "_held_by", lambda self: {}, some_walks),
+        (
+            TransactionalMicroBatches,
+            "_epochs_of_positions",
+            lambda self: {},
+            some_walks,
+        ),
         (ledger_reading, "read_batch", without_topic_ids, some_walks),
     ],
 )

@@ -9,7 +9,7 @@ from kafka_tx.errors import StateUnavailableError
 from kafka_tx.metrics.registry import MetricsRegistry
 from kafka_tx.model import BatchMetadata, OffsetRange, TopicPartition
 from kafka_tx.planning.offset_json import SourceOffset
-from kafka_tx.source.commits import LET_GO_AFTER_MS, CommitFeed, Finished
+from kafka_tx.source.commits import RELEASED_AFTER_MS, CommitFeed, Finished
 from kafka_tx.source.read_reports import ReadReport, ReadReports
 from kafka_tx.testing import CrashingStore
 from kafka_tx.transactions.held import Held, Reported, TableWrite
@@ -513,11 +513,11 @@ def test_what_ended_is_let_go_after_a_while(feed, planner, clock):
     released: list[str] = []
 
     feed.ended("job")
-    clock.sleep_ms(LET_GO_AFTER_MS - 1)
-    feed.let_go(released.append)
+    clock.sleep_ms(RELEASED_AFTER_MS - 1)
+    feed.release_ended(released.append)
     assert feed.partitions() == {"job": [P0]}
     clock.sleep_ms(1)
-    feed.let_go(released.append)
+    feed.release_ended(released.append)
 
     assert released == ["job"]
     assert feed.partitions() == {}
@@ -527,12 +527,12 @@ def test_the_partitions_of_a_query_that_started_are_watched_before_it_commits(
     feed, planner, clock
 ):
     feed.began("job")
-    feed.stands_at("job", [P0])
+    feed.has_positions("job", [P0])
     assert feed.partitions() == {"job": [P0]}
 
     feed.ended("job")
-    clock.sleep_ms(LET_GO_AFTER_MS)
-    feed.let_go(lambda _: None)
+    clock.sleep_ms(RELEASED_AFTER_MS)
+    feed.release_ended(lambda _: None)
     assert feed.partitions() == {}
 
 
@@ -546,8 +546,8 @@ def test_what_runs_again_is_not_let_go(feed, planner, clock, again):
         feed.began("job")
     else:
         feed.finished(finished(1, 0, 10))
-    clock.sleep_ms(LET_GO_AFTER_MS)
-    feed.let_go(pytest.fail)
+    clock.sleep_ms(RELEASED_AFTER_MS)
+    feed.release_ended(pytest.fail)
 
     assert feed.partitions() == {"job": [P0]}
 

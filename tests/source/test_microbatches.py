@@ -191,7 +191,7 @@ def test_where_the_end_is_frozen_brokers_are_asked_once_a_second(cluster, clock)
     assert batches.ranges(first, second) == [OffsetRange(P0, 20, 30)]
 
 
-def test_a_look_that_does_not_reach_the_frozen_end_is_not_used_again(cluster, clock):
+def test_an_answer_that_does_not_reach_the_frozen_end_is_not_used_again(cluster, clock):
     cluster.set(0, 0, 50)
     cluster.set(1, 0, 50)
     batches = source(cluster, clock)
@@ -243,7 +243,7 @@ def test_durable_batches_are_planned_with_what_logs_hold_now(cluster, clock):
     assert batches.ranges(at(0), end) == [OffsetRange(P0, 20, 30)]
 
 
-def test_a_look_that_knows_less_than_the_query_is_not_used_again(cluster, clock):
+def test_an_answer_that_knows_less_than_the_query_is_not_used_again(cluster, clock):
     cluster.set(0, 0, 50)
     batches = source(cluster, clock)
     batches.prepare_available_now()

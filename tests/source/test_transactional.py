@@ -479,7 +479,7 @@ def test_the_leader_epoch_of_a_groups_offset_counts_from_the_first_batch_on(job)
 def test_the_mirror_of_a_fenced_owner_is_told_so(job):
     owned: list[Any] = []
     run = job.start()
-    run._kept._mirror = owned.append
+    run._batches._mirror = owned.append
     first = run.latest(run.initial(), everything=True)
     run.latest(first, everything=True)
     assert offsets_in(owned[-1]()) == {P0: 10}

@@ -290,7 +290,7 @@ class CommitListener(StreamingQueryListener):
         """
         if self._in_use.acquire(blocking=False):
             try:
-                self.feed.let_go(self._release)
+                self.feed.release_ended(self._release)
             finally:
                 self._in_use.release()
         return self.feed.partitions()
@@ -379,7 +379,7 @@ class CommitListener(StreamingQueryListener):
                 return
             shown = show_committed(self._registry, store.id, state)
             if shown is not None:
-                self.feed.stands_at(store.id, shown.offsets)
+                self.feed.has_positions(store.id, shown.offsets)
 
     def onQueryIdle(self, event: QueryIdleEvent) -> None:  # noqa: ARG002 - fixed
         """The query is idle: check again for batches that its planner committed."""

@@ -107,7 +107,7 @@ class KafkaTxDataSource(DataSource):
 
         if overwrite:
             raise ConfigError.illegal("mode", "overwrite", "append")
-        return KafkaTxWriter(parse_sink(self.options, reported=True), schema)
+        return KafkaTxWriter(parse_sink(self.options, by_transaction=True), schema)
 
     def streamWriter(
         self,
