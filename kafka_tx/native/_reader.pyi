@@ -4,6 +4,7 @@ from kafka_tx.model import TopicPartition
 
 REVISION: int
 WRITER_REVISION: int
+DECODER_REVISION: int
 
 class ReadError(Exception):
     """A range could not be read.
@@ -171,5 +172,20 @@ class Producer:
 
 def check_sums(schema: object, array: object, topics: tuple[str, ...], /) -> int:
     """The sum of the check sums of rows to write; see ``transactions.sink_parts``."""
+
+def decode_avro(
+    schema: object,
+    array: object,
+    begins: object,
+    chosen: object,
+    programs: tuple[tuple[bytes, bytes], ...],
+    layout: object,
+    /,
+) -> tuple[object, list[tuple[int, int, int]]]:
+    """A capsule of the column, and row, reason and detail of rows without a value.
+
+    ``programs`` are code and constants. Raises ValueError for what does not fit
+    together, OverflowError for a slot of 2^31 bytes or items. The lock is not held.
+    """
 
 def bind(path: str, /) -> str: ...

@@ -3,11 +3,13 @@
 ``python -m tests.native.sanitize`` builds into a temporary directory, needs gcc and
 valgrind, takes about two minutes, and ends with an error where anything is found:
 
-1. every test of ``tests/native`` with an extension built with the sanitizers;
+1. every test of ``tests/native`` and ``tests/schemas``, with an extension built
+   with the sanitizers;
 2. drivers without Python that read ranges and release arrays in parts, ask for offsets,
    write columns, and write what a real broker refuses record by record, with the leak
    check on: once with sanitizers, once in valgrind;
-3. a driver that fills and exports columns while each single allocation fails in turn.
+3. drivers that fill and export columns, and that decode noise as records of Avro, while
+   each single allocation fails in turn.
 """
 
 from __future__ import annotations
@@ -32,13 +34,23 @@ from kafka_tx.testing.mock import MockCluster
 HERE = Path(__file__).parent
 ROOT = HERE.parent.parent
 SOURCES = ROOT / "kafka_tx/native/src"
-MODULE = ("module", "client_type", "client_offsets", "range_type", "producer_type")
+MODULE = (
+    "module",
+    "avro_call",
+    "client_type",
+    "client_offsets",
+    "range_type",
+    "producer_type",
+)
 PYTHON = {SOURCES / f"{n}.c" for n in MODULE}
 CORE = sorted(set(SOURCES.glob("*.c")) - PYTHON)
 SANITIZERS = ["-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
 COMMON = ["-std=c11", "-g", "-O1", "-D_GNU_SOURCE", "-Wall", "-Wextra", "-Werror"]
 INCLUDE = [f"-I{SOURCES}"]
-COLUMNS = [SOURCES / f"{n}.c" for n in ("columns", "var_column", "export", "utf8")]
+FAILING_PARTS = {
+    "columns": ("columns", "var_column", "export", "utf8"),
+    "avro": ("avro_slots", "avro_program", "avro_decode", "utf8"),
+}
 FAILING = [f"-Wl,--wrap={name}" for name in ("malloc", "calloc", "realloc")]
 VALGRIND = ["valgrind", "-q", "--leak-check=full", "--error-exitcode=9"]
 VALGRIND += ["--errors-for-leak-kinds=definite,indirect", "--fair-sched=yes"]
@@ -80,6 +92,7 @@ def tests_with_sanitizers(build: Path) -> None:
             "-m",
             "pytest",
             "tests/native",
+            "tests/schemas",
             "-q",
             "-p",
             "no:cacheprovider",
@@ -197,11 +210,12 @@ def cimpl_library() -> Path:
 
 
 def failing_allocations(build: Path) -> None:
-    sources = [HERE / "columns_driver.c", *COLUMNS]
-    plain = compiled("columns", *sources, *FAILING, into=build)
-    sanitized = compiled("columns-s", *sources, *FAILING, *SANITIZERS, into=build)
-    print("allocations that failed:", run(sanitized))
-    run(*VALGRIND, plain)
+    for name, parts in FAILING_PARTS.items():
+        sources = [HERE / f"{name}_driver.c", *(SOURCES / f"{n}.c" for n in parts)]
+        plain = compiled(name, *sources, *FAILING, into=build)
+        sanitized = compiled(f"{name}-s", *sources, *FAILING, *SANITIZERS, into=build)
+        print("allocations that failed:", run(sanitized))
+        run(*VALGRIND, plain)
 
 
 def main() -> None:

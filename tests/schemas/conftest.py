@@ -7,11 +7,20 @@ import pytest
 from kafka_tx.schemas.decoders import Decoder, native_decoder
 from kafka_tx.schemas.decoding import decode as python_decoder
 
-_NATIVE = native_decoder()
-_DECODERS = {"python": python_decoder} | ({"native": _NATIVE} if _NATIVE else {})
+
+@pytest.fixture(scope="session")
+def native() -> Decoder:
+    """The decoder in C."""
+    found = native_decoder()
+    if found is None:
+        pytest.skip("the native extension was not built")
+    return found
 
 
-@pytest.fixture(params=_DECODERS, scope="session")
+@pytest.fixture(params=["python", "native"], scope="session")
 def decode(request: pytest.FixtureRequest) -> Decoder:
     """Each decoder in turn."""
-    return _DECODERS[request.param]
+    if request.param == "python":
+        return python_decoder
+    found: Decoder = request.getfixturevalue("native")
+    return found

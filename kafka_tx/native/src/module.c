@@ -61,7 +61,7 @@ static int add_type(PyObject *module, PyType_Spec *spec, PyObject **kept) {
 }
 
 /* Raise it with what Python calls: an extension that was not built anew is refused. */
-enum { REVISION = 5, WRITER_REVISION = 2 };
+enum { REVISION = 5, WRITER_REVISION = 2, DECODER_REVISION = 1 };
 
 static int execute(PyObject *module) {
     module_state *state = PyModule_GetState(module);
@@ -72,6 +72,7 @@ static int execute(PyObject *module) {
     if (PyModule_AddObjectRef(module, "ReadError", state->read_error)) return -1;
     if (PyModule_AddIntConstant(module, "REVISION", REVISION)) return -1;
     if (PyModule_AddIntConstant(module, "WRITER_REVISION", WRITER_REVISION)) return -1;
+    if (PyModule_AddIntConstant(module, "DECODER_REVISION", DECODER_REVISION)) return -1;
     if (add_type(module, &client_spec, &state->client_type)) return -1;
     PyObject *range_type, *producer_type = NULL;
     int result = add_type(module, &range_spec, &range_type);
@@ -100,6 +101,8 @@ static PyMethodDef methods[] = {
      "Find librdkafka in or under the shared object at this path; return its version."},
     {"check_sums", sum_rows, METH_VARARGS,
      "check_sums(schema, array, topics): of rows to write; see sink_parts.py."},
+    {"decode_avro", decode_avro, METH_VARARGS,
+     "decode_avro(schema, array, begins, chosen, programs, layout): see decoders.py."},
     {NULL, NULL, 0, NULL},
 };
 

@@ -27,6 +27,9 @@ const rdk_api *bound_librdkafka(void);
 /* check_sums(schema, array, topics) of the module. */
 PyObject *sum_rows(PyObject *module, PyObject *args);
 
+/* decode_avro(schema, array, begins, chosen, programs, layout) of the module. */
+PyObject *decode_avro(PyObject *module, PyObject *args);
+
 /* list_offsets(questions, is_committed, timeout_ms, largest) of Client. */
 PyObject *Client_list_offsets(ClientObject *, PyObject *args);
 

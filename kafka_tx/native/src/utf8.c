@@ -38,6 +38,10 @@ static size_t sequence(const uint8_t *text, size_t size, int *whole) {
 /* How many of the first bytes are ASCII. */
 static size_t ascii(const uint8_t *text, size_t size) {
     size_t at = 0;
+    for (uint64_t eight; at + sizeof eight <= size; at += sizeof eight) {
+        memcpy(&eight, text + at, sizeof eight);
+        if (eight & 0x8080808080808080) break;
+    }
     while (at < size && text[at] < 0x80) at++;
     return at;
 }
@@ -59,4 +63,13 @@ size_t utf8_from_java(const uint8_t *text, size_t size, uint8_t *out) {
         at += length;
     }
     return (size_t)(to - out);
+}
+
+int utf8_is_valid(const uint8_t *text, size_t size) {
+    for (size_t at = ascii(text, size); at < size;) {
+        int whole;
+        at += sequence(text + at, size - at, &whole);
+        if (!whole) return 0;
+    }
+    return 1;
 }

@@ -1,4 +1,4 @@
-/* Text as Java decodes it. */
+/* Text: whether it is UTF-8, and as Java decodes it where it is not. */
 #ifndef KAFKA_TX_UTF8_H
 #define KAFKA_TX_UTF8_H
 
@@ -14,5 +14,8 @@ enum { UTF8_MAX_GROWTH = 3 };
  * for each byte or truncated sequence, and one for an encoded surrogate. `out` has room
  * for UTF8_MAX_GROWTH * size bytes. */
 size_t utf8_from_java(const uint8_t *text, size_t size, uint8_t *out);
+
+/* Whether it is, without surrogates and without longer forms than are needed. */
+int utf8_is_valid(const uint8_t *text, size_t size);
 
 #endif
