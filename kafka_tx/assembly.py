@@ -101,7 +101,7 @@ def stored_states(url: str, ids: Collection[str] = ()) -> dict[str, StoredId]:
     return _room_of(url).stored_states(url, ids)
 
 
-def patient_store(url: str, id: str) -> Store:  # noqa: A002 - the word users know
+def retrying_store(url: str, id: str) -> Store:  # noqa: A002 - the word users know
     """As ``open_store``; calls are retried for the URL's ``retry_for_ms``."""
     store = open_store(url, id)
     if not store.retry_ms:
@@ -111,11 +111,11 @@ def patient_store(url: str, id: str) -> Store:  # noqa: A002 - the word users kn
     return RetryingStore(store, RetryPolicy(SystemClock(), store.retry_ms))
 
 
-def ledger(transactions: TransactionsConfig, *, is_patient: bool = False) -> Ledger:
-    """A query's ledger; ``is_patient``: it retries while the store is unavailable."""
+def ledger(transactions: TransactionsConfig, *, retries: bool = False) -> Ledger:
+    """A query's ledger; ``retries``: it retries while the store is unavailable."""
     from kafka_tx.transactions.ledger import Ledger
 
-    opened = patient_store if is_patient else open_store
+    opened = retrying_store if retries else open_store
     return Ledger(
         opened(transactions.store, transactions.id),
         transactions.history,

@@ -2,8 +2,8 @@
 
 Python prints an error some thirty lines after its traceback, but the cause of an error
 before it, without a traceback if the cause has none. So an error that leaves for Spark
-gets a copy of itself as its first cause. An error of PySpark that tells of one of
-kafka_tx in a task gets a copy of the latter.
+gets a copy of itself as its first cause. An error of PySpark
+about an error of kafka_tx in a task gets a copy of the latter.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _IN_A_TASK = re.compile(r"^kafka_tx\.errors\.\w+: \[([\w.]+)\] (.*)$", re.MULTIL
 
 
 @contextmanager
-def errors_first() -> Iterator[None]:
+def own_error_first() -> Iterator[None]:
     """Make Python print a KafkaTxError that leaves here before its traceback."""
     try:
         yield
@@ -36,48 +36,48 @@ def errors_first() -> Iterator[None]:
         is_of_spark = type(error).__module__.startswith("pyspark.")
         found = _IN_A_TASK.search(str(error)) if is_of_spark else None
         if found is not None:
-            reported = KafkaTxError(found[2])
-            reported.error_class = found[1]
-            _put_first(error, reported)
+            copy = KafkaTxError(found[2])
+            copy.error_class = found[1]
+            _put_first(error, copy)
         raise
 
 
-def tells_first(*names: str) -> Callable[[_Class], _Class]:
-    """Class decorator: apply ``errors_first`` to methods that Spark calls."""
+def raises_own_error_first(*names: str) -> Callable[[_Class], _Class]:
+    """Class decorator: apply ``own_error_first`` to methods that Spark calls."""
 
     def change(kind: _Class) -> _Class:
         for name in names:
-            setattr(kind, name, _telling(getattr(kind, name)))
+            setattr(kind, name, _raising(getattr(kind, name)))
         return kind
 
     return change
 
 
-def _telling(method: Callable[..., Any]) -> Callable[..., Any]:
+def _raising(method: Callable[..., Any]) -> Callable[..., Any]:
     if isgeneratorfunction(method):
 
         @wraps(method)
         def steps(*given: Any, **named: Any) -> Iterator[Any]:  # noqa: ANN401 - any
-            with errors_first():
+            with own_error_first():
                 yield from method(*given, **named)
 
         return steps
 
     @wraps(method)
     def call(*given: Any, **named: Any) -> Any:  # noqa: ANN401 - any method
-        with errors_first():
+        with own_error_first():
             return method(*given, **named)
 
     return call
 
 
-def _put_first(error: BaseException, reported: KafkaTxError) -> None:
+def _put_first(error: BaseException, copy: KafkaTxError) -> None:
     first = error
     while (before := _before(first)) is not None:
         first = before
     if not hasattr(first, _MARK):
-        setattr(reported, _MARK, True)
-        first.__cause__ = reported
+        setattr(copy, _MARK, True)
+        first.__cause__ = copy
 
 
 def _before(error: BaseException) -> BaseException | None:

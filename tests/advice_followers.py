@@ -462,7 +462,7 @@ NOTHING_AT_RISK: dict[str, str] = {
     "kafka_spouts::_policy": _MEANT,
     "jvm::RunningQuery._asking": _TOLD,
     "jvm::error_of": _TOLD,
-    "errors_first::errors_first": "repeats the text of another error",
+    "errors_first::own_error_first": "repeats the text of another error",
     "record_outcomes::RecordOutcomes.fail": _TOLD,
     "spout::SpoutManagers._settled": _AGAIN,
     "spout::SpoutManagers.open": _AGAIN,

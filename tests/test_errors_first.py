@@ -8,10 +8,10 @@ import pytest
 from pyspark.errors import PySparkException
 
 from kafka_tx.errors import ConfigError, FencedError, KafkaTxError
-from kafka_tx.errors_first import tells_first
+from kafka_tx.errors_first import raises_own_error_first
 
 
-@tells_first("plain", "caused", "steps", "theirs", "of_a_task")
+@raises_own_error_first("plain", "caused", "steps", "theirs", "of_a_task")
 class Door:
     """Raises in all the ways that there are."""
 
@@ -61,7 +61,7 @@ def test_a_worker_of_spark_that_shortens_tracebacks_shows_it_first_too(name):
 
 
 def test_an_error_that_passes_two_doors_is_told_once():
-    @tells_first("call")
+    @raises_own_error_first("call")
     class Outer:
         def call(self) -> None:
             Door().plain()

@@ -76,7 +76,7 @@ def test_a_write_on_a_silent_connection_gives_up_in_time(url, proxy):
 
 
 def test_a_query_goes_on_when_the_network_does(url, proxy):
-    store = assembly.patient_store(url, "orders")
+    store = assembly.retrying_store(url, "orders")
     epoch = store.acquire()
     proxy.half_open()
     timer = threading.Timer(4, proxy.heal)
@@ -206,7 +206,7 @@ def test_zookeeper_on_a_silent_connection_gives_up_and_comes_back(zookeeper):
             f"zookeeper://{proxy.address}/silent"
             "?session_timeout_ms=3000&connection_timeout_ms=2000&retry_interval_ms=100"
         )
-        patient = assembly.patient_store(url, "orders")
+        patient = assembly.retrying_store(url, "orders")
         epoch = patient.acquire()
         proxy.half_open()
         impatient = assembly.open_store(url, "orders")
@@ -232,7 +232,7 @@ def _client(server):
 
 def test_a_dead_clients_lock_is_not_waited_for_long(url, proxy, server):
     """What was written and not committed when the network went is taken back."""
-    store = assembly.patient_store(url, "orders")
+    store = assembly.retrying_store(url, "orders")
     epoch = store.acquire()
     database = Database(url)
 

@@ -104,7 +104,8 @@ class AtLeastOnceRunner(TopologyLoop[None]):
         limits: Limits for chunks, records and times.
         registry: Takes the metrics.
         clock: The machine's.
-        notes: The store for why it stopped; None: not stored. Closed at the end.
+        stop_store: The store for the reason of a stop; closed at the end. None: the
+            reason is not stored.
         listen: Starts a listener, to which tasks report bolts that hang.
     """
 
@@ -116,11 +117,11 @@ class AtLeastOnceRunner(TopologyLoop[None]):
         limits: RunnerLimits,
         registry: MetricsRegistry,
         clock: Clock,
-        notes: Store | None,
+        stop_store: Store | None,
         *,
         listen: Callable[[int, Hangs, Moves], HangListener],
     ) -> None:
-        super().__init__(plan.graph.id, registry, clock, notes)
+        super().__init__(plan.graph.id, registry, clock, stop_store)
         self._plan = plan
         self._engine = engine
         self._limits = limits

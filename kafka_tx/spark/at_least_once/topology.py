@@ -183,11 +183,11 @@ class AtLeastOnceTopology(Topology):
             ids = {self.id, *(each.keeper.id for each in pollers.values())}
             for id_ in ids:
                 registry.record_start(id_, "at least once", shown(config or {}))
-            notes = _notes(self, store)
-            if notes is not None:
-                show_last_stop(registry, notes, self.id)
+            stop_store = _stop_store(self, store)
+            if stop_store is not None:
+                show_last_stop(registry, stop_store, self.id)
             return AtLeastOnceRunner(
-                *(plan, engine, pollers, settings.limits, registry, clock, notes),
+                *(plan, engine, pollers, settings.limits, registry, clock, stop_store),
                 listen=partial(HangListener, driver),
             )
 
@@ -254,8 +254,8 @@ class TopologyBuilder(Builder):
         return AtLeastOnceTopology(self._id, plan, spouts)
 
 
-def _notes(topology: AtLeastOnceTopology, url: str) -> Store | None:
-    """The store for why it stopped; None if no spout stores its offsets there."""
+def _stop_store(topology: AtLeastOnceTopology, url: str) -> Store | None:
+    """The store for the reason of a stop; None if no spout stores its offsets there."""
     spouts = [s for s in topology.spouts.values() if isinstance(s, KafkaSpout)]
     is_used = any(not spout.config.store_url for spout in spouts)
     return open_stop_store(url, topology.id) if is_used else None

@@ -36,10 +36,10 @@ _LONGEST = 1 << 16
 class ServedStreamReader(KafkaTxStreamReader):
     """A reader that a ``foreachBatch`` beside it may ask, under Spark Connect.
 
-    Spark's thread waits while ``foreachBatch`` runs, so the batch that Spark was last
-    given is the one that is asked about. One that holds no new records is numbered if
-    it is the first of a checkpoint: its replay begins with a question to the planner,
-    too. Of a later one the planner of another run would hear nothing, so it is refused.
+    Spark's thread waits while ``foreachBatch`` runs, so a question is about the batch
+    that Spark was given last. A batch without new records has a txid only if it is the
+    first of a checkpoint: its replay, too, begins with a question to the planner. A
+    later one is refused, because the planner of another run would never know of it.
     """
 
     def __init__(self, options: Mapping[str, str]) -> None:
@@ -114,9 +114,9 @@ def serve(socket: Path, answer: Callable[[int], Answer]) -> None:
         timeout = 5  # seconds for a client that connects and sends nothing
 
         def handle(self) -> None:
-            asked = json.loads(self.rfile.readline(_LONGEST))
-            reported = json.dumps(_reported(answer, asked["batch"]))
-            self.wfile.write(reported.encode() + b"\n")
+            question = json.loads(self.rfile.readline(_LONGEST))
+            reply = json.dumps(_reply(answer, question["batch"]))
+            self.wfile.write(reply.encode() + b"\n")
 
     class Server(ThreadingMixIn, UnixStreamServer):
         daemon_threads = True
@@ -127,7 +127,7 @@ def serve(socket: Path, answer: Callable[[int], Answer]) -> None:
     ).start()
 
 
-def _reported(answer: Callable[[int], Answer], batch_id: int) -> dict[str, Any]:
+def _reply(answer: Callable[[int], Answer], batch_id: int) -> dict[str, Any]:
     try:
         return {"answer": answer(batch_id).to_json()}
     except KafkaTxError as error:
@@ -173,16 +173,16 @@ class ConnectRun:
         if self._planner is None:
             self._planner = self._own_planner()
         try:
-            reported = _asked(self._planner, {"batch": batch_id})
+            reply = _request(self._planner, {"batch": batch_id})
         except (OSError, ValueError) as error:
             raise KafkaTxError(
                 f"the planner of '{self._tx_id}' cannot be asked which transaction"
                 f" batch {batch_id} is ({error}). Nothing was written; the query can be"
                 " started again"
             ) from error
-        if "error" in reported:
-            raise error_of(reported["error"])
-        return Answer.from_json(reported["answer"])
+        if "error" in reply:
+            raise error_of(reply["error"])
+        return Answer.from_json(reply["answer"])
 
     def _own_planner(self) -> Path:
         found = sockets_since(self._place, self._tx_id, self._since_ns)
@@ -206,11 +206,11 @@ class ConnectRun:
         )
 
 
-def _asked(planner: Path, question: dict[str, Any]) -> dict[str, Any]:
+def _request(planner: Path, question: dict[str, Any]) -> dict[str, Any]:
     with socket.socket(socket.AF_UNIX) as connection:
         connection.settimeout(_ANSWER_WITHIN_S)
         connection.connect(str(planner))
         connection.sendall(json.dumps(question).encode() + b"\n")
         with connection.makefile("rb") as answer:
-            reported: dict[str, Any] = json.loads(answer.readline())
-    return reported
+            reply: dict[str, Any] = json.loads(answer.readline())
+    return reply

@@ -13,7 +13,7 @@ from pyspark.sql.utils import is_remote
 
 from kafka_tx.clock import SystemClock
 from kafka_tx.errors import ConfigError
-from kafka_tx.errors_first import tells_first
+from kafka_tx.errors_first import raises_own_error_first
 from kafka_tx.model import JointBatch, JointPart, TransactionAttempt, short_digest
 from kafka_tx.source.questions import Answer, Question
 from kafka_tx.spark.connect.meeting import ConnectRun
@@ -76,7 +76,7 @@ def for_each_transaction(
     return _ForEach(function, tx_id)
 
 
-@tells_first("__call__")
+@raises_own_error_first("__call__")
 class _ForEach:
     """The function that Spark calls with each batch. Only Spark Connect pickles it."""
 
@@ -158,17 +158,19 @@ class _Run:
         ids = self._shape.numbered
         questions = {id_: self.query.question(id_, batch_id) for id_ in ids}
         if len(ids) == 1 and not self._shape.others:
-            asked = replace(questions[self._tx_id], shape=self._shape)
-            return self.query.ask(self._tx_id, asked)
-        answers = {id_: self.query.ask(id_, asked) for id_, asked in questions.items()}
+            question = replace(questions[self._tx_id], shape=self._shape)
+            return self.query.ask(self._tx_id, question)
+        answers = {
+            id_: self.query.ask(id_, question) for id_, question in questions.items()
+        }
         _check_modes(answers)
         joint = JointBatch(self._tx_id, self._parts(questions, answers))
         agree = {
             i: (answer.joint or joint).is_same(joint) for i, answer in answers.items()
         }
         for id_ in sorted(ids, key=lambda i: (agree[i], i != self._tx_id)):
-            asked = replace(questions[id_], shape=self._shape, joint=joint)
-            answers[id_] = self.query.ask(id_, asked)
+            question = replace(questions[id_], shape=self._shape, joint=joint)
+            answers[id_] = self.query.ask(id_, question)
         return replace(answers[self._tx_id], plan=self._plan(answers))
 
     def _plan(self, answers: Mapping[str, Answer]) -> str:

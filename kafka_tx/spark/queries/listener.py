@@ -481,7 +481,7 @@ def _ran(
 
 
 def _json(text: str | None) -> dict[str, Any] | None:
-    """An offset as a dict; None for no offset, also if written as a word."""
+    """An offset as a dict; None for no offset, also if Spark has written null."""
     if not text or not text.startswith("{"):
         return None
     data: dict[str, Any] = json.loads(text)

@@ -47,11 +47,11 @@ class DeltaConnectAppend(DeltaSink):
     def __init__(self, batch: Batch) -> None:
         super().__init__(batch)
         self._commits: dict[int, Mapping[str, Any]] = {}
-        self._is_first_look = True
+        self._is_first_read = True
 
     def write(self, attempt: TransactionAttempt) -> bool:
         """As of ``SinkTable``; the first rows of a batch are computed twice."""
-        self._is_first_look = False
+        self._is_first_read = False
         if self._df.isEmpty():
             return False
         if not self._commits and not is_path(self._table):
@@ -62,22 +62,22 @@ class DeltaConnectAppend(DeltaSink):
     # --- reading the table's log ----------------------------------------------------
 
     def _last(self, given: TransactionAttempt) -> Found | None:
-        kept: list[Found] = []
+        known: list[Found] = []
 
         def named() -> Found | None:
-            asked = given.numbering
-            mine = (c for c in kept if asked in {"", c.attempt.numbering})
+            numbering = given.numbering
+            mine = (c for c in known if numbering in {"", c.attempt.numbering})
             return next(mine, None)
 
         for at_most in (_SHORT, FARTHEST):
             self._commits = self._described(at_most)
             found = (self._commit(info, v) for v, info in self._commits.items())
-            kept = [one for one in found if one is not None]
+            known = [one for one in found if one is not None]
             if named() or len(self._commits) < at_most:
                 break
         if not named() and self._commits and min(self._commits) > 0:
-            kept += self._checkpoints()
-        return named() or next(iter(kept), None)
+            known += self._checkpoints()
+        return named() or next(iter(known), None)
 
     def _described(self, at_most: int) -> dict[int, Mapping[str, Any]]:
         """The newest commits, the newest first; empty where there is no table."""

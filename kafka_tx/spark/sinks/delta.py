@@ -90,7 +90,7 @@ class DeltaSink(ABC):
         self._table, self._name = batch.table, batch.name
         self._spark = self._df.sparkSession
         self._found: Found | None = None
-        self._is_first_look = False
+        self._is_first_read = False
 
     @property
     def sink(self) -> tuple[str, str]:
@@ -111,7 +111,7 @@ class DeltaSink(ABC):
         found = self._found = self._last(given)
         if found is None:
             return NEVER
-        is_later = self._is_first_look and given.txid > found.attempt.txid
+        is_later = self._is_first_read and given.txid > found.attempt.txid
         if is_later and self._restored_at(found) is not None:
             warn_of_rollback(self.what, given)
         return found.attempt
@@ -260,9 +260,9 @@ class _InJvm(DeltaSink):
         snapshot = self._newest(log)
         if snapshot.version() < 0:
             return None, None
-        kept = snapshot.metadata().configuration().get(RETENTION)
-        if kept.isDefined():
-            raise self._forgets(kept.get())
+        retention = snapshot.metadata().configuration().get(RETENTION)
+        if retention.isDefined():
+            raise self._forgets(retention.get())
         return log, snapshot
 
     def _newest(self, log: Any) -> Any:  # noqa: ANN401 - of Delta
@@ -274,7 +274,7 @@ class _InJvm(DeltaSink):
         return log.update(False, none, none)
 
     def _log(self) -> Any:  # noqa: ANN401 - of Delta
-        if self._opened_log is None:  # looked up once for each batch
+        if self._opened_log is None:  # found once for each batch
             self._opened_log = self._find_log()
         return self._opened_log
 
@@ -315,13 +315,13 @@ class _InJvm(DeltaSink):
     def _up_to_date(self, log: Any, snapshot: Any) -> _Seen:  # noqa: ANN401 - of Delta
         key = log.dataPath().toString(), snapshot.metadata().id(), self._name
         newest, seen = snapshot.version(), _seen.get(key)
-        self._is_first_look = seen is None
+        self._is_first_read = seen is None
         if seen is None or not 0 <= newest - seen.version <= FARTHEST:
-            seen = _seen[key] = self._first_look(log, snapshot)
+            seen = _seen[key] = self._read_log(log, snapshot)
         for version in range(seen.version + 1, newest + 1):
             info = self._commit_info(log, version)
             if not info:  # the log is not where it usually is
-                seen = _seen[key] = self._first_look(log, snapshot)
+                seen = _seen[key] = self._read_log(log, snapshot)
                 break
             found = self._commit(info, version)
             if found is not None:
@@ -329,7 +329,7 @@ class _InJvm(DeltaSink):
             seen.version = version
         return seen
 
-    def _first_look(self, log: Any, snapshot: Any) -> _Seen:  # noqa: ANN401 - of Delta
+    def _read_log(self, log: Any, snapshot: Any) -> _Seen:  # noqa: ANN401 - of Delta
         newest = snapshot.version()
         seen = _Seen(newest)
         transactions = snapshot.setTransactions().iterator()

@@ -2,7 +2,7 @@
 
 Delta's writer looks for the txid itself: a Spark job over the table's whole log, for
 each commit. ``DeltaSink`` knows the txids already, so this append begins its
-transaction on the snapshot that was looked at. Delta refuses it where another commit
+transaction on the snapshot that was checked. Delta refuses it where another commit
 of the same sink came after that snapshot.
 """
 

@@ -133,7 +133,7 @@ class IcebergSink(ABC):
     def _record(self, attempt: TransactionAttempt, **more: object) -> str:
         return json.dumps(record_of(self._name, attempt) | more)
 
-    def _floor(self, properties: Any) -> Floor | None:  # noqa: ANN401 - as of _look
+    def _floor(self, properties: Any) -> Floor | None:  # noqa: ANN401 - as of _properties
         return floor_in(properties.get(self._property), self._name)
 
     def _raised(self, attempt: TransactionAttempt, number: int, order: Any) -> str:  # noqa: ANN401
@@ -143,7 +143,7 @@ class IcebergSink(ABC):
     def _property(self) -> str:
         return f"{KEY}.{self._name}"
 
-    def _check_main(self, properties: Any) -> None:  # noqa: ANN401 - as of _look
+    def _check_main(self, properties: Any) -> None:  # noqa: ANN401 - as of _properties
         """Refuse a session whose writes Iceberg takes aside."""
         if properties.get("write.wap.enabled") != "true":
             return

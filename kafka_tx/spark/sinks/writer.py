@@ -21,7 +21,7 @@ from pyspark.sql.types import DataType, StructType
 from kafka_tx import sink_assembly
 from kafka_tx.config import SinkConfig
 from kafka_tx.errors import ConfigError
-from kafka_tx.errors_first import tells_first
+from kafka_tx.errors_first import raises_own_error_first
 from kafka_tx.kafka.out_batch import OutBatch
 from kafka_tx.kafka.part_transaction import Written
 from kafka_tx.model import TransactionAttempt
@@ -57,7 +57,7 @@ class PartMessage(WriterCommitMessage):
     config: SinkConfig
 
 
-@tells_first("write", "commit")
+@raises_own_error_first("write", "commit")
 class KafkaTxWriter(DataSourceArrowWriter):
     """A batch write. Made on the driver, ``write`` runs in each task."""
 
@@ -123,12 +123,12 @@ def _written(
     assert context is not None
     index = context.partitionId()
     part = sink_assembly.part_transaction(config, index)
-    with closing(_KeptBatches(batches, config)) as kept:
-        written = part.write(kept)
+    with closing(_RepeatableBatches(batches, config)) as records:
+        written = part.write(records)
     return PartMessage(index, written, replace(config, memory=""))
 
 
-@tells_first("write", "commit")
+@raises_own_error_first("write", "commit")
 class KafkaTxStreamWriter(StreamWriter):
     """A streaming write: at-least-once; with ``tx.id`` exactly once per checkpoint.
 
@@ -169,10 +169,10 @@ class KafkaTxStreamWriter(StreamWriter):
         return write_part(config, record_batches(iterator))
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: ARG002
-        """All tasks have delivered, or hold the rest of a half-written batch.
+        """All tasks have delivered, or returned the rest of a half-written batch.
 
         Raises:
-            ReplayDiffersError: It is split differently. Nothing was written.
+            ReplayDiffersError: The batch is split differently. Nothing was written.
         """
         parts = [message for message in messages if isinstance(message, PartMessage)]
         if any(message.written.unwritten is not None for message in parts):
@@ -281,7 +281,7 @@ def _out_batches(
         )
 
 
-class _KeptBatches:
+class _RepeatableBatches:
     """The records of a part, which can be iterated several times.
 
     Their Arrow batches are taken only as far as needed, and stored in memory and then
@@ -302,13 +302,13 @@ class _KeptBatches:
         for place in range(len(self._schemas)):
             yield self._read(place)
         for batch in self._batches:
-            self._keep(batch)
+            self._save(batch)
             yield batch
 
     def close(self) -> None:
         self._file.close()
 
-    def _keep(self, batch: pa.RecordBatch) -> None:
+    def _save(self, batch: pa.RecordBatch) -> None:
         self._file.seek(self._ends[-1])
         self._file.write(batch.serialize())
         self._schemas.append(batch.schema)

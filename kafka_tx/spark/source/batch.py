@@ -11,7 +11,7 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from kafka_tx import assembly
 from kafka_tx.config import FromCommitted, SourceConfig
-from kafka_tx.errors_first import tells_first
+from kafka_tx.errors_first import raises_own_error_first
 from kafka_tx.model import (
     Assigned,
     AtOffset,
@@ -62,7 +62,7 @@ class OpenPartition(InputPartition):
         self.planned = planned
 
 
-@tells_first("partitions", "read")
+@raises_own_error_first("partitions", "read")
 class KafkaTxBatchReader(DataSourceReader):
     """Reads the records between two offsets of each partition, once.
 

@@ -26,7 +26,7 @@ from pyspark.sql.types import (
 )
 
 from kafka_tx.errors import ConfigError
-from kafka_tx.errors_first import tells_first
+from kafka_tx.errors_first import raises_own_error_first
 from kafka_tx.options.sink import parse_sink
 from kafka_tx.options.source import check_source, parse_source
 from kafka_tx.running.worker_python import task_done
@@ -46,7 +46,7 @@ _COLUMNS: dict[str, DataType] = {
 """Types, as the session decides what the word `timestamp` means."""
 
 
-@tells_first("schema", "reader", "streamReader", "writer", "streamWriter")
+@raises_own_error_first("schema", "reader", "streamReader", "writer", "streamWriter")
 class KafkaTxDataSource(DataSource):
     """A drop-in for Spark's ``format("kafka")``; pip alone installs it.
 

@@ -62,7 +62,7 @@ def read_range(config: SourceConfig, wanted: OffsetRange) -> Iterator[pa.RecordB
         DataLossError: Part of the range is gone and ``failOnDataLoss`` is true.
         ReplayImpossibleError: The same in a transactional batch.
         OtherTopicError: ``failOnDataLoss`` is false, and the topic was made anew while
-            it was read: rows are out already. The next try leaves the range out.
+            it was read: rows were already emitted. The next try leaves the range out.
         KafkaError: The range cannot be read now; Spark retries the task.
     """
     try:
@@ -73,7 +73,7 @@ def read_range(config: SourceConfig, wanted: OffsetRange) -> Iterator[pa.RecordB
 
 def _read(config: SourceConfig, wanted: OffsetRange) -> Iterator[pa.RecordBatch]:
     reader = assembly.range_reader(config)
-    asked, records, read_bytes, skipped, newest = wanted, 0, 0, 0, None
+    given, records, read_bytes, skipped, newest = wanted, 0, 0, 0, None
     believed_s = 0.0
     while len(wanted):
         try:
@@ -86,10 +86,10 @@ def _read(config: SourceConfig, wanted: OffsetRange) -> Iterator[pa.RecordBatch]
             break
         except OffsetOutOfRangeError as error:
             left = _left(wanted, error)
-            is_given_in_part = wanted != asked and isinstance(error, OtherTopicError)
+            is_given_in_part = wanted != given and isinstance(error, OtherTopicError)
             if must_fail(config) or left == wanted:
                 raise lost(config, wanted, error) from error
-            if is_given_in_part:  # rows of the other topic are out
+            if is_given_in_part:  # rows of the recreated topic were already emitted
                 raise
             believed_s = believed_s or time.monotonic() + _BELIEVED_AFTER_S
             if left.end < wanted.end and time.monotonic() < believed_s:
@@ -99,7 +99,7 @@ def _read(config: SourceConfig, wanted: OffsetRange) -> Iterator[pa.RecordBatch]
             logger.warning("%s: reading %s", error, left, id=tx_id)
             skipped += len(wanted) - len(left)
             wanted = left
-    send_read_report(ReadReport(asked, records, read_bytes, skipped, newest))
+    send_read_report(ReadReport(given, records, read_bytes, skipped, newest))
 
 
 def must_fail(config: SourceConfig) -> bool:
@@ -155,8 +155,8 @@ def _greatest(column: pa.Array) -> int | None:
 
         greatest: int | None = compute.max(column.cast(pa.int64())).as_py()
         return greatest
-    held = memoryview(column.buffers()[1]).cast("q")
-    values = held[column.offset : column.offset + len(column)]
+    numbers = memoryview(column.buffers()[1]).cast("q")
+    values = numbers[column.offset : column.offset + len(column)]
     if is_long and numpy is not None:
         return int(numpy.asarray(values).max())
     return max(values, default=None)
@@ -171,8 +171,8 @@ def lost(
         text = (
             f"{wanted} of '{transactions.id}' cannot be read any more: {error.message}."
         )
-        held = error.fields.get("log_start"), error.fields.get("log_end")
-        return replay_impossible(text, wanted, available=held)
+        available = error.fields.get("log_start"), error.fields.get("log_end")
+        return replay_impossible(text, wanted, available=available)
     return DataLossError(
         "COULD_NOT_READ_OFFSET_RANGE",
         f"Could not read records in offset [{wanted.start}, {wanted.end}) for topic"

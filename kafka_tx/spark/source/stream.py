@@ -17,7 +17,7 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
 from kafka_tx import assembly
 from kafka_tx.config import SourceConfig
-from kafka_tx.errors_first import tells_first
+from kafka_tx.errors_first import raises_own_error_first
 from kafka_tx.logs import about
 from kafka_tx.options.source import parse_source
 from kafka_tx.planning.offset_json import MARK, SourceOffset, nested
@@ -64,7 +64,7 @@ def _logs_its_id(kind: type[KafkaTxStreamReader]) -> type[KafkaTxStreamReader]:
     return kind
 
 
-@tells_first(*_PLANNING, "getDefaultReadLimit", "read")
+@raises_own_error_first(*_PLANNING, "getDefaultReadLimit", "read")
 @_logs_its_id
 class KafkaTxStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Structured Streaming's view of the source. Made by Spark, never by users."""
@@ -128,15 +128,15 @@ class KafkaTxStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
         """Every partition's end for the progress report, and what metrics need."""
-        poll = self._planner().report()
-        if poll is None:
+        cluster = self._planner().report()
+        if cluster is None:
             return None
-        logs = poll.bounds.items()
+        logs = cluster.bounds.items()
         report = SourceOffset({p: log.end for p, log in logs}).to_json()
         if self._config.transactions is not None:
             report[MARK] = {
                 "logStart": nested({p: log.log_start for p, log in logs}),
-                "topicIds": poll.found.topic_ids(),
+                "topicIds": cluster.found.topic_ids(),
                 "mirrorFailures": self._mirror_failures,
             }
         return report
@@ -198,9 +198,9 @@ class KafkaTxStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             transactions,
             view,
             clock,
-            assembly.ledger(transactions, is_patient=True),
+            assembly.ledger(transactions, retries=True),
             ledger_of=lambda tx_id: assembly.ledger(
-                replace(transactions, id=tx_id), is_patient=True
+                replace(transactions, id=tx_id), retries=True
             ),
             mirror=self._mirror,
             committed=committed,

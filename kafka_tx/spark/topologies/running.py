@@ -37,7 +37,8 @@ class TopologyLoop(ABC, Generic[E]):
         topology_id: The topology's id.
         registry: Takes the metrics.
         clock: The machine's.
-        store: For why it stopped; closed at the end. None: that is not stored.
+        store: Takes the reason of a stop; closed at the end. None: the reason is not
+            stored.
     """
 
     def __init__(

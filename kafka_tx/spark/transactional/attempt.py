@@ -80,17 +80,17 @@ class RunningAttempt(JobThread):
 
     def commit(self) -> None:
         """Begin the commit phase, which always has an answer."""
-        self._tell(_Order.COMMIT)
+        self._give(_Order.COMMIT)
 
     def cancel(self) -> None:
         """Stop working; may be repeated until the thread has ended.
 
         A commit phase that has begun is not interrupted on the driver.
         """
-        self._tell(_Order.CANCEL)
+        self._give(_Order.CANCEL)
         super().cancel()
 
-    def _tell(self, order: _Order) -> None:
+    def _give(self, order: _Order) -> None:
         with self._ordered:
             self._order = self._order or order
             self._ordered.notify()
@@ -122,11 +122,11 @@ class RunningAttempt(JobThread):
             self._engine.enter(self.attempt)
             processed = run_processing(self._plan, self.attempt, source, self._engine)
         except BaseException as error:  # noqa: BLE001 - every error has its answer
-            self._tell_error(error, answers.failed)
+            self._answer_error(error, answers.failed)
             return None
         if processed.failure is None:
             return processed
-        self._tell_failure(processed.failure, answers.failed)
+        self._answer_failure(processed.failure, answers.failed)
         return None
 
     def _read_source(self) -> BatchSource | None:
@@ -135,7 +135,7 @@ class RunningAttempt(JobThread):
         except BaseException as error:  # noqa: BLE001 - every error has its answer
             name = self._plan.graph.components[0].name
             failure = failure_of(error, self.attempt, name, 0, is_spout=True)
-            self._tell_failure(failure, self._answers.failed)
+            self._answer_failure(failure, self._answers.failed)
             return None
 
     def _commit(self, processed: Processed) -> None:
@@ -143,14 +143,14 @@ class RunningAttempt(JobThread):
         try:
             run_commit(processed, self._engine)
         except BaseException as error:  # noqa: BLE001 - every error has its answer
-            self._tell_error(error, answers.commit_failed)
+            self._answer_error(error, answers.commit_failed)
             return
         if processed.failure is None:
             answers.committed(self.attempt)
         else:
-            self._tell_failure(processed.failure, answers.commit_failed)
+            self._answer_failure(processed.failure, answers.commit_failed)
 
-    def _tell_failure(
+    def _answer_failure(
         self, failure: BatchFailed | BatchStopped, replay: Replay
     ) -> None:
         if isinstance(failure, BatchFailed):
@@ -158,7 +158,7 @@ class RunningAttempt(JobThread):
         else:
             self._answers.crashed(self.attempt, failure.error)
 
-    def _tell_error(self, error: BaseException, replay: Replay) -> None:
+    def _answer_error(self, error: BaseException, replay: Replay) -> None:
         if isinstance(error, KafkaTxError) and error.retryable:
             replay(self.attempt, str(error))
         else:

@@ -195,8 +195,8 @@ class TransactionalRunner(TopologyLoop[list[Action[Json]]]):
         for action in actions:
             self._DO[type(action)](self, action)
 
-    def _plan(self, asked: Initialize[Json]) -> None:
-        attempt, machine, journal = asked.attempt, self._machine, self.journal
+    def _plan(self, request: Initialize[Json]) -> None:
+        attempt, machine, journal = request.attempt, self._machine, self.journal
         journal.planning(attempt)
 
         def planned(metadata: Json, is_empty: bool, is_last: bool) -> None:
@@ -213,7 +213,7 @@ class TransactionalRunner(TopologyLoop[list[Action[Json]]]):
             else:
                 self._post(lambda: machine.crashed(attempt, error))
 
-        self._spout.plan(attempt, asked.previous, planned, failed)
+        self._spout.plan(attempt, request.previous, planned, failed)
 
     def _write(self, write: Write) -> None:
         store, machine = self._store, self._machine

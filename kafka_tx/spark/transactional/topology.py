@@ -176,7 +176,7 @@ class TransactionalTopology(Topology):
         ) -> TransactionalRunner:
             plan = replace(plan, settings={**plan.settings, **_sinks_memories(plan)})
             engine = SparkEngine(spark, plan)
-            store = RehearsedStore(assembly.patient_store(settings.store, self.id))
+            store = RehearsedStore(assembly.retrying_store(settings.store, self.id))
             runner = open_runner(
                 self, plan, engine, settings, store, registry, listeners
             )
@@ -290,9 +290,9 @@ def open_runner(
         StateError: The store cannot be reached, or its records cannot be read. It is
             closed then.
     """
-    reported = list(listeners)
+    called = list(listeners)
     if settings.shows_progress:
-        reported.append(TerminalProgress(topology.id))
+        called.append(TerminalProgress(topology.id))
     try:  # the last check of a start: a refused start fences no owner
         mirror = _mirror(topology, settings.commit_group_id, registry)
         coordinator, journal = taken_over(
@@ -304,7 +304,7 @@ def open_runner(
     show_committed(registry, topology.id, coordinator.state)
     return TransactionalRunner(
         *(plan, engine, topology.spout, coordinator, journal, store),
-        listeners=reported,
+        listeners=called,
         mirror=mirror,
     )
 

@@ -60,8 +60,8 @@ def spark_stopped(attempt: TransactionAttempt | None = None) -> SparkStoppedErro
 def job_failure(error: Exception, attempt: TransactionAttempt) -> KafkaTxError:
     """The meaning of an exception of a Spark job.
 
-    User code never raises through Spark: its errors come back as data. So this one was
-    lost on the way (``JobLostError``), or the job can never work.
+    User code never raises through Spark: its errors come back as data. So a part of the
+    job was lost (``JobLostError``), or the job can never work.
     """
     if isinstance(error, KafkaTxError):
         return error

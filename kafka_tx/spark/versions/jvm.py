@@ -191,11 +191,11 @@ def _first_new_id(query: Any, newest: int) -> int:  # noqa: ANN401 - a JVM objec
 def phase_of(spark: SparkSession, query_id: str) -> str:
     """The phase of a running query: ``planning``, ``processing``; empty: it waits."""
     try:
-        reported = str(_query(spark, query_id).status().message())
+        message = str(_query(spark, query_id).status().message())
     except _FAILURES as error:
         logger.debug("what query %s does is not known: %s", query_id, error)
         return ""
-    found = (phase for words, phase in _DOING if reported.startswith(words))
+    found = (phase for words, phase in _DOING if message.startswith(words))
     return next(found, "")
 
 
@@ -297,11 +297,11 @@ class RunningQuery:
         stream = self._streams[tx_id]
         with self._asking():
             try:
-                asked = stream.deserializeOffset(json.dumps(question.to_json()))
-                reported = answer_of(stream, asked, self._limit)
+                sent = stream.deserializeOffset(json.dumps(question.to_json()))
+                answer = answer_of(stream, sent, self._limit)
             except Py4JJavaError as error:
                 raise error_of(str(error.java_exception.getMessage())) from error
-        return Answer.from_json(reported)
+        return Answer.from_json(answer)
 
     @contextmanager
     def _asking(self) -> Iterator[None]:

@@ -92,13 +92,13 @@ class StartlessReader(DataSourceStreamReader):
 
     Where the next batch begins:
 
-    * Spark asks for an end once for each batch, and runs the batch if the end is
-      another one than it had. So whatever was answered last is where Spark is now.
+    * Spark asks for an end once for each batch, and runs the batch if this end differs
+      from the end before. So Spark is at the last end that it got.
     * After a restart Spark first asks for the partitions between the newest offset in
-      its log and the same offset; and, where that batch is unfinished, for those of the
-      batch. The end of what was asked last is where Spark is.
-    * Asked for an end before anything else, Spark has no offset: the start is the
-      initial offset, which Spark asks for afterwards and must be the same then.
+      its log and the same offset. If that batch is unfinished, Spark then asks for the
+      batch's partitions. Spark is at the end of its last request.
+    * If Spark asks for an end before anything else, it has no offset yet. The start is
+      the initial offset, for which Spark asks later, and which must not change then.
 
     Args:
         reader: As Spark 4.2 calls it, and with ``is_question``.
@@ -152,22 +152,22 @@ def as_this_spark_calls_it(reader: DataSourceStreamReader) -> DataSourceStreamRe
     return reader if TAKES_LIMITS else StartlessReader(reader)
 
 
-def answer_of(stream: Any, asked: Any, limit: Any) -> dict[str, Any]:  # noqa: ANN401
+def answer_of(stream: Any, question: Any, limit: Any) -> dict[str, Any]:  # noqa: ANN401
     """The planner's answer to a question, which is asked as an offset of the stream.
 
     Raises:
         Py4JError: The planner raised, or cannot be reached.
     """
-    reported: dict[str, Any]
+    found: dict[str, Any]
     if TAKES_LIMITS:
-        reported = json.loads(stream.latestOffset(asked, limit).json())
-        return reported
-    (partition,) = stream.planInputPartitions(asked, asked)
+        found = json.loads(stream.latestOffset(question, limit).json())
+        return found
+    (partition,) = stream.planInputPartitions(question, question)
     pickled = bytes(partition.pickedPartition())
     answer = pickle.loads(pickled)  # noqa: S301 - by a process of this query
     assert isinstance(answer, AnswerPartition)
-    reported = answer.value
-    return reported
+    found = answer.value
+    return found
 
 
 _ROWS = 10_000
