@@ -51,7 +51,7 @@ class SimulatedServer(RuleBasedStateMachine):
         patch.setattr(meeting, "os", SimpleNamespace(getpid=lambda: len(self.runs)))
         patch.setattr(asking, "time", clock)
         patch.setattr(asking, "meeting_place", lambda *, make: self.place)
-        patch.setattr(asking, "_asked", self._asked)
+        patch.setattr(asking, "_request", self._asked)
 
     def teardown(self) -> None:
         self.undo.close()
