@@ -108,8 +108,8 @@ test-all: servers
 	    $(IN)/python -m pytest tests integration $(SPREAD)
 	$(MAKE) --no-print-directory chaos
 
-# The tests that matter on every line of Spark, each in an environment of its own.
-# make matrix SPARK=4.0.5 runs one of them; SMOKE=1 only the shortest part of those that
+# The tests that matter on every line of Spark, each in an environment of its own, and jobs
+# that move from one to another. make matrix SPARK=4.0.5 runs one of them; SMOKE=1 only the shortest part of those that
 # `make test` does not run, two at a time.
 matrix: servers
 ifdef SMOKE
@@ -117,7 +117,7 @@ ifdef SMOKE
 	    print(*(s["session"] for s in json.load(sys.stdin)), sep="\0", end="")' \
 	    | xargs -0 -n 1 -P 2 $(IN)/nox -s
 else
-	$(IN)/nox -s $(if $(SPARK),"spark($(SPARK))",spark)
+	$(IN)/nox -s $(if $(SPARK),"spark($(SPARK))",spark moved)
 endif
 
 # The source's planner, and people around all doors, for a million steps each; `make test`

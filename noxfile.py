@@ -2,8 +2,9 @@
 
 Each session has an environment of its own, with that version of PySpark and otherwise
 what the environment has that nox runs in: it is there in half a minute.
-``nox -s "spark(4.0.5)"`` runs one of them, ``nox -s smoke`` the shortest part of each;
-more arguments go to pytest, after ``--``.
+``nox -s "spark(4.0.5)"`` runs one of them, ``nox -s smoke`` the shortest part of each,
+``nox -s moved`` jobs that go from one to another; more arguments go to pytest, after
+``--``.
 """
 
 from __future__ import annotations
@@ -21,6 +22,10 @@ OTHERS = tuple(version for version in SPARKS if version != "4.2.0")
 VERSIONS = "integration/source/test_versions.py"
 ICEBERG = "integration/sinks/test_iceberg.py"
 MERGES = "integration/sinks/test_iceberg_statements.py"
+EXAMPLE = (
+    "integration/operations/test_examples.py"
+    "::test_lakehouse_writes_each_order_once_although_its_query_dies"
+)
 SMOKE = (
     f"{VERSIONS}::test_every_batch_obeys_the_limit_also_the_first_after_a_restart",
     f"{VERSIONS}::test_a_failed_batch_comes_again_with_the_same_txid",
@@ -45,31 +50,44 @@ FILES = (
     "integration/sinks/test_exactly_once.py",
     "integration/source/test_crashes.py",
     "integration/sinks/test_state.py",
-    "integration/sinks/test_lakehouse.py",
-    "integration/sinks/test_iceberg.py",
-    "integration/sinks/test_iceberg_statements.py",
-    "integration/sinks/test_table_connect.py",
-    "integration/sinks/test_table_doctor.py",
-    "integration/sinks/test_table_facts.py",
     "integration/topologies/test_topology.py",
     "integration/topologies/test_spout.py",
 )
 """Source, sinks, kills, parity with Spark's own connector of the line, topologies."""
+WHOLE = (
+    "integration/sinks/test_lakehouse.py",
+    ICEBERG,
+    MERGES,
+    "integration/sinks/test_table_connect.py",
+    "integration/sinks/test_table_doctor.py",
+    "integration/sinks/test_table_facts.py",
+    f"{EXAMPLE}[process-iceberg]",
+)
+"""Tables. Their tests marked `all` run here, too: the Spark of `make test-all` has no
+Iceberg."""
+MOVED = "integration/operations/test_moved.py"
+EVERYTHING = {"KAFKA_TX_ALL": "1"}
 
 nox.options.default_venv_backend = "venv"
 nox.options.reuse_existing_virtualenvs = True
-nox.options.sessions = ["spark"]
+nox.options.sessions = ["spark", "moved"]
 
 
-def _run(session: nox.Session, spark: str, name: str, files: tuple[str, ...]) -> None:
+def _install(session: nox.Session, spark: str) -> None:
     session.install("--quiet", "--no-deps", f"pyspark=={spark}")
     _share_the_rest(Path(session.virtualenv.location))
     session.run(
         "python", "-c", f"import pyspark as p; assert p.__version__ == '{spark}'"
     )
-    report = f".cache/{name}/{spark}.xml"
+
+
+def _test(
+    session: nox.Session, report: str, files: tuple[str, ...], **environment: str
+) -> None:
     session.run(
-        "python", "-m", "pytest", *files, f"--junitxml={report}", *session.posargs
+        *("python", "-m", "pytest", *files),
+        *(f"--junitxml=.cache/{report}.xml", *session.posargs),
+        env=environment,
     )
 
 
@@ -86,11 +104,25 @@ def _share_the_rest(environment: Path) -> None:
 @nox.parametrize("version", SPARKS, ids=SPARKS)
 def spark(session: nox.Session, version: str) -> None:
     """Everything of the matrix on one version."""
-    _run(session, version, "matrix", FILES)
+    _install(session, version)
+    _test(session, f"matrix/{version}", FILES)
+    _test(session, f"matrix/{version}-whole", WHOLE, **EVERYTHING)
 
 
 @nox.session
 @nox.parametrize("version", OTHERS, ids=OTHERS)
 def smoke(session: nox.Session, version: str) -> None:
     """What `.ci/run` looks at on the versions that `make test` does not run."""
-    _run(session, version, "smoke", SMOKE)
+    _install(session, version)
+    _test(session, f"smoke/{version}", SMOKE)
+
+
+@nox.session(python=False)
+def moved(session: nox.Session) -> None:
+    """Jobs that move from one version to another, in the environments of `spark`."""
+    for version in (SPARKS[0], SPARKS[-1]):
+        session.run(
+            *(sys.executable, "-m", "nox", "--install-only", "-s", f"spark({version})")
+        )
+    command = (sys.executable, "-m", "pytest", MOVED, *session.posargs)
+    session.run(*command, env=EVERYTHING)

@@ -6,6 +6,8 @@ import ast
 from pathlib import Path
 from typing import Any
 
+from integration import capabilities
+from integration.capabilities import CAPABILITIES
 from integration.cluster.jars import REPOSITORY
 from integration.tools import matrix_table
 from integration.tools.matrix_table import (
@@ -19,6 +21,7 @@ from integration.tools.matrix_table import (
 )
 
 NOXFILE = REPOSITORY / "noxfile.py"
+TESTS = REPOSITORY / "integration"
 
 
 def of_noxfile(name: str) -> Any:
@@ -69,12 +72,43 @@ def test_the_page_has_every_version_and_nothing_that_failed():
     assert "failed" not in shown
 
 
+def files_of(name: str) -> list[str]:
+    """The names of test files that the noxfile lists there."""
+    return [Path(_text(node).partition("::")[0]).stem for node in of_noxfile(name).elts]
+
+
+def _text(node: Any) -> str:
+    """Of a constant, or of one that its name or the head of an f-string names."""
+    while not isinstance(node, ast.Constant):
+        if isinstance(node, ast.JoinedStr):
+            (node,) = (
+                n.value for n in node.values if isinstance(n, ast.FormattedValue)
+            )
+        node = of_noxfile(node.id)
+    return str(node.value)
+
+
 def test_every_file_of_the_matrix_is_in_a_row():
-    listed = [
-        Path(node.value).stem
-        for node in ast.walk(of_noxfile("FILES"))
-        if isinstance(node, ast.Constant) and isinstance(node.value, str)
-    ]
-    assert sorted(f for files in ROWS.values() for f in files) == sorted(
-        [*listed, "test_versions"]
-    )
+    listed = files_of("FILES") + files_of("WHOLE")
+    assert sorted(f for files in ROWS.values() for f in files) == sorted(listed)
+
+
+def test_what_make_test_all_leaves_out_runs_whole_in_the_matrix():
+    """Tests marked `all` would run nowhere else."""
+    lacking = {
+        name
+        for name, what in vars(capabilities).items()
+        if isinstance(what, str) and not CAPABILITIES.get(what, True)
+    }
+    asking = {f"need({name}" for name in lacking} | {f"else {name}" for name in lacking}
+    files = {file.stem: file.read_text() for file in TESTS.rglob("*.py")}
+    needing = {n for n, text in files.items() if any(a in text for a in asking)}
+    needing |= {
+        name
+        for name, text in files.items()
+        if any(f" {shared}\n" in text for shared in needing)
+    }
+
+    whole = {name for name in needing if name.startswith("test_")}
+    assert whole - {"test_matrix_table"} <= set(files_of("WHOLE"))
+    assert {"test_iceberg", "test_iceberg_statements"} <= whole

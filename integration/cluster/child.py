@@ -8,11 +8,11 @@ import shutil
 import signal
 import subprocess
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from integration.cluster.keeper import Keeper
-from integration.cluster.waiting import NotReadyError
+from integration.cluster.waiting import NotReadyError, free_port, wait_until
 
 TAIL_LINES = 40
 
@@ -138,3 +138,68 @@ class WorkDirectory:
     def delete(self) -> None:
         shutil.rmtree(self.path, ignore_errors=True)
         Keeper.of_this_run().forget_directory(self.path)
+
+
+class ServerProcess:
+    """One server: a process with a directory and a port of its own, the same for ever.
+
+    A subclass has ``start``, which ends with ``_serve``.
+
+    Args:
+        purpose: What its directory is called.
+        owner: The system's user that runs it when we are root; None: the same as us.
+    """
+
+    def __init__(self, purpose: str, owner: str | None = None) -> None:
+        self._port = free_port()
+        self._work = WorkDirectory(purpose)
+        self._user = owner if os.geteuid() == 0 else None
+        self._child: Child | None = None
+        if self._user is not None:
+            shutil.chown(self._work.path, self._user, self._user)
+
+    def kill(self) -> None:
+        """SIGKILL, with what it has started; ``start`` brings it back with its data."""
+        if self._child is not None:
+            self._child.kill()
+            self._child = None
+
+    def stop(self) -> None:
+        """End it and delete its data. Harmless when repeated."""
+        self.kill()
+        self._work.delete()
+
+    def _serve(
+        self,
+        command: Sequence[str | Path],
+        is_ready: Callable[[], object],
+        *,
+        environment: Mapping[str, str] | None = None,
+        directory: Path | None = None,
+    ) -> None:
+        """Start the process, and return when it is ready."""
+        child = self._child = Child(
+            command,
+            self._work.path / "output.log",
+            directory=directory or self._work.path,
+            environment=environment,
+            user=self._user,
+        )
+        wait_until(
+            f"{type(self).__name__} serves",
+            is_ready,
+            complain=lambda: None if child.is_running else child.tail(),
+        )
+
+    def _run(self, command: Sequence[str | Path], **environment: str) -> None:
+        """Run a tool that prepares the data, as the user that runs the server."""
+        subprocess.run(
+            command,
+            cwd=self._work.path,
+            env={**os.environ, **environment},
+            user=self._user,
+            group=self._user,
+            extra_groups=None if self._user is None else [],
+            stdout=subprocess.DEVNULL,
+            check=True,
+        )

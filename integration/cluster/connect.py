@@ -5,12 +5,12 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping
 
-from integration.cluster.child import Child, WorkDirectory
+from integration.cluster.child import ServerProcess
 from integration.cluster.jars import REPOSITORY
 from integration.cluster.java import java
 from integration.cluster.spark_home import environment, home, left_out
 from integration.cluster.spark_local import SETTINGS, quick_settings, quick_start
-from integration.cluster.waiting import HOST, free_port, is_listening, wait_until
+from integration.cluster.waiting import HOST, is_listening
 
 SERVER = "org.apache.spark.sql.connect.service.SparkConnectServer"
 
@@ -19,7 +19,7 @@ MASTER = "local[2,4]"
 idle, and fails the next task with a NoSuchElementException."""
 
 
-class ConnectServer:
+class ConnectServer(ServerProcess):
     """Two cores in local mode; its Python has the package, as on the path here.
 
     Args:
@@ -34,9 +34,7 @@ class ConnectServer:
         self._settings = settings or {}
         self._environment = environment
         self._home = home()
-        self._work = WorkDirectory("connect")
-        self._port = free_port()
-        self._child: Child | None = None
+        super().__init__("connect")
 
     @property
     def url(self) -> str:
@@ -59,15 +57,14 @@ class ConnectServer:
             "spark.local.dir": str(self._work.path / "local"),
             **self._settings,
         }
-        child = self._child = Child(
+        self._serve(
             [
                 self._home / "bin" / "spark-submit",
                 *("--class", SERVER, "--master", MASTER),
                 *(w for pair in settings.items() for w in ("--conf", "=".join(pair))),
                 "spark-internal",
             ],
-            self._work.path / "server.log",
-            directory=self._work.path,
+            lambda: is_listening(self._port),
             environment={
                 "SPARK_LOCAL_IP": HOST,
                 **environment(),
@@ -77,19 +74,3 @@ class ConnectServer:
                 **self._environment,
             },
         )
-        wait_until(
-            "the Connect server listens",
-            lambda: is_listening(self._port),
-            complain=lambda: None if child.is_running else child.tail(),
-        )
-
-    def kill(self) -> None:
-        """SIGKILL, with everything that it has started."""
-        if self._child is not None:
-            self._child.kill()
-            self._child = None
-
-    def stop(self) -> None:
-        """End it. Harmless when repeated."""
-        self.kill()
-        self._work.delete()

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import os
-
-from integration.cluster.child import Child, WorkDirectory
+from integration.cluster.child import ServerProcess
 from integration.cluster.debian import pgbouncer_program
 from integration.cluster.postgresql import OWNER, PostgresServer
-from integration.cluster.waiting import HOST, free_port, is_listening, wait_until
+from integration.cluster.waiting import HOST, is_listening
 
 
-class Pooler:
+class Pooler(ServerProcess):
     """Hands a few connections of the server from one client's transaction to another's.
 
     Args:
@@ -25,9 +23,7 @@ class Pooler:
         self._program = pgbouncer_program()
         self._server = server
         self._size = size
-        self._port = free_port()
-        self._work = WorkDirectory("pgbouncer")
-        self._child: Child | None = None
+        super().__init__("pgbouncer", OWNER)
 
     def url(self, database: str = "postgres") -> str:
         """The address of a database for SQLAlchemy."""
@@ -53,22 +49,4 @@ class Pooler:
         file = self._work.path / "pgbouncer.ini"
         file.write_text("\n".join(lines))
         file.chmod(0o644)
-        self._work.path.chmod(0o755)
-        child = self._child = Child(
-            [self._program, file],
-            self._work.path / "output.log",
-            directory=self._work.path,
-            user=OWNER if os.geteuid() == 0 else None,
-        )
-        wait_until(
-            "the pooler listens",
-            lambda: is_listening(self._port),
-            complain=lambda: None if child.is_running else child.tail(),
-        )
-
-    def stop(self) -> None:
-        """End it. Harmless when repeated."""
-        if self._child is not None:
-            self._child.kill()
-            self._child = None
-        self._work.delete()
+        self._serve([self._program, file], lambda: is_listening(self._port))

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 import signal
-import subprocess
 import time
 from pathlib import Path
 
 import psycopg
 
-from integration.cluster.child import Child, WorkDirectory, state_of
+from integration.cluster.child import ServerProcess, state_of
 from integration.cluster.debian import postgresql_directory
 from integration.cluster.proxy import Proxy
-from integration.cluster.waiting import HOST, NotReadyError, free_port, wait_until
+from integration.cluster.waiting import HOST, NotReadyError, wait_until
 
 OWNER = "postgres"
 """The database's superuser, and the system's user when we are root."""
@@ -29,7 +27,7 @@ STILL_ENDING = "shared memory block"
 PATIENCE_S = 10.0
 
 
-class PostgresServer:
+class PostgresServer(ServerProcess):
     """One server. ``start`` returns when it takes connections.
 
     Raises:
@@ -38,10 +36,7 @@ class PostgresServer:
 
     def __init__(self) -> None:
         self._programs = postgresql_directory()
-        self._port = free_port()
-        self._work = WorkDirectory("postgresql")
-        self._user = OWNER if os.geteuid() == 0 else None
-        self._child: Child | None = None
+        super().__init__("postgresql", OWNER)
 
     @property
     def port(self) -> int:
@@ -67,17 +62,6 @@ class PostgresServer:
             except NotReadyError as error:
                 if STILL_ENDING not in str(error) or time.monotonic() > deadline:
                     raise
-
-    def stop(self) -> None:
-        """End it and delete its data. Harmless when repeated."""
-        self.kill()
-        self._work.delete()
-
-    def kill(self) -> None:
-        """SIGKILL; connections break. ``start`` brings it back with its data."""
-        if self._child is not None:
-            self._child.kill()
-            self._child = None
 
     def shut_down(self) -> None:
         """End it in order, breaking connections; ``start`` brings it back."""
@@ -122,9 +106,7 @@ class PostgresServer:
 
     def follow(self, port: int) -> None:
         """Begin as an asynchronous standby of the server there, and start."""
-        if self._user is not None:
-            shutil.chown(self._work.path, self._user, self._user)
-        self._run(
+        self._prepare(
             "pg_basebackup",
             *("-D", str(self._work.path / "data"), "-h", HOST, "-p", str(port)),
             *("-U", OWNER, "-R", "-X", "stream", "-c", "fast", "--no-sync"),
@@ -138,44 +120,24 @@ class PostgresServer:
     def _start(self) -> None:
         data = self._work.path / "data"
         if not data.exists():
-            self._make(str(data))
+            self._prepare(
+                "initdb",
+                *("-D", str(data), "-U", OWNER, "-A", "trust", "-E", "UTF8"),
+                *("--locale=C", "--no-sync"),
+            )
         settings = (
             f"listen_addresses={HOST}",
             f"port={self._port}",
             f"unix_socket_directories={self._work.path}",
             "max_prepared_transactions=10",
+            "dynamic_shared_memory_type=mmap",  # in its data: gone with them
             *QUICK,
         )
         options = [word for setting in settings for word in ("-c", setting)]
-        child = Child(
+        self._serve(
             [self._programs / "postgres", "-D", data, *options],
-            self._work.path / "output.log",
-            directory=self._work.path,
-            user=self._user,
-        )
-        self._child = child
-        wait_until(
-            "PostgreSQL takes connections",
             lambda: self.execute("SELECT 1"),
-            complain=lambda: None if child.is_running else child.tail(),
         )
 
-    def _make(self, data: str) -> None:
-        if self._user is not None:
-            shutil.chown(self._work.path, self._user, self._user)
-        self._run(
-            "initdb",
-            *("-D", data, "-U", OWNER, "-A", "trust", "-E", "UTF8"),
-            *("--locale=C", "--no-sync"),
-        )
-
-    def _run(self, program: str, *arguments: str) -> None:
-        subprocess.run(
-            [self._programs / program, *arguments],
-            cwd=self._work.path,
-            user=self._user,
-            group=self._user,
-            extra_groups=None if self._user is None else [],
-            stdout=subprocess.DEVNULL,
-            check=True,
-        )
+    def _prepare(self, program: str, *arguments: str) -> None:
+        self._run([self._programs / program, *arguments])

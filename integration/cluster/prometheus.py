@@ -7,12 +7,12 @@ from typing import Any
 
 import requests
 
-from integration.cluster.child import Child, WorkDirectory
+from integration.cluster.child import ServerProcess
 from integration.cluster.debian import prometheus_program
-from integration.cluster.waiting import HOST, free_port, wait_until
+from integration.cluster.waiting import HOST
 
 
-class PrometheusServer:
+class PrometheusServer(ServerProcess):
     """One server with a given configuration. ``start`` returns when it answers.
 
     Raises:
@@ -22,37 +22,23 @@ class PrometheusServer:
     def __init__(self, configuration: Path) -> None:
         self._program = prometheus_program()
         self._configuration = configuration
-        self._port = free_port()
-        self._work = WorkDirectory("prometheus")
-        self._child: Child | None = None
+        super().__init__("prometheus")
 
     @property
     def url(self) -> str:
         return f"http://{HOST}:{self._port}"
 
     def start(self) -> None:
-        child = Child(
+        self._serve(
             [
                 self._program,
                 f"--config.file={self._configuration}",
                 f"--storage.tsdb.path={self._work.path / 'data'}",
                 f"--web.listen-address={HOST}:{self._port}",
             ],
-            self._work.path / "output.log",
+            lambda: requests.get(f"{self.url}/-/ready", timeout=2).ok,
             directory=self._configuration.parent,
         )
-        self._child = child
-        wait_until(
-            "Prometheus is ready",
-            lambda: requests.get(f"{self.url}/-/ready", timeout=2).ok,
-            complain=lambda: None if child.is_running else child.tail(),
-        )
-
-    def stop(self) -> None:
-        if self._child is not None:
-            self._child.kill()
-            self._child = None
-        self._work.delete()
 
     def query(self, expression: str) -> list[dict[str, Any]]:
         """Give the series that an expression has now."""

@@ -19,7 +19,8 @@ import sqlalchemy as sa
 
 from integration.cluster.mariadb import MariaDbServer
 from integration.cluster.running import running
-from integration.stores.test_sql_maps import ODD
+from integration.stores import maps
+from integration.stores.maps import ODD, content
 from integration.stores.test_stores import opened
 from kafka_tx.clock import SystemClock
 from kafka_tx.errors import ConfigError, StateError
@@ -42,6 +43,8 @@ from tests.conformance.test_sinks import SqlSink
 
 FIRST, SECOND = attempt(1), attempt(2)
 _numbers = itertools.count()
+
+open_map = maps.open_map
 
 
 @pytest.fixture(scope="module")
@@ -130,24 +133,6 @@ class TestTableAsSink(AsSink):
 
 class TestOpaqueTableAsSink(AsSink):
     takes_back = True
-
-
-@pytest.fixture
-def open_map(url):
-    made = []
-
-    def make(kind, name="counts", **types):
-        made.append(kind(url, name, **types))
-        return made[-1]
-
-    yield make
-    for one in made:
-        one.close()
-
-
-def content(state):
-    table = state.to_arrow()
-    return dict(zip(table["key"].to_pylist(), table["value"].to_pylist(), strict=True))
 
 
 @pytest.mark.parametrize("kind", [NonTransactionalMap, TransactionalMap, OpaqueMap])

@@ -9,6 +9,8 @@ import pyarrow as pa
 import pytest
 from sqlalchemy import make_url
 
+from integration.stores import maps
+from integration.stores.maps import ODD, content
 from kafka_tx.errors import ConfigError, StateError
 from kafka_tx.model import TransactionAttempt
 from kafka_tx.sql.maps import NonTransactionalMap, OpaqueMap, TransactionalMap
@@ -17,27 +19,14 @@ from tests.conformance.value_suite import ValueSuite
 
 FIRST, SECOND = TransactionAttempt(1, 10), TransactionAttempt(2, 20)
 SECOND_AGAIN = TransactionAttempt(2, 25)
-ODD = ["", " ", '"', "'", "\\", "\\N", "a,b", "a\nb", "%s", "NULL", "ключ", "🙂"]
-
 SIZES = pytest.mark.parametrize("more", [0, 1_000], ids=["statements", "copy"])
+
+open_map = maps.open_map
 
 
 @pytest.fixture
-def open_map(postgresql):
-    opened = []
-
-    def make(kind, name="counts", **types):
-        opened.append(kind(postgresql, name, **types))
-        return opened[-1]
-
-    yield make
-    for one in opened:
-        one.close()
-
-
-def content(state):
-    table = state.to_arrow()
-    return dict(zip(table["key"].to_pylist(), table["value"].to_pylist(), strict=True))
+def url(postgresql):
+    return postgresql
 
 
 @SIZES
@@ -95,9 +84,7 @@ def test_what_copy_refuses_is_an_error_of_ours(postgresql):
 
 
 class TestValues(ValueSuite):
-    @pytest.fixture
-    def url(self, postgresql):
-        return postgresql
+    pass
 
 
 @pytest.mark.parametrize("more", [0, 1_000])

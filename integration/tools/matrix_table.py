@@ -28,7 +28,7 @@ ROWS = {
     "sinks and their replays": ("test_sink", "test_sink_replays"),
     "maps and tables": ("test_state",),
     "Delta tables": ("test_lakehouse", "test_table_facts", "test_table_doctor"),
-    "Iceberg tables": ("test_iceberg", "test_iceberg_statements"),
+    "Iceberg tables": ("test_iceberg", "test_iceberg_statements", "test_examples"),
     "topologies": ("test_topology", "test_spout"),
 }
 """What a reader asks for, and the test files that show it."""

@@ -12,12 +12,12 @@ from typing import ClassVar
 from urllib.parse import urlsplit
 from urllib.request import urlopen
 
-from integration.cluster.child import Child, WorkDirectory
+from integration.cluster.child import ServerProcess
 from integration.cluster.jars import class_path
 from integration.cluster.java import java
 from integration.cluster.processes.java_server import SMALL_HEAP
 from integration.cluster.versions import ICEBERG_REST_JARS
-from integration.cluster.waiting import HOST, free_port, wait_until
+from integration.cluster.waiting import HOST
 from kafka_tx.testing import QUICK_JAVA, spark_directory
 
 SERVER = "org.apache.iceberg.rest.RESTCatalogServer"
@@ -29,7 +29,7 @@ ERRORS = {
 }
 
 
-class IcebergRest:
+class IcebergRest(ServerProcess):
     """A REST catalog with its state in a SQLite file.
 
     Args:
@@ -38,9 +38,7 @@ class IcebergRest:
 
     def __init__(self, warehouse: Path) -> None:
         self._warehouse = warehouse
-        self._port = free_port()
-        self._work = WorkDirectory("iceberg-rest")
-        self._child: Child | None = None
+        super().__init__("iceberg-rest")
 
     @property
     def uri(self) -> str:
@@ -50,26 +48,15 @@ class IcebergRest:
     def start(self) -> None:
         hadoop = spark_directory().joinpath("jars").glob("hadoop-client-*.jar")
         places = os.pathsep.join([class_path(ICEBERG_REST_JARS), *map(str, hadoop)])
-        child = self._child = Child(
+        self._serve(
             [java(), *QUICK_JAVA, *SMALL_HEAP, "-cp", places, SERVER],
-            self._work.path / "output.log",
-            directory=self._work.path,
+            lambda: urlopen(f"{self.uri}/v1/config", timeout=5).close() or True,
             environment={
                 "CATALOG_WAREHOUSE": str(self._warehouse),
                 "CATALOG_URI": f"jdbc:sqlite:{self._work.path}/catalog.db",
                 "CATALOG_REST_PORT": str(self._port),
             },
         )
-        wait_until(
-            "the REST catalog serves",
-            lambda: urlopen(f"{self.uri}/v1/config", timeout=5).close() or True,
-            complain=lambda: None if child.is_running else child.tail(),
-        )
-
-    def stop(self) -> None:
-        if self._child is not None:
-            self._child.kill()
-        self._work.delete()
 
 
 class LossyWay:
