@@ -10,6 +10,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from tests import scheduling
 from tests.scheduling import FileScheduling
 
 ROOT = Path(__file__).parent.parent
@@ -54,7 +55,7 @@ class Worker:
     """Takes what it is given."""
 
     def __init__(self):
-        self.given, self.shutting_down = [], False
+        self.given, self.ran, self.shutting_down = [], "", False
         self.gateway = SimpleNamespace(id=id(self))
 
     def send_runtest_some(self, indices):
@@ -64,28 +65,58 @@ class Worker:
         self.shutting_down = True
 
 
+def made(workers):
+    option = SimpleNamespace(loadscopereorder=False, maxschedchunk=None)
+    nodes = ["popen"] * workers
+    config = SimpleNamespace(option=option, getvalue=lambda _: nodes, hook=None)
+    return FileScheduling(config, None)
+
+
 def test_a_worker_that_has_not_collected_yet_is_given_nothing():
     """One is new in place of a crashed one while another new one is ready."""
-    option = SimpleNamespace(loadscopereorder=False, maxschedchunk=None)
-    config = SimpleNamespace(option=option, getvalue=lambda _: ["popen"] * 2, hook=None)
-    scheduling = FileScheduling(config, None)
+    of_all = made(2)
     tests = [f"test_{file}.py::test_{n}" for file in "abcdef" for n in range(4)]
     crashing, crashing_too, new, slow = (Worker() for _ in range(4))
     for worker in (crashing, crashing_too):
-        scheduling.add_node(worker)
-        scheduling.add_node_collection(worker, tests)
-    scheduling.schedule()
+        of_all.add_node(worker)
+        of_all.add_node_collection(worker, tests)
+    of_all.schedule()
 
-    assert scheduling.remove_node(crashing) == tests[0]
-    assert scheduling.remove_node(crashing_too)
+    assert of_all.remove_node(crashing) == tests[0]
+    assert of_all.remove_node(crashing_too)
     for worker in (new, slow):
-        scheduling.add_node(worker)
-    scheduling.add_node_collection(new, tests)
-    scheduling.schedule()
+        of_all.add_node(worker)
+    of_all.add_node_collection(new, tests)
+    of_all.schedule()
 
     assert new.given
     assert not slow.given
     assert not slow.shutting_down
-    scheduling.add_node_collection(slow, tests)
-    scheduling.schedule()
+    of_all.add_node_collection(slow, tests)
+    of_all.schedule()
     assert slow.given
+
+
+def test_few_workers_have_a_session_and_begin_with_the_files_that_need_it(monkeypatch):
+    monkeypatch.setattr(scheduling, "takes_spark", lambda file: file[0] in "stu")
+    of_all, workers = made(4), [Worker() for _ in range(4)]
+    tests = [f"{file}.py::test_{n}" for file in "abstucdef" for n in range(4)]
+    for worker in workers:
+        of_all.add_node(worker)
+        of_all.add_node_collection(worker, tests)
+
+    of_all.schedule()
+    while any(worker.given for worker in workers):
+        for worker in workers:
+            for index in worker.given[:4]:
+                worker.ran += tests[index][0] if index % 4 == 0 else ""
+                worker.given.remove(index)
+                of_all.mark_test_complete(worker, index)
+
+    assert sorted("".join(worker.ran for worker in workers)) == sorted("abstucdef")
+    ran = sorted(worker.ran for worker in workers)
+    with_spark = [files for files in ran if set(files) & set("stu")]
+    assert len(with_spark) == 2
+    for files in with_spark:  # those that need it come first
+        assert set(files.lstrip("stu")).isdisjoint("stu")
+    assert all(worker.shutting_down for worker in workers)

@@ -20,6 +20,7 @@ import signal
 import socket
 import sys
 import threading
+from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
 from pkgutil import iter_modules
@@ -112,7 +113,7 @@ def main() -> None:
         import_module(name)
     gc.collect()
     gc.freeze()
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for children
+    signal.signal(signal.SIGCHLD, lambda *_: bury())
     with socket.socket(socket.AF_UNIX) as listening:
         beside = sys.argv[1] + "-made"
         listening.bind(beside)
@@ -126,10 +127,17 @@ def main() -> None:
             asked.close()
 
 
+def bury() -> None:
+    """Wait for children that have ended: what they took counts as this process's."""
+    with suppress(ChildProcessError):
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            pass
+
+
 def become(asked: socket.socket) -> int:
     """What the process that asks would have been; what it is to end with."""
-    (program, *arguments), folder, environment = take_over(asked)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    (program, *arguments), folder, environment = take_over(asked)
     os.chdir(folder)
     os.environ.clear()
     os.environ.update(environment)

@@ -257,6 +257,7 @@ def assert_reliable(shown):
     assert "'kafka_tx.attempts': '7'" in shown
 
 
+@pytest.mark.all
 @pytest.mark.parametrize("form", ["delta", "iceberg"])
 def test_lakehouse_writes_each_order_once_although_its_query_dies(lake, run, form):
     shown = run("lakehouse", form)

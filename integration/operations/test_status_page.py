@@ -195,6 +195,7 @@ def jobs(spark, kafka, topic, tmp_path, attached) -> Iterator[Any]:
         )
 
 
+@pytest.mark.all
 def test_the_page_says_what_the_store_says_while_jobs_run_replay_and_fail(
     jobs, produce, tmp_path, page
 ):

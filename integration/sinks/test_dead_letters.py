@@ -21,6 +21,7 @@ from integration.cluster.records import Record
 from integration.cluster.waiting import wait_until
 from integration.consuming import committed_records
 from integration.reading import reader
+from integration.sizes import in_all
 from kafka_tx import sink_assembly
 from kafka_tx.cli.main import app
 from kafka_tx.config import SourceConfig
@@ -137,7 +138,7 @@ def dies():
     raise RuntimeError("killed")
 
 
-@pytest.mark.parametrize("mode", ["transactional", "opaque"])
+@pytest.mark.parametrize("mode", ["transactional", *in_all("opaque")])
 def test_rejected_records_are_written_once_where_their_batch_comes_again(job, mode):
     with pytest.raises(StreamingQueryException, match="killed"):
         job.run(mode=mode, after=dies)
@@ -236,7 +237,10 @@ def test_rows_that_are_no_rejected_rows_stop_the_query(job, function, says):
     assert job.dead_letters() == []
 
 
-@pytest.mark.parametrize("subscription", ["subscribe", "subscribePattern"])
+@pytest.mark.parametrize(
+    "subscription",
+    ["subscribe", *in_all("subscribePattern")],
+)
 def test_a_dead_letter_topic_that_the_query_reads_is_refused(job, kafka, subscription):
     given = {"subscribe": job.orders}
     if subscription == "subscribePattern":

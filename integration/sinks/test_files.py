@@ -27,6 +27,7 @@ import kafka_tx
 from integration.bounded import DeadError, read_out
 from integration.reading import reader
 from integration.sinks.table_suite import forget, tried
+from integration.sizes import in_all
 from kafka_tx.errors import (
     AnotherNumberingError,
     ConfigError,
@@ -165,7 +166,7 @@ class Query:
         forget()
 
 
-@pytest.mark.parametrize("mode", ["transactional", "opaque"])
+@pytest.mark.parametrize("mode", ["transactional", *in_all("opaque")])
 def test_a_query_writes_each_record_once_also_with_another_checkpoint(
     spark, kafka, topic, produce, files, tmp_path, mode
 ):
@@ -273,7 +274,13 @@ def test_names_and_values_come_back_as_they_were(spark, tmp_path):
 
 @pytest.mark.parametrize(
     ("form", "options"),
-    [("csv", {"sep": "|", "header": "true"}), ("json", {}), ("orc", {}), ("text", {})],
+    [
+        ("csv", {"sep": "|", "header": "true"}),
+        *(
+            pytest.param(form, {}, marks=pytest.mark.all)
+            for form in ("json", "orc", "text")
+        ),
+    ],
 )
 def test_other_formats_are_read_as_they_were_written(spark, files, form, options):
     df = spark.sql("SELECT 'a|b' AS value")
@@ -315,7 +322,10 @@ def in_zone(spark, zone):
         spark.conf.set("spark.sql.session.timeZone", "UTC")
 
 
-@pytest.mark.parametrize("form", ["csv", "json", "parquet"])
+@pytest.mark.parametrize(
+    "form",
+    [*in_all("csv", "json"), "parquet"],
+)
 def test_columns_may_move_come_go_and_become_wider(spark, files, form):
     for txid, columns in enumerate(
         ("1 AS n, 'a' AS a, 'b' AS b", "'b' AS b, 'x' AS x, 'a' AS a, 5000000000 AS n"),

@@ -91,6 +91,7 @@ def rival(tmp_path_factory):
     made.end()
 
 
+@pytest.mark.all
 def test_an_append_runs_one_job_as_a_plain_one_does(lake, table):
     table.write(attempt(1), ["a"])
 
@@ -113,6 +114,7 @@ def jobs(spark):
         ran += context.statusTracker().getJobIdsForGroup(group)
 
 
+@pytest.mark.all
 def test_another_release_of_delta_appends_by_itself(lake, table):
     with mock.patch.object(delta_append, "KNOWN", "none"), jobs(lake) as ran:
         table.write(attempt(1), ["a"])
@@ -203,6 +205,7 @@ def test_a_table_that_forgot_transactions_for_a_while_still_tells_of_the_batch(t
     assert table.rows() == ["a", "x", "y"]
 
 
+@pytest.mark.all
 def test_a_place_that_cannot_be_written_leaves_the_batch_to_the_next_try(
     lake, tmp_path
 ):
@@ -223,6 +226,7 @@ def test_a_clone_knows_no_txids(lake, table):
     assert copy.rows() == ["a", "a"]
 
 
+@pytest.mark.all
 def test_columns_that_do_not_fit_leave_nothing(lake, table):
     first = lake.sql("SELECT 'a' AS key, 1 AS day")
     table.append(first, attempt(1), partition_by=["day"])
@@ -255,6 +259,7 @@ def counts(table):
     return table
 
 
+@pytest.mark.all
 def test_a_merge_whose_driver_was_frozen_counts_nothing(counts):
     counts.count(attempt(1), "a")
 
@@ -307,6 +312,7 @@ def test_a_statement_in_another_session_is_noticed_and_the_advice_is_safe(lake, 
     assert counts.counted() == {"a": 2}
 
 
+@pytest.mark.all
 def test_an_error_after_the_statement_is_raised_and_the_batch_counts(counts):
     def fails(df, target):
         merge(df, target)
@@ -319,6 +325,7 @@ def test_an_error_after_the_statement_is_raised_and_the_batch_counts(counts):
     assert counts.counted() == {"a": 1}
 
 
+@pytest.mark.all
 def test_a_merge_adds_the_columns_of_its_batch_where_it_says_so(lake, counts):
     def evolves(df, target):
         df.selectExpr("*", "1 AS day").createOrReplaceTempView("batch")

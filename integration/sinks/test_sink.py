@@ -14,6 +14,7 @@ from integration.bounded import read_out
 from integration.cluster.records import Record
 from integration.consuming import committed_records
 from integration.reading import reader
+from integration.sizes import in_all
 from kafka_tx.errors import ConfigError
 from kafka_tx.model import TransactionAttempt
 
@@ -120,7 +121,13 @@ def zone(spark):
 
 
 @pytest.mark.parametrize("more", [{}, PYTHON], ids=["native", "python"])
-@pytest.mark.parametrize("name", ["America/New_York", "Asia/Tokyo", "UTC", "GMT+8"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "America/New_York",
+        *in_all("Asia/Tokyo", "UTC", "GMT+8"),
+    ],
+)
 def test_times_without_a_zone_are_those_of_the_session(
     spark, kafka, topic, read, zone, name, more
 ):
@@ -173,7 +180,13 @@ def test_times_without_a_zone_are_refused_where_the_zone_is_unknown(
     assert read(name) == []
 
 
-@pytest.mark.parametrize("more", [{}, PYTHON], ids=["native", "python"])
+@pytest.mark.parametrize(
+    "more",
+    [
+        pytest.param({}, id="native"),
+        pytest.param(PYTHON, id="python", marks=pytest.mark.all),
+    ],
+)
 def test_a_time_that_would_become_the_present_one_is_refused(
     spark, kafka, topic, read, more
 ):
@@ -211,6 +224,7 @@ def test_a_time_that_would_become_the_present_one_is_refused(
     }
 
 
+@pytest.mark.all
 def test_the_largest_record_that_sparks_sink_writes_is_written(
     spark, kafka, sparks_own, topic, read
 ):
@@ -301,7 +315,7 @@ def test_an_oversize_record_is_named_and_nothing_of_its_part_is_visible(
     assert read(name) == []
 
 
-@pytest.mark.parametrize("parts", [1, 3])
+@pytest.mark.parametrize("parts", [*in_all(1), 3])
 def test_a_transaction_is_written_once_however_often_it_is_tried(
     spark, kafka, topic, read, parts
 ):
@@ -430,7 +444,7 @@ def forget_newest_commit(checkpoint):
     (commits / f".{newest}.crc").unlink(missing_ok=True)
 
 
-@pytest.mark.parametrize("tx_id", [True, False])
+@pytest.mark.parametrize("tx_id", [True, *in_all(False)])
 def test_a_stream_with_an_id_repeats_no_batch_that_spark_forgot(
     topic, produce, read, copy, tmp_path, tx_id
 ):
@@ -547,6 +561,7 @@ def test_a_stream_is_refused_an_id_under_another_name(topic, produce, copy, read
     assert values(read(target)) == []
 
 
+@pytest.mark.all
 def test_a_query_reads_no_markers_of_its_own_sink(
     spark, kafka, topic, produce, tmp_path
 ):

@@ -19,6 +19,7 @@ from integration.cluster.topics import ask
 from integration.cluster.waiting import wait_until
 from integration.consuming import committed_records
 from integration.reading import reader
+from integration.sizes import in_all
 from kafka_tx import sink_assembly
 from kafka_tx.config import SinkConfig
 from kafka_tx.errors import (
@@ -233,7 +234,13 @@ def test_records_of_others_in_the_marker_topic_stop_no_sink(
     assert values(sink["topic"]) == expected(1, 2)
 
 
-@pytest.mark.parametrize("value", ["[" * 20_000, '["x",""]', None])
+@pytest.mark.parametrize(
+    "value",
+    [
+        "[" * 20_000,
+        *in_all('["x",""]', None),
+    ],
+)
 def test_an_overwritten_marker_is_taken_from_the_group_or_named(
     spark, sink, values, kafka, fresh_driver, value
 ):
@@ -264,7 +271,7 @@ def test_an_overwritten_marker_is_taken_from_the_group_or_named(
     assert values(sink["topic"]) == sorted(2 * expected(1))
 
 
-@pytest.mark.parametrize("offset", [0, 99])
+@pytest.mark.parametrize("offset", [*in_all(0), 99])
 def test_a_group_that_an_operator_reset_is_no_marker(
     spark, sink, values, kafka, fresh_driver, offset
 ):
@@ -451,7 +458,7 @@ def test_a_stream_is_not_repeated_after_the_brokers_forgot_the_offsets(
     assert values(sink["topic"]) == numbers(0, 30)
 
 
-@pytest.mark.parametrize("is_first", [False, True])
+@pytest.mark.parametrize("is_first", [*in_all(False), True])
 def test_a_part_that_was_left_open_and_has_no_task_now_holds_no_reader_up(
     topic, produce, sink, copy, values, tmp_path, monkeypatch, is_first
 ):

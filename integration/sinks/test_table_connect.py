@@ -33,6 +33,8 @@ from kafka_tx.spark.sinks.connect_tables import DeltaConnectAppend, IcebergConne
 from kafka_tx.transactions import publications, table_writes
 from tests.conformance.sink_suite import SinkSuite, attempt
 
+pytestmark = pytest.mark.all
+
 
 def lake_settings(warehouse: Path) -> dict[str, str]:
     jars = [*(jar_paths(DELTA_JARS) if DELTA else [])]
@@ -125,7 +127,6 @@ def iceberg(remote):
     return made(remote, "iceberg")
 
 
-@pytest.mark.all
 class TestAsSink(SinkSuite):
     """The suite for sinks."""
 
@@ -162,7 +163,6 @@ def test_each_batch_is_there_once_and_what_is_old_is_refused(table):
     assert table.rows() == ["a", "b", "c"]
 
 
-@pytest.mark.all
 def test_a_driver_that_was_frozen_before_its_commit_writes_nothing(table):
     table.write(attempt(1), ["a"])
     write = table.appends.write
@@ -178,7 +178,6 @@ def test_a_driver_that_was_frozen_before_its_commit_writes_nothing(table):
     assert table.rows() == ["a", "b"]
 
 
-@pytest.mark.all
 def test_a_partitioned_table_has_each_batch_once(table):
     def rows(*keys):
         return table.batch(keys).selectExpr("key", "length(key) AS size")
@@ -193,7 +192,6 @@ def test_a_partitioned_table_has_each_batch_once(table):
     assert table.rows() == ["a", "bb", "ccc"]
 
 
-@pytest.mark.all
 def test_a_table_that_was_dropped_under_a_program_stops_it(table):
     table.write(attempt(1), ["a"])
     table.sql("DROP TABLE t")
@@ -206,7 +204,6 @@ def test_a_table_that_was_dropped_under_a_program_stops_it(table):
     assert table.rows() == ["b"]
 
 
-@pytest.mark.all
 def test_an_iceberg_table_is_asked_after_commits_in_between(iceberg):
     iceberg.write(attempt(1), ["a"])
     write, others = iceberg.appends.write, ["x", "y"]
@@ -230,7 +227,6 @@ def test_an_iceberg_table_is_asked_after_commits_in_between(iceberg):
     assert iceberg.write(attempt(3, epoch=2), ["c"])
 
 
-@pytest.mark.all
 def test_compaction_and_expiry_leave_the_txid_of_an_iceberg_table(iceberg):
     iceberg.write(attempt(1), ["a"])
     for epoch, change in enumerate((COMPACT, EXPIRE, COMPACT), start=2):
@@ -245,7 +241,6 @@ def test_compaction_and_expiry_leave_the_txid_of_an_iceberg_table(iceberg):
     assert iceberg.rows() == ["a", "b", "x", "x", "x"]
 
 
-@pytest.mark.all
 def test_a_frozen_driver_is_refused_although_nothing_tells_of_the_append(iceberg):
     iceberg.write(attempt(1), ["a"])
     write = iceberg.appends.write
@@ -263,7 +258,6 @@ def test_a_frozen_driver_is_refused_although_nothing_tells_of_the_append(iceberg
     assert iceberg.rows() == ["a", "b"]
 
 
-@pytest.mark.all
 def test_a_driver_that_wakes_between_its_commits_takes_no_later_txid_back(iceberg):
     iceberg.write(attempt(1), ["a"])
     raise_floor = iceberg.appends._raise_floor
@@ -285,7 +279,6 @@ def test_a_driver_that_wakes_between_its_commits_takes_no_later_txid_back(iceber
     assert iceberg.rows() == ["a", "b", "c", "x"]
 
 
-@pytest.mark.all
 def test_an_iceberg_batch_that_was_rolled_back_is_written_again(iceberg):
     for txid, row in enumerate(("a", "b"), start=1):
         iceberg.write(attempt(txid), [row])
@@ -297,7 +290,6 @@ def test_an_iceberg_batch_that_was_rolled_back_is_written_again(iceberg):
     assert iceberg.rows() == ["a", "b"]
 
 
-@pytest.mark.all
 def test_a_txid_outlives_the_log_of_a_delta_table(delta):
     delta.sql("CREATE TABLE t (key string) USING delta")
     delta.sql("ALTER TABLE t SET TBLPROPERTIES ('delta.checkpointInterval'='1')")
@@ -316,7 +308,6 @@ def test_a_txid_outlives_the_log_of_a_delta_table(delta):
     assert delta.rows() == ["a", "b", "x"]
 
 
-@pytest.mark.all
 def test_rows_that_were_restored_away_are_not_taken_for_written(delta):
     for txid, row in enumerate(("a", "b"), start=1):
         delta.write(attempt(txid), [row])
@@ -330,7 +321,6 @@ def test_rows_that_were_restored_away_are_not_taken_for_written(delta):
     assert delta.rows() == ["a", "b"]
 
 
-@pytest.mark.all
 def test_what_cannot_be_counted_is_refused_by_name(remote, delta, tmp_path):
     delta.sql("CREATE TABLE t (key string) USING parquet")
     with pytest.raises(ConfigError, match="legal: a Delta table"):

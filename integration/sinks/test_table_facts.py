@@ -17,6 +17,8 @@ from integration.cluster.waiting import wait_until
 from integration.reading import reader
 from kafka_tx.cli.main import app
 
+pytestmark = pytest.mark.all
+
 
 @pytest.fixture(params=["delta", "iceberg"])
 def lake(request, spark, tmp_path):

@@ -124,6 +124,7 @@ def job(kafka, topic, produce, tmp_path) -> Job:
     return Job(kafka.bootstrap_servers, name, topic(1), tmp_path)
 
 
+@pytest.mark.all
 def test_a_batch_is_read_and_written(remote, job):
     reading = {**job.servers, "subscribe": job.id}
     found = remote.read.format("kafka_tx").options(**reading).load()
@@ -135,9 +136,8 @@ def test_a_batch_is_read_and_written(remote, job):
     assert job.copied(remote) == list(range(25))
 
 
-@pytest.mark.parametrize(
-    "exactly_once", [pytest.param(False, marks=pytest.mark.all), True]
-)
+@pytest.mark.all
+@pytest.mark.parametrize("exactly_once", [False, True])
 def test_a_stream_is_written(remote, job, exactly_once):
     writing = {**job.servers, "topic": job.out}
     query = (
@@ -249,6 +249,7 @@ def test_a_topology_needs_a_classic_session(remote, tmp_path):
         builder.build().start(remote, store)
 
 
+@pytest.mark.all
 def test_a_batch_without_records_stops_there_and_a_classic_session_finishes_it(
     request, monkeypatch, remote, job, topic, produce
 ):

@@ -17,6 +17,7 @@ from pyspark import InheritableThread
 from integration.cluster.records import Record
 from integration.cluster.running import running
 from integration.cluster.waiting import wait_until
+from integration.sizes import in_all
 from kafka_tx.errors import FetchError
 from kafka_tx.kafka.client_settings import client_settings
 from kafka_tx.kafka.reader import KafkaRangeReader
@@ -53,7 +54,7 @@ def everything(topic, produce):
     return name
 
 
-@pytest.mark.parametrize("isolation", [COMMITTED, UNCOMMITTED])
+@pytest.mark.parametrize("isolation", [COMMITTED, *in_all(UNCOMMITTED)])
 def test_every_range_of_a_log_is_the_same_to_both(kafka, everything, isolation):
     readers = [
         kind(settings(kafka, isolation_level=isolation), include_headers=True)
@@ -122,6 +123,7 @@ print(peak() - idle)
 """
 
 
+@pytest.mark.all
 @pytest.mark.parametrize(("size", "records"), [(1_000, 200_000), (1_000_000, 150)])
 def test_memory_stays_small_however_much_is_read(kafka, topic, produce, size, records):
     limit_mb = 120
@@ -140,7 +142,7 @@ def test_memory_stays_small_however_much_is_read(kafka, topic, produce, size, re
     assert int(done.stdout) < limit_mb, done.stdout
 
 
-@pytest.mark.parametrize("kind", [NativeRangeReader, KafkaRangeReader])
+@pytest.mark.parametrize("kind", [NativeRangeReader, *in_all(KafkaRangeReader)])
 def test_a_cancelled_task_leaves_no_reader_behind(spark, tmp_path, kind):
     """Of a range that nobody answers for, long before the time-out."""
     nowhere = client_settings({"bootstrap.servers": "127.0.0.1:1"}, purpose="consumer")

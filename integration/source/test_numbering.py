@@ -14,6 +14,7 @@ from integration.bounded import DeadError, read_out
 from integration.cluster.records import Record
 from integration.cluster.waiting import wait_until
 from integration.consuming import committed_records
+from integration.sizes import in_all
 from kafka_tx.errors import ConfigError
 from kafka_tx.spark.versions.streams import TAKES_LIMITS
 from kafka_tx.sql.maps import OpaqueMap, TransactionalMap
@@ -326,7 +327,7 @@ def half_of(df, key):
     return rows.where(f"key = '{key}'")
 
 
-@pytest.mark.parametrize("is_opaque", [False, True])
+@pytest.mark.parametrize("is_opaque", [False, *in_all(True)])
 def test_a_second_write_of_a_batch_is_refused_and_every_record_comes_once_as_it_says(
     spark, kafka, topic, produce, store, tmp_path, is_opaque
 ):

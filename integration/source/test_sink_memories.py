@@ -186,6 +186,7 @@ def test_sinks_that_ask_for_txids_and_sinks_without_ids_go_on(job, produce, tmp_
     assert job.txid() == done + 1
 
 
+@pytest.mark.all
 def test_attach_knows_console_and_file_sinks(job, produce, attached, tmp_path, caplog):
     """Also a folder of another time, under an id without a history."""
     produce(job.topic, values(0, 5))

@@ -20,6 +20,7 @@ from typer.testing import CliRunner
 import kafka_tx
 from integration.bounded import DeadError, with_a_planner
 from integration.reading import reader
+from integration.sizes import in_all
 from kafka_tx.cli.main import app
 from kafka_tx.sql.maps import OpaqueMap, TransactionalMap
 from kafka_tx.transactions import admission
@@ -399,7 +400,7 @@ def set_offsets(job, offsets):
     assert reported.exit_code == 0, reported.output
 
 
-@pytest.mark.parametrize("job", MODES, indirect=True)
+@pytest.mark.parametrize("job", [MODES[0], *in_all(MODES[1])], indirect=True)
 def test_a_renamed_id_keeps_its_checkpoint_and_its_sinks(job, topic, produce):
     """Also where the batch of a driver that died is in the sinks already."""
     job.topics.append(topic(1))

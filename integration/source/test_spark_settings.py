@@ -47,11 +47,12 @@ def set_to(spark: Any, settings: dict[str, str]) -> Iterator[None]:
                 spark.conf.set(name, value)
 
 
+@pytest.mark.all
 @pytest.mark.parametrize(
     "names",
     [
         pytest.param([*SETTINGS], id="together"),
-        *(pytest.param([name], id=name, marks=pytest.mark.all) for name in SETTINGS),
+        *(pytest.param([name], id=name) for name in SETTINGS),
     ],
 )
 def test_crashes_and_a_deleted_checkpoint_lose_nothing(

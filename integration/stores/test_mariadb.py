@@ -70,6 +70,7 @@ class TestStore(StoreSuite):
         )
 
 
+@pytest.mark.all
 class TestStoreInSeveralProcesses(CrashSuite):
     @pytest.fixture
     def store_url(self, url):
@@ -119,6 +120,7 @@ class AsSink(SinkSuite):
         return partial(SqlSink, url, self.kind, self.takes_back)
 
 
+@pytest.mark.all
 class TestTransactionalMapAsSink(AsSink):
     kind = TransactionalMap
 
@@ -131,6 +133,7 @@ class TestTableAsSink(AsSink):
     pass
 
 
+@pytest.mark.all
 class TestOpaqueTableAsSink(AsSink):
     takes_back = True
 
@@ -267,6 +270,7 @@ def test_nan_is_refused_by_name(open_map):
         state.update(FIRST, pa.table({"key": ["a"], "value": [float("nan")]}))
 
 
+@pytest.mark.all
 def test_100_000_new_keys_are_ten_times_as_fast_as_one_upsert_a_row(url, open_map):
     size, few = 100_000, 1_000
     keys = [f"k{n:06}" for n in range(size)]

@@ -48,6 +48,7 @@ class TestZooKeeperStore(StoreSuite):
         yield from opened(lambda id_="orders": ZooKeeperStore(url, id_))
 
 
+@pytest.mark.all
 class TestZooKeeperStoreOfManyWrites(TestZooKeeperStore):
     """Its node would soon count below zero: it is made anew again and again."""
 
@@ -66,6 +67,7 @@ class TestZooKeeperStoreInSeveralProcesses(CrashSuite):
         return f"zookeeper://{zookeeper.hosts}/crashes/{next(names)}"
 
 
+@pytest.mark.all
 class TestZooKeeperWritesOfAlmostARequest(CrashSuite):
     repeat = 1_500
     kills = size(2, 4)  # ZooKeeper keeps its last 500 requests in memory, however large
@@ -138,6 +140,7 @@ class TestKafkaGroupOffsetStore(OffsetStoreSuite):
         settings = client_settings(options, purpose="admin")
         yield from opened(lambda: KafkaGroupOffsetStore(settings, group))
 
+    @pytest.mark.all
     def test_as_many_runs_as_fit_are_taken_by_a_broker(self, open_offsets, topic):
         name = topic("orders", 300)
         runs = tuple((n * n + n, n * n + n + 1) for n in range(1, 50_000))

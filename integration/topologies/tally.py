@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -24,16 +25,13 @@ BATCHES = size(12, 25)
 WITHIN_S = 600
 STORES = ("sqlite", "zookeeper")
 MODES = ("transactional", "opaque")
+USUAL = ("opaque", "zookeeper")
+"""``test_crashes`` runs the tally with the others."""
 MODES_WITH_STORES = [
-    pytest.param(
-        mode,
-        store,
-        marks=[] if MODES.index(mode) == STORES.index(store) else pytest.mark.all,
-    )
-    for mode in MODES
-    for store in STORES
+    pytest.param(*each, marks=[] if each == USUAL else pytest.mark.all)
+    for each in product(MODES, STORES)
 ]
-"""Each mode and each store; every pair of them where everything is asked for."""
+"""Every pair of them where everything is asked for."""
 
 
 def even(produce: Produce, topic: str, records: int) -> dict[int, int]:

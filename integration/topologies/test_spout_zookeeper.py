@@ -104,6 +104,7 @@ def case(kafka_zk, zookeeper, spark, tmp_path):
         made.handle.stop(finish=False)
 
 
+@pytest.mark.all
 @pytest.mark.timeout(400)
 def test_it_outlives_a_zookeeper_that_freezes_dies_and_forgets_it(case):
     case.produce(200)

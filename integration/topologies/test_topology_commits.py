@@ -16,6 +16,7 @@ import pytest
 
 from integration.cluster.waiting import wait_until
 from integration.promptness import TRIES
+from integration.sizes import in_all
 from integration.topologies.tally import ending
 from kafka_tx import (
     BasicBolt,
@@ -220,7 +221,7 @@ class NoteTotal(Committer, BatchBolt):
             totals.write(f"{self.txid} {self.rows}\n")
 
 
-@pytest.mark.parametrize("scatter", [Scatter, ScatterAsCommitter])
+@pytest.mark.parametrize("scatter", [Scatter, *in_all(ScatterAsCommitter)])
 def test_a_batch_holds_no_rows_of_two_runs_of_one_task(spark, tmp_path, scatter):
     """Bolts count; what they count comes in other portions from the second run."""
     jvm = spark.sparkContext._jvm

@@ -10,7 +10,6 @@ import pytest
 from integration.cluster.records import Produce
 from integration.cluster.topics import fresh_name
 from integration.cluster.waiting import wait_until
-from integration.sizes import size
 from integration.topologies import tally, topology_job
 from integration.topologies.tally import (
     MODES,
@@ -22,10 +21,7 @@ from integration.topologies.tally import (
 )
 from integration.topologies.topology_job import Trouble, kept, recount
 
-USUAL = ("transactional", "zookeeper")
-"""An opaque topology whose leader goes and comes back: ``test_topology_faults``."""
-
-RECORDS = size(2_400, 4_000)
+RECORDS = 4_000
 HELD = 4
 """The batch that ends after the kill, and so all after the next one begin then."""
 
@@ -45,17 +41,10 @@ class Held(Trouble):
         return Path(self.place) / "go"
 
 
+@pytest.mark.all  # test_topology_faults has an opaque one
 @pytest.mark.timeout(WITHIN_S)
-@pytest.mark.parametrize(
-    ("mode", "store"),
-    [
-        pytest.param(
-            mode, store, marks=() if (mode, store) == USUAL else pytest.mark.all
-        )
-        for mode in MODES
-        for store in STORES
-    ],
-)
+@pytest.mark.parametrize("store", STORES)
+@pytest.mark.parametrize("mode", MODES)
 def test_a_broker_that_goes_and_comes_back_costs_no_record(
     zookeeper, spark, kafka_pair, tmp_path, mode, store
 ):
