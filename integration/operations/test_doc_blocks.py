@@ -385,6 +385,7 @@ def test_a_token_comes_from_the_function_that_is_named(reader, monkeypatch):
     assert token_of("jobs.msk:token") == ("token for eu-west-1", expires_ms / 1000)
 
 
+@pytest.mark.all
 def test_orders_come_into_delta_tables_once(reader, spark, tmp_path):
     need(LAKE)
     lake = reader.names["spark"] = delta_session(spark)
@@ -404,6 +405,7 @@ def test_orders_come_into_delta_tables_once(reader, spark, tmp_path):
         lake.sql("DROP DATABASE sales CASCADE")
 
 
+@pytest.mark.all
 def test_the_walk_with_a_delta_table_survives_its_checkpoint(reader, spark, produce):
     need(LAKE)
     reader.names["spark"] = delta_session(spark)

@@ -83,7 +83,7 @@ def job(spark, kafka, topic, tmp_path):
     [
         ("kafka", "transactional", 0),
         pytest.param("kafka", "opaque", 1, marks=pytest.mark.all),
-        ("kafka_tx", "opaque", 0),
+        pytest.param("kafka_tx", "opaque", 0, marks=pytest.mark.all),
         pytest.param("kafka_tx", "transactional", 1, marks=pytest.mark.all),
     ],
 )

@@ -18,7 +18,7 @@ from integration.cluster.waiting import wait_until
 from integration.consuming import committed_records
 from integration.reading import reader
 from integration.sinks import kafka_bolt_job
-from integration.sizes import size
+from integration.sizes import in_all, size
 from integration.topologies.tally import ending
 from kafka_tx.errors import ComponentError
 from kafka_tx.model import Earliest
@@ -104,9 +104,7 @@ def test_batches_that_are_replayed_are_written_once(
     assert values(target) == Counter({f"v{n}": 1 for n in range(RECORDS)})
 
 
-@pytest.mark.parametrize(
-    "delivery", ["async", pytest.param("sync", marks=pytest.mark.all), "forget"]
-)
+@pytest.mark.parametrize("delivery", [*in_all("async", "sync"), "forget"])
 def test_batches_are_written_at_least_once_without_an_id(
     spark, kafka, topic, source, values, tmp_path, delivery
 ):

@@ -9,6 +9,7 @@ from pyspark.errors import StreamingQueryException
 
 import kafka_tx
 from integration.reading import reader
+from integration.sizes import in_all
 
 
 def fails(df, attempt):
@@ -55,6 +56,7 @@ def test_of_a_function_of_foreach_batch(spark, kafka, topic, produce, tmp_path, 
     assert name in repr(attached)
 
 
+@pytest.mark.all
 def test_of_a_task_inside_a_function_of_foreach_batch(
     spark, kafka, topic, produce, tmp_path
 ):
@@ -101,7 +103,7 @@ def test_of_a_task_that_writes(spark, kafka):
     assert "[KAFKA_TX_CONFIG]" in str(raised.value).strip().splitlines()[-1]
 
 
-@pytest.mark.parametrize("where", ["planner", "task"])
+@pytest.mark.parametrize("where", ["planner", *in_all("task")])
 def test_of_a_batch_read(spark, kafka, topic, produce, where):
     name = topic(1)
     produce(name, ["x"])

@@ -11,6 +11,7 @@ import pytest
 
 from integration.bounded import read_out
 from integration.capabilities import OWN_CONNECTOR, need
+from integration.sizes import in_all
 
 SOURCES = ("kafka", "kafka_tx")
 
@@ -63,6 +64,7 @@ def test_earliest_binds_when_a_job_runs(both, topic, produce, kafka):
     assert after[0] == after[1] == [(0, n) for n in range(6, 10)]
 
 
+@pytest.mark.all
 def test_latest_and_earliest_in_json_bind_when_a_job_runs(both, topic, produce, kafka):
     name = topic(1)
     produce(name, ["a"] * 10)
@@ -81,7 +83,7 @@ def test_latest_and_earliest_in_json_bind_when_a_job_runs(both, topic, produce, 
 
 
 @pytest.mark.parametrize(
-    "limits", [{"minPartitions": "5"}, {"maxRecordsPerPartition": "3"}]
+    "limits", [{"minPartitions": "5"}, *in_all({"maxRecordsPerPartition": "3"})]
 )
 def test_ends_of_frames_cut_into_more_tasks_bind_too(both, topic, produce, limits):
     name = topic(2)

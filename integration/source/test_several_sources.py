@@ -8,6 +8,7 @@ from pyspark.errors import StreamingQueryException
 
 import kafka_tx
 from integration.bounded import DeadError, read_out
+from integration.sizes import in_all
 from kafka_tx.sql.maps import OpaqueMap, TransactionalMap
 
 
@@ -99,9 +100,7 @@ def some(name, *numbers):
     "two",
     [
         ("transactional", "a"),
-        pytest.param(("transactional", "b"), marks=pytest.mark.all),
-        pytest.param(("opaque", "a"), marks=pytest.mark.all),
-        ("opaque", "b"),
+        *in_all(("transactional", "b"), ("opaque", "a"), ("opaque", "b")),
     ],
     indirect=True,
 )

@@ -16,6 +16,7 @@ from pyspark.errors import StreamingQueryException
 
 from integration.cluster.records import Produce, Record
 from integration.reading import Run, reader
+from integration.sizes import in_all
 from kafka_tx.kafka.client_settings import client_settings
 from kafka_tx.kafka.mirror import GroupMirror
 from kafka_tx.kafka.reader import KafkaRangeReader
@@ -99,7 +100,7 @@ def make_anew(kafka, produce, name, values):
     produce(name, values)
 
 
-@pytest.mark.parametrize("count", [pytest.param(3, marks=pytest.mark.all), 5, 9])
+@pytest.mark.parametrize("count", [*in_all(3, 9), 5])
 def test_a_topic_made_anew_while_a_query_without_tx_id_is_down_stops_it(
     run, topic, produce, kafka, count
 ):
@@ -251,6 +252,7 @@ def test_a_batch_read_from_committed_sees_what_a_stream_has_not_done(
     assert [bytes(row.value) for row in rest.collect()] == [b"b"] * 3
 
 
+@pytest.mark.all
 def test_the_newest_entry_of_the_commit_log_may_be_lost(
     run, topic, produce, store, tmp_path
 ):
@@ -272,6 +274,7 @@ def test_the_newest_entry_of_the_commit_log_may_be_lost(
     ledger.close()
 
 
+@pytest.mark.all
 def test_an_older_checkpoint_is_refused_and_the_store_may_decide(
     run, topic, produce, store
 ):

@@ -32,7 +32,14 @@ def url(postgresql):
 @SIZES
 @pytest.mark.parametrize("kind", [NonTransactionalMap, TransactionalMap, OpaqueMap])
 @pytest.mark.parametrize(
-    ("reducer", "merged"), [("sum", 12), ("max", 9), ("min", 3), ("last", 3)]
+    ("reducer", "merged"),
+    [
+        ("sum", 12),
+        *(
+            pytest.param(*each, marks=pytest.mark.all)
+            for each in (("max", 9), ("min", 3), ("last", 3))
+        ),
+    ],
 )
 def test_two_batches_are_merged(open_map, kind, more, reducer, merged):
     state = open_map(kind)
@@ -83,6 +90,7 @@ def test_what_copy_refuses_is_an_error_of_ours(postgresql):
     assert append_rows(postgresql, "whole", SECOND, pa.table({"n": [2]}))
 
 
+@pytest.mark.all
 class TestValues(ValueSuite):
     pass
 

@@ -77,6 +77,7 @@ def offsets(kafka, dead):
     return [int(about["offset"]) for _, about in found]
 
 
+@pytest.mark.all
 def test_retention_takes_no_more_from_dead_letters_than_what_is_gone(
     kafka, topic, produce, start, stored
 ):
