@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-
 import pytest
 from confluent_kafka.admin._acl import AclOperation
 from confluent_kafka.admin._resource import ResourceType
@@ -17,6 +15,7 @@ from kafka_tx.errors import AuthenticationError
 from kafka_tx.kafka.client_settings import client_settings
 from kafka_tx.kafka.mirror import GroupMirror
 from kafka_tx.model import LogBounds, LogPosition, OffsetRange, TopicPartition, Topics
+from tests.prompt_errors import prompt_error
 
 PARTITION = TopicPartition("in", 0)
 READ, DESCRIBE = AclOperation.READ, AclOperation.DESCRIBE
@@ -54,11 +53,7 @@ def config(cluster, user, password="sesame"):
 
 
 def refused(call):
-    begun = time.monotonic()
-    with pytest.raises(AuthenticationError) as caught:
-        call()
-    assert time.monotonic() - begun < WELL_BELOW_A_TIMEOUT_S
-    return str(caught.value)
+    return str(prompt_error(call, WELL_BELOW_A_TIMEOUT_S, AuthenticationError))
 
 
 def read(given):
