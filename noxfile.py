@@ -49,12 +49,12 @@ FILES = (
     "integration/sinks/test_sink_replays.py",
     "integration/sinks/test_exactly_once.py",
     "integration/source/test_crashes.py",
-    "integration/sinks/test_state.py",
     "integration/topologies/test_topology.py",
     "integration/topologies/test_spout.py",
 )
 """Source, sinks, kills, parity with Spark's own connector of the line, topologies."""
 WHOLE = (
+    "integration/sinks/test_state.py",
     "integration/sinks/test_lakehouse.py",
     ICEBERG,
     MERGES,
@@ -63,8 +63,8 @@ WHOLE = (
     "integration/sinks/test_table_facts.py",
     f"{EXAMPLE}[process-iceberg]",
 )
-"""Tables. Their tests marked `all` run here, too: the Spark of `make test-all` has no
-Iceberg."""
+"""Maps and tables. Their tests marked `all` run here, too: the Spark of `make test-all`
+has no Iceberg."""
 MOVED = "integration/operations/test_moved.py"
 EVERYTHING = {"KAFKA_TX_ALL": "1"}
 

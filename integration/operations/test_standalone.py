@@ -1,6 +1,7 @@
 """Jobs on the executors of a standalone cluster, with the package shipped to them.
 
-Its Python lacks the package. One driver runs three jobs, one after the other.
+Its Python lacks the package. In ``make test-all`` one driver runs three jobs, one after
+the other; else only the one whose workers are killed.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import pytest
 
 from integration.cluster.topics import fresh_name
 from integration.cluster.waiting import NotReadyError
+from integration.sizes import EVERYTHING
 from integration.topologies import tally, topology_job
 from integration.topologies.tally import PARTITIONS
 from integration.topologies.topology_job import kept, recount
@@ -256,20 +258,24 @@ def ran(spark_standalone, kafka, produce, tmp_path_factory):
     (work / "topology").mkdir()
     (work / "driver.py").write_text(DRIVER)
     servers = kafka.bootstrap_servers
-    reported = [
-        (work / "counting.py", servers, counted, copy, work / "counting"),
-        (work / "killed.py", servers, killed, work / "killed"),
-        (
-            *(topology_job.__file__, "--work", work / "topology"),
-            *("--servers", servers, "--topic", tallied, "--mode", "transactional"),
-            *("--store", f"sqlite:///{work}/topology/state.db"),
-        ),
+    reported: list[tuple[object, ...]] = [
+        (work / "killed.py", servers, killed, work / "killed")
     ]
+    if EVERYTHING:
+        reported += [
+            (work / "counting.py", servers, counted, copy, work / "counting"),
+            (
+                *(topology_job.__file__, "--work", work / "topology"),
+                *("--servers", servers, "--topic", tallied, "--mode", "transactional"),
+                *("--store", f"sqlite:///{work}/topology/state.db"),
+            ),
+        ]
     words = json.dumps([[str(word) for word in words] for words in reported])
     spark_standalone.run_driver(work / "driver.py", words, timeout_s=900)
     return Ran(work, places, ends)
 
 
+@pytest.mark.all
 def test_a_streaming_job_runs_on_two_executors(ran):
     work = ran.of("counting")
     seen = json.loads((work / "seen.json").read_text())
@@ -291,6 +297,7 @@ def test_a_worker_that_dies_takes_nothing_with_it(ran):
         assert (work / run).read_text() == "v" * 20
 
 
+@pytest.mark.all
 def test_a_topology_runs_on_the_executors_of_a_standalone_cluster(ran):
     work = ran.of("topology")
     assert (work / "finished").exists()

@@ -67,11 +67,10 @@ MANY = RECORDS * 10_000
 
 
 def refused(writing):
-    return str(
-        prompt_error(
-            lambda: writing.write(RECORDS), WELL_BELOW_A_TIMEOUT_S, AuthenticationError
-        )
-    )
+    def write():
+        writing.write(RECORDS)
+
+    return str(prompt_error(write, WELL_BELOW_A_TIMEOUT_S, AuthenticationError))
 
 
 def test_a_wrong_password_is_named(guarded):

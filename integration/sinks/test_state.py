@@ -16,6 +16,8 @@ from integration.sinks.state_job import Results, counting, urls_of
 from kafka_tx.errors import OutOfOrderError
 from kafka_tx.model import TransactionAttempt
 
+pytestmark = [pytest.mark.all, pytest.mark.timeout(300)]
+
 WITHIN_S = 120
 
 
@@ -65,7 +67,6 @@ def counted(spark, kafka, produce, postgresql_server, tmp_path_factory):
     found.results.close()
 
 
-@pytest.mark.timeout(300)
 def test_replaying_a_committed_batch_by_hand_changes_nothing(spark, counted):
     batches, before = counted.first, counted.results.dump()
     newest = batches[-1][0].txid
@@ -84,7 +85,6 @@ def test_replaying_a_committed_batch_by_hand_changes_nothing(spark, counted):
     assert counted.batches() == len(batches)
 
 
-@pytest.mark.timeout(300)
 def test_state_survives_a_commit_that_spark_forgot(counted):
     first, before = counted.first, counted.batches()
     commits = counted.work / "checkpoint" / "commits"
