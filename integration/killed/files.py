@@ -30,7 +30,10 @@ class FilesJob(RowsJob):
         return list(kafka_tx.read_files(self.spark, f"{self.work}/kept").collect())
 
 
+LOST = partial(FilesJob, mode="transactional", keeps=False)
 USUAL = (
-    Case("files", POINTS[1:], partial(FilesJob, mode="transactional", keeps=False)),
+    Case("files written", POINTS[1:2], LOST),
+    Case("files published", POINTS[2:], LOST),
 )
+"""Two jobs, which one driver takes: a job that dies twice takes another one."""
 EVERY = (*in_each_mode("files", FilesJob, POINTS), *USUAL)

@@ -19,6 +19,7 @@ import sqlalchemy as sa
 
 from integration.cluster.mariadb import MariaDbServer
 from integration.cluster.running import running
+from integration.sizes import size
 from integration.stores import maps
 from integration.stores.maps import ODD, content
 from integration.stores.test_stores import opened
@@ -62,6 +63,8 @@ def url(server):
 
 
 class TestStore(StoreSuite):
+    large, paths = size(300_000, StoreSuite.large), size(1_500, StoreSuite.paths)
+
     @pytest.fixture
     def open_store(self, url):
         policy = RetryPolicy(SystemClock())
