@@ -11,7 +11,7 @@ FOR_DEMO := .venv/for-demo
 unexport PYTHONDONTWRITEBYTECODE
 
 # Files go to workers, the longest first (tests/scheduling.py). Five workers leave two cores
-# idle only near the end; each has a session of its own, and often servers: 2 to 3 GB.
+# idle only near the end; three of them have a session of Spark: 2 to 3 GB each.
 WORKERS := 5
 SPREAD = -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
