@@ -63,9 +63,9 @@ def fresh_name(word: str = "topic") -> str:
     return f"{word}-{uuid4().hex[:12]}"
 
 
-def metadata_from(address: str) -> ClusterMetadata:
-    """What this one broker knows of its cluster."""
-    return ask([address]).list_topics(timeout=2.0)
+def metadata_from(address: str, *topics: str) -> ClusterMetadata:
+    """What this one broker knows of its cluster: of all topics, or of this one."""
+    return ask([address]).list_topics(*topics, timeout=2.0)
 
 
 def wait_until_joined(
@@ -208,12 +208,12 @@ class TopicCalls:
             return all(map(is_served, topic.partitions.values()))
 
         self._everywhere(
-            f"topic {name} has {partitions} partitions in sync", all_served
+            f"topic {name} has {partitions} partitions in sync", all_served, name
         )
 
-    def _everywhere(self, claim: str, probe: Probe) -> None:
+    def _everywhere(self, claim: str, probe: Probe, *topics: str) -> None:
         for broker, address in self.answering().items():
             wait_until(
                 f"{claim}, says broker {broker}",
-                lambda address=address: probe(metadata_from(address)),  # type: ignore[misc]
+                lambda address=address: probe(metadata_from(address, *topics)),  # type: ignore[misc]
             )
