@@ -39,7 +39,7 @@ from kafka_tx.kafka import offset_requests
 from kafka_tx.kafka.admin import AdminConnection, Deadline
 from kafka_tx.kafka.client_settings import client_settings
 from kafka_tx.kafka.collector import collector_paused
-from kafka_tx.kafka.offset_requests import Reported, list_offsets
+from kafka_tx.kafka.offset_requests import ListedOffset, list_offsets
 from kafka_tx.model import Earliest, Latest, TopicPartition
 from kafka_tx.spark.source.stream import KafkaTxStreamReader
 
@@ -232,7 +232,7 @@ def asking(cluster: KafkaCluster, topics: str, width: int) -> Figures:
             found = list_offsets(admin, questions, Deadline(60_000), committed=False)
             taken[code].append((process_time() - began) * 1000)
         assert all(
-            isinstance(told, Reported) for part in found for told in part.values()
+            isinstance(one, ListedOffset) for part in found for one in part.values()
         )
     return {
         f"asking {code}, ms": median(times[WARM_UP:]) for code, times in taken.items()

@@ -36,7 +36,7 @@ def say(attempt, component, what):
     print(f"{ms:7.0f} ms  txid {attempt.txid}  {component}  {what}", flush=True)
 
 
-class Reported(BatchBolt):
+class Talkative(BatchBolt):
     """Says when it is given rows and when it finishes; hands the number of rows on."""
 
     fields = "rows bigint"
@@ -53,7 +53,7 @@ class Reported(BatchBolt):
         self.collector.emit((self.rows,))
 
 
-class ToldCommitter(Committer, Reported):
+class TalkativeCommitter(Committer, Talkative):
     def finish_batch(self):
         say(self.context.attempt, self.context.component, "commit")
         time.sleep(0.05)
@@ -65,11 +65,11 @@ def main():
     rows = [(number,) for number in range(3)]
     spout = MemoryTransactionalSpout([rows], "n bigint", take_per_partition=1)
     builder = TransactionalTopologyBuilder("phases", "spout", spout)
-    builder.set_bolt("A", Reported).shuffle_grouping("spout").on_driver()
-    builder.set_bolt("B", ToldCommitter).global_grouping("A")
-    c = builder.set_bolt("C", Reported).global_grouping("A").global_grouping("B")
+    builder.set_bolt("A", Talkative).shuffle_grouping("spout").on_driver()
+    builder.set_bolt("B", TalkativeCommitter).global_grouping("A")
+    c = builder.set_bolt("C", Talkative).global_grouping("A").global_grouping("B")
     c.on_driver()
-    builder.set_bolt("D", ToldCommitter).global_grouping("C")
+    builder.set_bolt("D", TalkativeCommitter).global_grouping("C")
     topology = builder.build()
     print(topology.describe())
 

@@ -64,9 +64,9 @@ def kill_when_paused(lives: Sequence[Life], python: str = sys.executable) -> Non
     for life in lives:
         life.work.mkdir(exist_ok=True)
         life.reached.unlink(missing_ok=True)
-    reported = json.dumps([(one.module, str(one.work), one.words) for one in lives])
+    text = json.dumps([(one.module, str(one.work), one.words) for one in lives])
     child = Child(
-        [sys.executable, "-m", "integration.pausing", reported],
+        [sys.executable, "-m", "integration.pausing", text],
         lives[0].work / "log",
         directory=REPOSITORY,
         environment={"PYSPARK_PYTHON": python},
@@ -102,7 +102,7 @@ def run_to_end(module: str, spark: SparkSession, work: Path, *words: str) -> Non
 
 
 def main() -> None:
-    lives = [Life(name, Path(work), words) for name, work, words in reported()]
+    lives = [Life(name, Path(work), words) for name, work, words in lives_to_kill()]
 
     from integration.cluster.spark_local import local_session
 
@@ -119,7 +119,7 @@ def main() -> None:
         thread.join()
 
 
-def reported() -> list[tuple[str, str, list[str]]]:
+def lives_to_kill() -> list[tuple[str, str, list[str]]]:
     found: list[tuple[str, str, list[str]]] = json.loads(sys.argv[1])
     return found
 

@@ -77,8 +77,8 @@ class FakeCluster:
 
     def epoch_ends(self, wanted):
         self.epochs_asked.append(dict(wanted))
-        reported = {p: self.ended.get((p, epoch)) for p, epoch in wanted.items()}
-        return {p: end for p, end in reported.items() if end is not None}
+        ends = {p: self.ended.get((p, epoch)) for p, epoch in wanted.items()}
+        return {p: end for p, end in ends.items() if end is not None}
 
     def survey(self, wanted, partitions):
         return self.topics(wanted), self.bounds(partitions)

@@ -53,19 +53,19 @@ def test_every_class_of_error_has_its_cause_risk_and_next_step():
     rows = [
         row for table in tables("troubleshooting.md", "class") for row in table.items()
     ]
-    reported = {
+    documented = {
         name: row for names, row in rows for name in re.findall("`([^`]+)`", names)
     }
     raised = {kind.error_class for kind in kinds(KafkaTxError)}
     assert not {
         found
         for found in raised
-        if found not in reported and f"{found}.*" not in reported
+        if found not in documented and f"{found}.*" not in documented
     }
-    assert {tuple(row) for row in reported.values()} == {
+    assert {tuple(row) for row in documented.values()} == {
         ("cause", "data at risk", "next step")
     }
-    assert all(cell for row in reported.values() for cell in row.values())
+    assert all(cell for row in documented.values() for cell in row.values())
 
 
 def test_every_public_name_can_be_had():

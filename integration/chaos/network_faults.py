@@ -59,5 +59,5 @@ def _hit(of_jobs: Mapping[str, set[int]], lines: Sequence[Proxy]) -> dict[str, i
 
 def _victims(of_jobs: Mapping[str, set[int]], lines: Sequence[Proxy], how: str) -> str:
     hits = _hit(of_jobs, lines)
-    reported = ", ".join(f"{count} of {kind}" for kind, count in hits.items())
-    return prove(hits, f"connections {how}: {reported}")
+    counted = ", ".join(f"{count} of {kind}" for kind, count in hits.items())
+    return prove(hits, f"connections {how}: {counted}")

@@ -22,15 +22,15 @@ def shared(make: Callable[[], KafkaCluster], place: Path) -> KafkaCluster:
         make: A cluster that is not started yet; nobody may do it harm.
         place: A directory that all workers of the run know, and no other run.
     """
-    reported = place / "kafka.json"
+    known = place / "kafka.json"
     with only_one(place / "kafka.lock"):
-        if reported.exists():
-            return _of_another(json.loads(reported.read_text()))
+        if known.exists():
+            return _of_another(json.loads(known.read_text()))
         cluster = make()
         atexit.register(cluster.stop)
         cluster.start()
         ports = {n: int(cluster.address(n).split(":")[1]) for n in cluster.brokers}
-        reported.write_text(json.dumps(ports))
+        known.write_text(json.dumps(ports))
         return cluster
 
 

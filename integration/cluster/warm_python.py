@@ -180,8 +180,8 @@ def take_over(asked: socket.socket) -> tuple[list[str], str, dict[str, str]]:
 
 def die_with(asked: socket.socket) -> None:
     """Take the signals of the process that Spark knows; killed like it at its end."""
-    while reported := asked.recv(1):
-        os.kill(os.getpid(), reported[0])
+    while number := asked.recv(1):
+        os.kill(os.getpid(), number[0])
     os.kill(os.getpid(), signal.SIGKILL)
 
 

@@ -40,8 +40,8 @@ def main(servers: str, topic: str) -> None:
     )
     query.awaitTermination()
     spark.stop()
-    reported = {"spark": pyspark.__version__, "seen": sorted(seen), "txids": txids}
-    print(json.dumps(reported), flush=True)
+    found = {"spark": pyspark.__version__, "seen": sorted(seen), "txids": txids}
+    print(json.dumps(found), flush=True)
 
 
 if __name__ == "__main__":

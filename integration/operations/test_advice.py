@@ -34,9 +34,9 @@ def test_a_batch_that_cannot_be_replayed_is_left_as_the_error_says(
     kafka.delete_records(name, {0: 6})
     produce(name, texts("c", 2))
 
-    with pytest.raises(StreamingQueryException, match="REPLAY_IMPOSSIBLE") as reported:
+    with pytest.raises(StreamingQueryException, match="REPLAY_IMPOSSIBLE") as error:
         job.run()
-    has_it, has_it_not = commands(str(reported.value))
+    has_it, has_it_not = commands(str(error.value))
     known = job.counted() == once(("a", 4), ("b", 5))
     assert known == (sinks == "have it")  # "look whether the sink has txid 2"
     follow(has_it if known else has_it_not, job, kafka)
@@ -58,5 +58,5 @@ def follow(command, job, kafka):
         "<kafka.bootstrap.servers>": kafka.bootstrap_servers,
     }
     words = [given.get(word, word) for word in shlex.split(command)]
-    reported = CliRunner().invoke(app, words)
-    assert reported.exit_code == 0, reported.output
+    result = CliRunner().invoke(app, words)
+    assert result.exit_code == 0, result.output

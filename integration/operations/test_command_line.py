@@ -92,8 +92,8 @@ def test_history_is_that_of_the_last_transactions(request, kind, kept):
     for txid in range(1, kept + 3):
         planned = OffsetRange(partition, 10 * (txid - 1), 10 * txid)
         ledger.plan(epoch, BatchMetadata(txid, (planned,)))
-        reported = Reported(records=10 * txid)
-        ledger.commit(epoch, txid, 1_700_000_000_000 + txid, reported=reported)
+        read = Reported(records=10 * txid)
+        ledger.commit(epoch, txid, 1_700_000_000_000 + txid, reported=read)
     store.close()
 
     rows = run("history", "--store", url, "--id", "orders", "--json")
@@ -329,7 +329,7 @@ def test_an_id_is_set_to_a_time(kafka, topic, produce, tmp_path):
     time.sleep(1)
     produce(name, ["y"] * COMMITTED)
 
-    reported = run(
+    answer = run(
         *("offsets", "set", "--store", url, "--id", "orders", "--to", between),
         *("--bootstrap-servers", kafka.bootstrap_servers, "--yes", "--json"),
     )
@@ -337,7 +337,7 @@ def test_an_id_is_set_to_a_time(kafka, topic, produce, tmp_path):
     store = SqlStore(url, "orders")
     committed = Ledger(store).load().committed
     store.close()
-    assert reported["changes"][0] == f"{partition}: 0 -> {COMMITTED}"
+    assert answer["changes"][0] == f"{partition}: 0 -> {COMMITTED}"
     assert committed is not None
     assert committed.offsets == {partition: COMMITTED}
     assert committed.topic_ids
@@ -353,8 +353,8 @@ def test_a_store_is_copied_to_zookeeper_and_back(zookeeper, tmp_path):
     run("store", "copy", "--from", there, "--to", back, "--yes", "--json")
 
     for one, other in ((url, there), (there, back), (url, back)):
-        reported = run("store", "verify", "--store", one, "--against", other, "--json")
-        assert reported == {"ids": 2, "problems": {}}
+        answer = run("store", "verify", "--store", one, "--against", other, "--json")
+        assert answer == {"ids": 2, "problems": {}}
 
 
 def test_ids_are_watched_in_a_terminal(postgresql):

@@ -23,15 +23,15 @@ TIMEOUT_S = 600
 
 
 def check(out: str, err: str, crashes: int) -> None:
-    reported = json.loads(out.splitlines()[-1])
-    assert reported["produced"] == reported["counted"] == RECORDS
-    assert (reported["lost"], reported["duplicated"], reported["crashes"]) == (
+    totals = json.loads(out.splitlines()[-1])
+    assert totals["produced"] == totals["counted"] == RECORDS
+    assert (totals["lost"], totals["duplicated"], totals["crashes"]) == (
         0,
         0,
         crashes,
     )
-    assert reported["seconds"] > 0
-    assert reported["records_per_second"] > 0
+    assert totals["seconds"] > 0
+    assert totals["records_per_second"] > 0
     assert ("was counted before: skipped" in err) == bool(crashes)
     assert "WARN" not in err
 

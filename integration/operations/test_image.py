@@ -59,7 +59,7 @@ def test_the_image_is_built_and_runs_a_job(builder, dist, kafka, topic, produce)
         places={REPOSITORY / "integration/operations/image_job.py": "/job.py"},
     )
 
-    reported = json.loads(said.splitlines()[-1])
-    assert reported["spark"] == version("pyspark")
-    assert reported["seen"] == list(range(25))
-    assert reported["txids"] == [1, 2, 3]
+    found = json.loads(said.splitlines()[-1])
+    assert found["spark"] == version("pyspark")
+    assert found["seen"] == list(range(25))
+    assert found["txids"] == [1, 2, 3]

@@ -180,8 +180,8 @@ def test_prometheus_has_the_jobs_own_numbers(prometheus: PrometheusApi) -> None:
 
     wait_until("the rate of offsets is right", rate_is_right)
     lag = f'sum by (id, topic) (kafka_tx_lag_records{{id="{TX_ID}"}})'
-    reported = [({"id": TX_ID, "topic": "orders"}, 150)]
-    wait_until("the lag is right", lambda: prometheus.query(lag) == reported)
+    expected = [({"id": TX_ID, "topic": "orders"}, 150)]
+    wait_until("the lag is right", lambda: prometheus.query(lag) == expected)
 
 
 def test_a_healthy_job_sets_off_no_alarm(observed: Observed) -> None:

@@ -258,11 +258,11 @@ def ran(spark_standalone, kafka, produce, tmp_path_factory):
     (work / "topology").mkdir()
     (work / "driver.py").write_text(DRIVER)
     servers = kafka.bootstrap_servers
-    reported: list[tuple[object, ...]] = [
+    commands: list[tuple[object, ...]] = [
         (work / "killed.py", servers, killed, work / "killed")
     ]
     if EVERYTHING:
-        reported += [
+        commands += [
             (work / "counting.py", servers, counted, copy, work / "counting"),
             (
                 *(topology_job.__file__, "--work", work / "topology"),
@@ -270,7 +270,7 @@ def ran(spark_standalone, kafka, produce, tmp_path_factory):
                 *("--store", f"sqlite:///{work}/topology/state.db"),
             ),
         ]
-    words = json.dumps([[str(word) for word in words] for words in reported])
+    words = json.dumps([[str(word) for word in words] for words in commands])
     spark_standalone.run_driver(work / "driver.py", words, timeout_s=900)
     return Ran(work, places, ends)
 

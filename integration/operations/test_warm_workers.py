@@ -45,5 +45,5 @@ def test_a_worker_after_a_read_that_stopped_early_has_all_in_memory(
     assert firsts == [1, 1, 1]
     assert not df.isEmpty()
     assert df.count() == 100
-    reported = warm.sparkContext.parallelize(range(2), 2).map(told_by_worker).collect()
-    assert reported == [(True, True)] * 2
+    answers = warm.sparkContext.parallelize(range(2), 2).map(told_by_worker).collect()
+    assert answers == [(True, True)] * 2

@@ -468,11 +468,11 @@ class TableSuite:
         elsewhere = type(table)(lake, "lakee.db.orders")
         lake.catalog.setCurrentCatalog("spark_catalog")
 
-        with pytest.raises(ConfigError) as reported:
+        with pytest.raises(ConfigError) as error:
             elsewhere.write(attempt(1), ["a"])
 
         for words in ("no catalog 'lakee'", "'spark_catalog'", "SparkCatalog"):
-            assert words in str(reported.value)
+            assert words in str(error.value)
 
     def test_a_jar_for_another_spark_is_named(self, table):
         with (

@@ -79,13 +79,13 @@ def settings(kafka, **more):
 
 def post_all(sender, given):
     """Post them; what everyone was told, by key and value."""
-    reported: dict[OutRecord, list[DeliveryError | None]] = {}
+    outcomes: dict[OutRecord, list[DeliveryError | None]] = {}
     for record in given:
-        reported[record] = []
-        sender.post(record, reported[record].append)
+        outcomes[record] = []
+        sender.post(record, outcomes[record].append)
     sender.flush()
-    assert all(len(answers) == 1 for answers in reported.values())
-    return {record: answers[0] for record, answers in reported.items()}
+    assert all(len(answers) == 1 for answers in outcomes.values())
+    return {record: answers[0] for record, answers in outcomes.items()}
 
 
 def last_places(values):
@@ -136,14 +136,14 @@ def test_only_the_record_that_its_topic_does_not_take_fails(
     ]
 
     with Sender(settings(kafka, compression_type=compression)) as sender:
-        reported = post_all(sender, given)
+        outcomes = post_all(sender, given)
 
-    failed = {n for n, record in enumerate(given) if reported[record] is not None}
+    failed = {n for n, record in enumerate(given) if outcomes[record] is not None}
     assert failed == large
     places = last_places(values(name))
     expected = [r.value for n, r in enumerate(given) if n not in large]
     assert sorted(places, key=places.__getitem__) == expected
-    text = str(reported[given[70]])
+    text = str(outcomes[given[70]])
     assert f"topic '{name}' with key b'k' and 200001 bytes" in text
     assert "'max.message.bytes'" in text
     assert "max.request.size" not in text
@@ -159,12 +159,12 @@ def test_headers_count_and_a_limit_below_every_record_refuses_every_record(
     ]
 
     with Sender(settings(kafka)) as sender:
-        reported = post_all(sender, given + records(none, 20))
+        outcomes = post_all(sender, given + records(none, 20))
 
-    failed = [record for record in reported if reported[record] is not None]
+    failed = [record for record in outcomes if outcomes[record] is not None]
     assert failed == [given[50], *records(none, 20)]
     assert set(values(name)) == {b"%d" % n for n in range(100) if n != 50}
-    assert f"the topic '{none}' takes 100 bytes" in str(reported[failed[-1]])
+    assert f"the topic '{none}' takes 100 bytes" in str(outcomes[failed[-1]])
 
 
 def test_a_limit_that_is_lowered_under_a_sender_is_learned(kafka, narrow, values):
@@ -201,9 +201,9 @@ def test_only_the_record_without_a_key_fails_in_a_compacted_topic(kafka, topic, 
     ]
 
     with Sender(settings(kafka)) as sender:
-        reported = post_all(sender, given)
+        outcomes = post_all(sender, given)
 
-    assert [r for r in given if reported[r] is not None] == [given[50]]
+    assert [r for r in given if outcomes[r] is not None] == [given[50]]
     assert set(values(name)) == {b"v%d" % n for n in range(100) if n != 50}
 
 

@@ -217,7 +217,7 @@ def test_what_does_not_fit_is_a_letter_without_value_that_is_sent_back_whole(
     assert about(cut)["kafka_tx.bytes"] == str(len(large))
     assert "trace" not in about(cut)
 
-    assert "sent back: 4" in reported(job, "send", "--yes")
+    assert "sent back: 4" in output_of(job, "send", "--yes")
     back = read(kafka, job.orders)[-1]
     assert (back.key, back.value) == (b"large", large.encode())
     assert about(back) == {"trace": "l"}
@@ -318,7 +318,7 @@ def scraped(attached):
 # --- sent back ------------------------------------------------------------------------
 
 
-def reported(job, *arguments, code=0):
+def output_of(job, *arguments, code=0):
     command = [
         *("dead-letters", *arguments, "--topic", job.dead),
         *("--bootstrap-servers", job.kafka.bootstrap_servers),
@@ -331,25 +331,25 @@ def reported(job, *arguments, code=0):
 def test_letters_are_shown_and_sent_back_once(job, kafka):
     job.run()
 
-    shown = json.loads(reported(job, "show", "--json"))
+    shown = json.loads(output_of(job, "show", "--json"))
     assert [(each["offset"], each["error"]) for each in shown] == [
         (GOOD + n, f"bad {n} is no number") for n in range(BAD)
     ]
-    assert f"{BAD} to {job.orders}" in reported(
+    assert f"{BAD} to {job.orders}" in output_of(
         job, "send"
     )  # only says what it would do
     assert len(read(kafka, job.orders)) == GOOD + BAD
 
-    assert f"sent back: {BAD}" in reported(job, "send", "--yes")
-    assert "sent back: 0" in reported(job, "send", "--yes")
+    assert f"sent back: {BAD}" in output_of(job, "send", "--yes")
+    assert "sent back: 0" in output_of(job, "send", "--yes")
 
     back = read(kafka, job.orders)[GOOD + BAD :]
     assert [(m.key, m.value, about(m)) for m in back] == [
         (f"b{n}".encode(), f"bad {n}".encode(), {"trace": "t", "none": ""})
         for n in range(BAD)
     ]
-    assert reported(job, "show") == ""
-    assert len(reported(job, "show", "--sent").splitlines()) == BAD
+    assert output_of(job, "show") == ""
+    assert len(output_of(job, "show", "--sent").splitlines()) == BAD
 
 
 STEPS = ["send", "add_position", "commit", "after commit"]
@@ -375,7 +375,7 @@ def test_a_sender_that_dies_at_any_step_sends_each_letter_once(
         with pytest.raises(KeyboardInterrupt):
             redrive.send({buried.orders}, lambda dead_letters: None, skips=False)
 
-    reported(buried, "send", "--yes")
+    output_of(buried, "send", "--yes")
 
     values = [each.value for each in read(kafka, buried.orders)]
     assert values[GOOD + BAD :] == [b"bad 0", b"bad 1", b"bad 2"]
@@ -385,12 +385,12 @@ def test_a_second_sender_ends_the_first_one(buried, kafka):
     group = Redrive(settings(buried), buried.dead, 10_000).group
     first = sink_assembly.group_transaction(settings(buried), group, "a test", set())
     with first:
-        reported(buried, "send", "--yes")
+        output_of(buried, "send", "--yes")
         first.client.begin_transaction()
         with pytest.raises(KafkaError, match="another writer"):
             first.add_position(Partition(buried.dead, 0), 0)
 
-    assert "sent back: 0" in reported(buried, "send", "--yes")
+    assert "sent back: 0" in output_of(buried, "send", "--yes")
     assert len(read(kafka, buried.orders)) == GOOD + 2 * BAD
 
 
@@ -417,17 +417,17 @@ def test_a_letter_that_cannot_be_sent_is_named_and_holds_up_no_other(
     }
     produce(buried.dead, [*bad.values(), letter(buried.orders, 0, value="last")])
 
-    says = reported(buried, "send", "--yes", code=1)
+    says = output_of(buried, "send", "--yes", code=1)
     assert f"sent back: {BAD + 1}, left: {len(bad)}" in says
     named = [line for line in says.splitlines() if line.startswith(buried.dead)]
     assert len(named) == len(bad)
     assert read(kafka, buried.orders)[-1].value == b"last"
 
-    again = reported(buried, "send", "--yes", code=1)
+    again = output_of(buried, "send", "--yes", code=1)
     assert f"sent back: 0, left: {len(bad)}" in again
-    skipped = reported(buried, "send", "--yes", "--skip-unusable")
+    skipped = output_of(buried, "send", "--yes", "--skip-unusable")
     assert f"sent back: 0, skipped: {len(bad)}" in skipped
-    assert "sent back: 0\n" in reported(buried, "send", "--yes")
+    assert "sent back: 0\n" in output_of(buried, "send", "--yes")
     assert len(read(kafka, buried.orders)) == GOOD + 2 * BAD + 1
 
 
@@ -453,7 +453,7 @@ def test_a_record_that_its_topic_refuses_is_found_among_many(
     few[13] = letter(small, 0, value=os.urandom(5_000).hex())
     produce(buried.dead, few)
 
-    says = reported(buried, "send", "--yes", code=1)
+    says = output_of(buried, "send", "--yes", code=1)
     assert f"sent back: {BAD + 19}, left: 1" in says
     assert f"{buried.dead}-0@{BAD + 13}: " in says
     values = [int(each.value) for each in read(kafka, small)]
@@ -466,7 +466,7 @@ def test_a_time_that_the_topic_refuses_is_not_restored_and_counted(
     ahead = NOW_MS + 3 * HOUR_MS
     produce(buried.dead, [letter(buried.orders, 0, timestamp=ahead)])
 
-    says = reported(buried, "send", "--yes")
+    says = output_of(buried, "send", "--yes")
     assert f"sent back: {BAD + 1}, 1 of them with the present time" in says
     last = read(kafka, buried.orders)[-1]
     assert about(last)["kafka_tx.timestamp_ms"] == str(ahead)
@@ -476,26 +476,26 @@ def test_only_topics_that_are_given_are_sent_to(buried, kafka, topic, produce):
     other = topic(1, "other")
     produce(buried.dead, [letter(other, 0)])
 
-    says = reported(buried, "send", "--yes", "--to", buried.orders, code=1)
+    says = output_of(buried, "send", "--yes", "--to", buried.orders, code=1)
     assert f"sent back: {BAD}, left: 1" in says
     assert "--to" in says
     assert read(kafka, other) == []
-    assert "sent back: 1" in reported(buried, "send", "--yes")
+    assert "sent back: 1" in output_of(buried, "send", "--yes")
 
 
 def test_letters_are_sent_once_also_when_the_group_has_expired(buried, kafka, produce):
-    assert f"sent back: {BAD}" in reported(buried, "send", "--yes")
+    assert f"sent back: {BAD}" in output_of(buried, "send", "--yes")
     drop_group(kafka, buried)
-    assert reported(buried, "show") == ""
+    assert output_of(buried, "show") == ""
     produce(buried.dead, [letter(buried.orders, 0, value="new")])
 
-    assert "sent back: 1" in reported(buried, "send", "--yes")
+    assert "sent back: 1" in output_of(buried, "send", "--yes")
     drop_group(kafka, buried)
-    assert "sent back: 0" in reported(buried, "send", "--yes")
+    assert "sent back: 0" in output_of(buried, "send", "--yes")
     values = [each.value for each in read(kafka, buried.orders)[GOOD + BAD :]]
     assert values == [b"bad 0", b"bad 1", b"bad 2", b"new"]
 
-    assert f"sent back: {BAD + 1}" in reported(buried, "send", "--yes", "--sent")
+    assert f"sent back: {BAD + 1}" in output_of(buried, "send", "--yes", "--sent")
 
 
 def test_letters_that_an_earlier_version_sent_are_not_sent_again(buried, kafka):
@@ -504,19 +504,19 @@ def test_letters_that_an_earlier_version_sent_are_not_sent_again(buried, kafka):
     former = GroupMirror(settings(buried), group)
     former.store_positions([TopicPartition(buried.dead, 0, 2)])
 
-    assert "sent back: 1" in reported(buried, "send", "--yes")
+    assert "sent back: 1" in output_of(buried, "send", "--yes")
     drop_group(kafka, buried)
-    assert "sent back: 0" in reported(buried, "send", "--yes")
+    assert "sent back: 0" in output_of(buried, "send", "--yes")
     assert read(kafka, buried.orders)[-1].value == b"bad 2"
 
 
 def test_letters_of_a_topic_that_was_made_anew_are_sent(buried, kafka, produce):
-    assert f"sent back: {BAD}" in reported(buried, "send", "--yes")
+    assert f"sent back: {BAD}" in output_of(buried, "send", "--yes")
     kafka.delete_topic(buried.dead)
     kafka.create_topic(buried.dead, 1)
     produce(buried.dead, [letter(buried.orders, 0, value="new")])
 
-    assert "sent back: 1" in reported(buried, "send", "--yes")
+    assert "sent back: 1" in output_of(buried, "send", "--yes")
 
 
 def test_another_sinks_open_transaction_does_not_hide_what_was_sent(buried, kafka):
@@ -524,15 +524,15 @@ def test_another_sinks_open_transaction_does_not_hide_what_was_sent(buried, kafk
     given = client_settings(settings(buried), purpose="producer")
     reading = client_settings(settings(buried), purpose="consumer")
     name = f"blocking-{buried.dead}"
-    assert "sent back: 0" in reported(
+    assert "sent back: 0" in output_of(
         buried, "send", "--yes", "--to", "nothing", code=1
     )
     with Transaction(given, name, "a test", reading, name) as blocking:
         blocking.client.begin_transaction()
         mark = OutRecord(MARKER_TOPIC, b'["other","x"]', b"1", None, partition=0)
         blocking.send([mark], is_small=True)
-        assert f"sent back: {BAD}" in reported(buried, "send", "--yes")
-        assert "sent back: 0" in reported(buried, "send", "--yes")
+        assert f"sent back: {BAD}" in output_of(buried, "send", "--yes")
+        assert "sent back: 0" in output_of(buried, "send", "--yes")
         blocking.client.abort_transaction(10)
     assert len(read(kafka, buried.orders)) == GOOD + 2 * BAD
 
@@ -540,33 +540,33 @@ def test_another_sinks_open_transaction_does_not_hide_what_was_sent(buried, kafk
 def test_the_group_tells_what_was_sent_where_the_markers_are_gone(
     buried, kafka, produce
 ):
-    assert f"sent back: {BAD}" in reported(buried, "send", "--yes")
+    assert f"sent back: {BAD}" in output_of(buried, "send", "--yes")
     last = committed_records(kafka.bootstrap_servers, MARKER_TOPIC)[-1]
     produce(MARKER_TOPIC, [Record(None, last.key, partition=0)])
 
-    assert "sent back: 0" in reported(buried, "send", "--yes")
+    assert "sent back: 0" in output_of(buried, "send", "--yes")
     produce(buried.dead, [letter(buried.orders, 0, value="new")])
-    assert "sent back: 1" in reported(buried, "send", "--yes")
+    assert "sent back: 1" in output_of(buried, "send", "--yes")
     drop_group(kafka, buried)
-    assert "sent back: 0" in reported(buried, "send", "--yes")
+    assert "sent back: 0" in output_of(buried, "send", "--yes")
 
 
 def test_a_damaged_record_of_what_was_sent_is_named_with_a_way_out(
     buried, kafka, produce
 ):
     """The offsets of the group tell what was sent then."""
-    assert f"sent back: {BAD}" in reported(buried, "send", "--yes")
+    assert f"sent back: {BAD}" in output_of(buried, "send", "--yes")
     last = committed_records(kafka.bootstrap_servers, MARKER_TOPIC)[-1]
     assert last.key is not None
     assert buried.dead.encode() in last.key
     produce(MARKER_TOPIC, [Record("[1]", last.key, partition=0)])
 
-    says = reported(buried, "send", "--yes", code=1)
+    says = output_of(buried, "send", "--yes", code=1)
     assert "KAFKA_TX_STATE_CORRUPTED" in says
     assert last.key.decode() in says
     produce(MARKER_TOPIC, [Record(None, last.key, partition=0)])
 
-    assert "sent back: 0" in reported(buried, "send", "--yes")
+    assert "sent back: 0" in output_of(buried, "send", "--yes")
     assert len(read(kafka, buried.orders)) == GOOD + 2 * BAD
 
 
@@ -582,7 +582,7 @@ def test_what_records_hold_does_not_reach_the_terminal(buried, produce):
     produce(buried.dead, [letter(buried.orders, 0, key=evil, error=evil)])
 
     for words in (["show"], ["show", "--json"]):
-        shown = reported(buried, *words)
+        shown = output_of(buried, *words)
         assert "all is well" in shown
         assert all(c == "\n" or c.isprintable() for c in shown)
         assert not any(line.startswith("FORGED") for line in shown.splitlines())
@@ -654,10 +654,10 @@ def test_a_time_that_cannot_be_written_stands_in_a_header(
     assert letters["bad 0"] == ("now", "0")
     assert letters["bad 1"] == (1, None)
     assert letters[f"bad {YEAR_12000}"] == ("now", str(YEAR_12000))
-    shown = json.loads(reported(job, "show", "--json"))
+    shown = json.loads(output_of(job, "show", "--json"))
     assert [each["timestamp_ms"] for each in shown] == [EPOCH, 1, YEAR_12000]
 
-    said = reported(job, "send", "--yes")
+    said = output_of(job, "send", "--yes")
     assert "sent back: 3, 2 of them with the present time" in said
 
     assert times_of(kafka, odd_times, since=3) == {

@@ -207,9 +207,9 @@ def test_a_statement_on_the_table_itself_is_refused_and_the_advice_is_safe(count
     counts.spark.sql(f"DELETE FROM {counts.name}")
     counts.count(attempt(1), "a")
 
-    with pytest.raises(ConfigError, match="has left its target as it was") as reported:
+    with pytest.raises(ConfigError, match="has left its target as it was") as error:
         counts.count(attempt(2), "a", statement=past_the_target)
-    (advice,) = re.findall(r"CALL `lake`.system.(\w+)", str(reported.value))
+    (advice,) = re.findall(r"CALL `lake`.system.(\w+)", str(error.value))
     before, _ = counts.snapshots()[-2:]
     counts.call(f"{advice}('{{}}', {before})")
     forget()

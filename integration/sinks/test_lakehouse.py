@@ -155,10 +155,10 @@ def test_rows_that_were_restored_away_are_not_taken_for_written(table, way, capl
     forget()
     again = attempt(2, epoch=2)
 
-    with pytest.raises(StateLostError, match="give the sink a new name") as reported:
+    with pytest.raises(StateLostError, match="give the sink a new name") as error:
         table.write(again, ["b"])
     advice = f"RESTORE TABLE … TO VERSION AS OF {newest.version}"
-    assert advice in str(reported.value)
+    assert advice in str(error.value)
     if way == "back":
         table.sql(advice.replace("…", "t"))
         assert not table.write(again, ["b"])
@@ -176,9 +176,9 @@ def test_a_table_that_forgets_transactions_is_refused(table):
     table.write(attempt(1), ["a"])
     table.sql(f"ALTER TABLE t SET TBLPROPERTIES ('{name}'='interval 1 days')")
 
-    with pytest.raises(ConfigError, match="forgets transactions") as reported:
+    with pytest.raises(ConfigError, match="forgets transactions") as error:
         table.write(attempt(1, epoch=2), ["a"])
-    (advice,) = re.findall(r"ALTER TABLE .*\)", str(reported.value))
+    (advice,) = re.findall(r"ALTER TABLE .*\)", str(error.value))
     table.sql(advice.replace("…", "t"))
 
     assert not table.write(attempt(1, epoch=2), ["a"])
@@ -285,9 +285,9 @@ def test_a_second_statement_is_refused_and_the_advice_is_safe(lake, counts):
         merge(df, target)
 
     counts.count(attempt(1), "a")
-    with pytest.raises(ConfigError, match="has run several statements") as reported:
+    with pytest.raises(ConfigError, match="has run several statements") as error:
         counts.count(attempt(2), "a", statement=twice)
-    (advice,) = re.findall(r"RESTORE TABLE … TO VERSION AS OF \d+", str(reported.value))
+    (advice,) = re.findall(r"RESTORE TABLE … TO VERSION AS OF \d+", str(error.value))
     counts.sql(advice.replace("…", "t"))
 
     assert counts.count(attempt(2, epoch=2), "a", sink="new")
@@ -300,10 +300,10 @@ def test_a_statement_in_another_session_is_noticed_and_the_advice_is_safe(lake, 
         other.sql(f"INSERT INTO {target} SELECT 'a', 1")
 
     counts.count(attempt(1), "a")
-    with pytest.raises(ConfigError, match="it used another session") as reported:
+    with pytest.raises(ConfigError, match="it used another session") as error:
         counts.count(attempt(2), "a", statement=elsewhere)
     (advice,) = re.findall(
-        r"RESTORE TABLE … TO VERSION AS OF \d+", " ".join(str(reported.value).split())
+        r"RESTORE TABLE … TO VERSION AS OF \d+", " ".join(str(error.value).split())
     )
     counts.sql(advice.replace("…", "t"))
     forget()

@@ -40,9 +40,9 @@ class Job:
         )
 
     def refused(self, **options):
-        with pytest.raises(StreamingQueryException) as reported:
+        with pytest.raises(StreamingQueryException) as error:
             self.run(**options)
-        return str(reported.value)
+        return str(error.value)
 
     def forget_checkpoint(self):
         shutil.rmtree(self.work / "checkpoint")
@@ -80,19 +80,19 @@ def test_nothing_is_skipped_or_doubled_under_another_store_or_id(job, produce):
     job.run()
     produce(job.topic, [Record("c")])
 
-    reported = job.refused(store="another")
-    assert "KAFKA_TX_CHECKPOINT_DISAGREES" in reported  # its checkpoint knows better
+    refusal = job.refused(store="another")
+    assert "KAFKA_TX_CHECKPOINT_DISAGREES" in refusal  # its checkpoint knows better
     job.forget_checkpoint()
-    reported = job.refused(store="another")
-    assert "KAFKA_TX_ANOTHER_NUMBERING" in reported
+    refusal = job.refused(store="another")
+    assert "KAFKA_TX_ANOTHER_NUMBERING" in refusal
     assert job.seen() == (["a", "b"], ["a", "b"], True)
     job.forget_checkpoint()
     job.run()
     assert job.seen() == (["a", "b", "c"], ["a", "b", "c"], True)
 
     produce(job.topic, [Record("d")])
-    reported = job.refused(tx__id="renamed", startingOffsets="latest")
-    assert "Set tx.id back" in reported
+    refusal = job.refused(tx__id="renamed", startingOffsets="latest")
+    assert "Set tx.id back" in refusal
     job.run(tx__id="renamed", tx__onDisagreement="checkpoint")
     produce(job.topic, [Record("e")])
     job.run(tx__id="renamed")

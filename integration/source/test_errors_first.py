@@ -41,7 +41,7 @@ def test_of_a_function_of_foreach_batch(spark, kafka, topic, produce, tmp_path, 
     try:
         assert f"{attached.port}" in repr(attached)
         with caplog.at_level(logging.ERROR, "kafka_tx"):
-            reported = run(
+            texts = run(
                 *(spark, kafka, name, tmp_path, kafka_tx.for_each_transaction(fails)),
                 tx__id=name,
                 tx__store=f"sqlite:///{tmp_path}/store.db",
@@ -49,7 +49,7 @@ def test_of_a_function_of_foreach_batch(spark, kafka, topic, produce, tmp_path, 
     finally:
         attached.close()
 
-    assert all(is_first(text, "KAFKA_TX_FAILED") for text in reported)
+    assert all(is_first(text, "KAFKA_TX_FAILED") for text in texts)
     (line,) = [r.getMessage() for r in caplog.records if "ended" in r.getMessage()]
     assert line.startswith("query ")
     assert line.endswith(f"[KAFKA_TX_FAILED] not today [id={name}]")
@@ -68,7 +68,7 @@ def test_of_a_task_inside_a_function_of_foreach_batch(
         asked = {"subscribe": name, "endingOffsets": too_far}
         reader(spark, servers, streaming=False, **asked).load().collect()
 
-    reported = run(
+    texts = run(
         *(spark, kafka, name, tmp_path),
         kafka_tx.for_each_transaction(reads_too_far),
         tx__id=name,
@@ -76,20 +76,19 @@ def test_of_a_task_inside_a_function_of_foreach_batch(
     )
 
     wanted = "KAFKA_DATA_LOSS.COULD_NOT_READ_OFFSET_RANGE"
-    assert all(is_first(text, wanted) for text in reported), reported[0]
+    assert all(is_first(text, wanted) for text in texts), texts[0]
 
 
 def test_of_the_planner(spark, kafka, topic, tmp_path):
     name = topic(1)
-    reported = run(
+    texts = run(
         *(spark, kafka, name, tmp_path, lambda df, batch_id: None),
         startingOffsets=f'{{"{name}": {{"0": 0, "7": 1}}}}',
     )
 
     assert all(
-        is_first(text, "KAFKA_START_OFFSET_DOES_NOT_MATCH_ASSIGNED")
-        for text in reported
-    ), reported[0]
+        is_first(text, "KAFKA_START_OFFSET_DOES_NOT_MATCH_ASSIGNED") for text in texts
+    ), texts[0]
 
 
 def test_of_a_task_that_writes(spark, kafka):

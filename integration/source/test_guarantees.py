@@ -79,9 +79,9 @@ class Job:
 
     def __init__(self, spark, servers, topic, work, mode):
         options = {"subscribe": topic, "maxOffsetsPerTrigger": str(BATCH)}
-        reported = {"tx__id": "told", "tx__store": f"sqlite:///{work}/store.db"}
+        numbered = {"tx__id": "told", "tx__store": f"sqlite:///{work}/store.db"}
         if mode:
-            options |= {**reported, "tx__mode": mode}
+            options |= {**numbered, "tx__mode": mode}
         self._stream = reader(spark, servers, **options)
         self._handler = kafka_tx.for_each_transaction if mode else lambda write: write
         self._sinks = {column: kind(work) for column, kind in QUERIES[mode].items()}

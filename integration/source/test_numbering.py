@@ -279,7 +279,7 @@ class Halves:
         self._out, self._url, self._is_opaque = out, url, is_opaque
         kind = OpaqueMap if is_opaque else TransactionalMap
         self._maps = [kind(url, "counts"), kind(url, "counts2")]
-        self.reported = []
+        self.refusals = []
 
     def to_kafka(self, rows, attempt, nth):
         options = {
@@ -301,7 +301,7 @@ class Halves:
             write(half_of(df, "a"), attempt, 0)
             with pytest.raises(ConfigError) as refused:
                 write(half_of(df, "b"), attempt, 0)
-            self.reported.append(str(refused.value))
+            self.refusals.append(str(refused.value))
         raise DeadError
 
     def each_to_its_own(self, df, attempt):
@@ -342,11 +342,11 @@ def test_a_second_write_of_a_batch_is_refused_and_every_record_comes_once_as_it_
     with closing(halves):
         with pytest.raises(StreamingQueryException, match="DeadError"):
             run(df, halves.both_to_one, tmp_path / "checkpoint")
-        for reported, advice in zip(
-            halves.reported, ADVICE_FOR_SECOND_WRITES, strict=True
+        for refusal, advice in zip(
+            halves.refusals, ADVICE_FOR_SECOND_WRITES, strict=True
         ):
-            assert "The first write of txid 1 is committed" in reported
-            assert advice in reported
+            assert "The first write of txid 1 is committed" in refusal
+            assert advice in refusal
         run(df, halves.each_to_its_own, tmp_path / "checkpoint")
 
         assert list(halves.content()) == [values, values, [{"a": 3}, {"b": 3}]]

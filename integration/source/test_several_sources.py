@@ -65,11 +65,9 @@ class TwoSources:
         return self.source(a, f"a{suffix}").union(self.source(b, f"b{suffix}"))
 
     def refused(self, df, checkpoint):
-        with pytest.raises(
-            StreamingQueryException, match="CHECKPOINT_DISAG"
-        ) as reported:
+        with pytest.raises(StreamingQueryException, match="CHECKPOINT_DISAG") as error:
             self.run(df, checkpoint)
-        return str(reported.value)
+        return str(error.value)
 
     def begins_anew(self):
         """Other ids and another, empty sink."""
@@ -142,13 +140,11 @@ def test_beside_a_source_without_tx_id_a_new_checkpoint_waits_for_the_unfinished
     produce(plain, some("p", 3, 6))
     (files / "f.txt").write_text("f0")
 
-    with pytest.raises(
-        StreamingQueryException, match="CHECKPOINT_DISAGREES"
-    ) as reported:
+    with pytest.raises(StreamingQueryException, match="CHECKPOINT_DISAGREES") as error:
         two.run(df, "two")
-    assert f"'FileStreamSource[file:{files}]'" in str(reported.value)
-    assert f"'topic {plain}'" in str(reported.value)
-    assert "With a new checkpoint" in str(reported.value)
+    assert f"'FileStreamSource[file:{files}]'" in str(error.value)
+    assert f"'topic {plain}'" in str(error.value)
+    assert "With a new checkpoint" in str(error.value)
     two.run(df, "one")
     assert two.counted() == once(a=5, p=6, f=1)
     produce(a, some("a", 5, 7))
@@ -170,11 +166,10 @@ def test_an_older_checkpoint_is_left_by_both_sources(two, topic, produce, tmp_pa
     produce(b, some("b", 2, 5))
     two.dies_after_the_sink(two.both(a, b), "one")
 
-    reported = two.refused(two.both(a, b, tx__onDisagreement="store"), "older")
-    assert "tx.onDisagreement decides nothing" in reported
+    refusal = two.refused(two.both(a, b, tx__onDisagreement="store"), "older")
+    assert "tx.onDisagreement decides nothing" in refusal
     assert (
-        "To continue where the store is, start with a new checkpointLocation"
-        in reported
+        "To continue where the store is, start with a new checkpointLocation" in refusal
     )
     two.run(two.both(a, b), "new")
 

@@ -101,10 +101,10 @@ def values(first: int, end: int) -> list[str]:
 
 def stopped(run: Callable[..., None], **options: Any) -> str:
     """The text of the error with which the run ends."""
-    with pytest.raises(StreamingQueryException) as reported:
+    with pytest.raises(StreamingQueryException) as error:
         run(**options)
-    assert AGAIN in str(reported.value), reported.value
-    return str(reported.value)
+    assert AGAIN in str(error.value), error.value
+    return str(error.value)
 
 
 def word_of(text: str) -> str:
@@ -127,20 +127,20 @@ def test_files_get_every_record_after_the_checkpoint_was_deleted(
     job.forget_checkpoint()
     produce(job.topic, values(35, 50))
 
-    reported = stopped(job.files)
+    refusal = stopped(job.files)
 
     assert job.txid() == done
     shutil.rmtree(job.checkpoint, ignore_errors=True)
     shutil.copytree(tmp_path / "copy", job.checkpoint)
-    reported = stopped(job.files, tx__onDisagreement="store")
+    refusal = stopped(job.files, tx__onDisagreement="store")
     former, job.folder = job.folder, tmp_path / "new-folder"
     job.checkpoint = tmp_path / "new-checkpoint"
-    job.files(tx__sinkBatchIds=word_of(reported))
+    job.files(tx__sinkBatchIds=word_of(refusal))
 
     assert job.in_files(former, job.folder) == values(0, 50)
     job.forget_checkpoint()  # left in place, the word vouches for nothing
     produce(job.topic, values(50, 55))
-    stopped(job.files, tx__sinkBatchIds=word_of(reported))
+    stopped(job.files, tx__sinkBatchIds=word_of(refusal))
 
 
 def test_code_that_stores_batch_ids_is_not_committed_after_code_that_asks_for_txids(
@@ -153,13 +153,13 @@ def test_code_that_stores_batch_ids_is_not_committed_after_code_that_asks_for_tx
     job.checkpoint = tmp_path / "second"
     produce(job.topic, values(5, 15))
 
-    reported = stopped(job.by_batch_id)
+    refusal = stopped(job.by_batch_id)
 
     assert job.txid() == 1
-    assert "The batch stays planned" in reported
+    assert "The batch stays planned" in refusal
     del job.held[0]
     job.checkpoint = tmp_path / "third"
-    job.by_batch_id(tx__sinkBatchIds=word_of(reported))
+    job.by_batch_id(tx__sinkBatchIds=word_of(refusal))
     produce(job.topic, values(15, 20))
     job.by_batch_id()
     assert job.in_code() == values(0, 20)

@@ -346,9 +346,9 @@ def test_a_store_that_was_put_back_is_refused_and_the_advice_is_safe(
     copy_database(copy, job.store)
     produce(name, texts("e", 2))
 
-    reported = job.refused()
-    assert advice in reported
-    assert "Do not start with a new checkpointLocation" in reported
+    refusal = job.refused()
+    assert advice in refusal
+    assert "Do not start with a new checkpointLocation" in refusal
     if advice == RIGHT:
         job.store = right
         job.start_again_after_deaths()
@@ -380,8 +380,8 @@ def test_a_store_that_is_one_txid_behind_its_sinks_is_found_out_by_them(
     job.use_new_checkpoint()
     admission._written.clear()  # another program, which remembers nothing
 
-    reported = "holds txid 2 already, from a batch that ended elsewhere"
-    with pytest.raises(StreamingQueryException, match=reported):
+    refusal = "holds txid 2 already, from a batch that ended elsewhere"
+    with pytest.raises(StreamingQueryException, match=refusal):
         job.run()
     assert job.counted() == once(("a", 4), ("b", 3))
     set_offsets(job, f'{{"{name}": {{"0": 7}}}}')  # "look where ... that ends"
@@ -394,10 +394,10 @@ def test_a_store_that_is_one_txid_behind_its_sinks_is_found_out_by_them(
 def set_offsets(job, offsets):
     """As the text says: ``kafka-tx offsets set``."""
     command = ["offsets", "set", "--store", f"sqlite:///{job.store}", "--id", "anew"]
-    reported = CliRunner().invoke(
+    result = CliRunner().invoke(
         app, [*command, "--offsets", offsets, "--unchecked", "--yes"]
     )
-    assert reported.exit_code == 0, reported.output
+    assert result.exit_code == 0, result.output
 
 
 @pytest.mark.parametrize("job", [MODES[0], *in_all(MODES[1])], indirect=True)
@@ -457,5 +457,5 @@ def test_behind_a_skipped_batch_everything_counts_once(job, topic, produce):
 
 
 def tool(*command):
-    reported = CliRunner().invoke(app, [*command, "--yes"])
-    assert reported.exit_code == 0, reported.output
+    result = CliRunner().invoke(app, [*command, "--yes"])
+    assert result.exit_code == 0, result.output

@@ -121,11 +121,11 @@ def test_asynchronous_progress_tracking_is_named_by_attach_and_by_the_next_start
 
     query = writer.start()
     try:
-        with pytest.raises(StreamingQueryException) as reported:
+        with pytest.raises(StreamingQueryException) as error:
             query.awaitTermination(60)
     finally:
         query.stop()
-    assert "with asyncProgressTrackingEnabled=true, which" in str(reported.value)
+    assert "with asyncProgressTrackingEnabled=true, which" in str(error.value)
 
 
 def _read(query: Any) -> int:

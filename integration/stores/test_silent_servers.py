@@ -147,12 +147,12 @@ def test_rows_are_appended_once_though_the_server_restarts(url, server):
 FULL, READ_ONLY = "too many clients", "takes no writes now"
 
 
-def healing(caplog, reported, heal):
+def healing(caplog, write, heal):
     """Heal in a second, but not before the fault was met: the log tells of it."""
 
     def heal_when_met():
         try:
-            wait_until(f"'{reported}' is logged", lambda: reported in caplog.text)
+            wait_until(f"'{write}' is logged", lambda: write in caplog.text)
         finally:
             heal()
 

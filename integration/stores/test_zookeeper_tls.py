@@ -51,8 +51,8 @@ def url(secured, files, ca="ca.pem", certificate=True, **more):
     if certificate:
         both = files / "client.pem"
         options |= {"tls_certificate": both, "tls_key": both}
-    reported = "&".join(f"{name}={value}" for name, value in (options | more).items())
-    return f"zookeeper://{secured.secure_hosts}/secured?{reported}"
+    query = "&".join(f"{name}={value}" for name, value in (options | more).items())
+    return f"zookeeper://{secured.secure_hosts}/secured?{query}"
 
 
 def test_a_store_is_kept_over_tls_and_its_nodes_belong_to_the_user(secured, files):

@@ -113,10 +113,10 @@ def arguments(words: Sequence[str] | None = None) -> argparse.Namespace:
     return parser.parse_args(words)
 
 
-def run(spark: Any, reported: argparse.Namespace) -> None:
+def run(spark: Any, named: argparse.Namespace) -> None:
     """Work on what is there, or up to the hold."""
-    given = json.loads(reported.given)
-    handle = start(spark, Path(reported.work), given)
+    given = json.loads(named.given)
+    handle = start(spark, Path(named.work), given)
     assert handle.process_all_available(given["within_s"])
     print(handle.status, flush=True)
     handle.stop()
@@ -143,14 +143,14 @@ def start(spark: Any, place: Path, given: dict[str, Any]) -> Any:
 
 
 def main() -> None:
-    reported = arguments()
+    named = arguments()
 
     from integration.cluster.spark_local import local_session
 
-    spark = local_session(Path(reported.work, "spark"))
-    run(spark, reported)
+    spark = local_session(Path(named.work, "spark"))
+    run(spark, named)
     spark.stop()
-    Path(reported.work, "finished").touch()
+    Path(named.work, "finished").touch()
 
 
 if __name__ == "__main__":

@@ -154,11 +154,11 @@ def end(process: subprocess.Popen[bytes]) -> None:
 
 def check_topologies(text: str) -> None:
     """All of them said what ended them, in time, and left no thread."""
-    reported = re.findall(
+    ended = re.findall(
         r"^(\S+) awaitTermination (\S+) \[KAFKA_TX_SPARK_STOPPED\]", text, re.M
     )
-    assert {name for name, _ in reported} == NAMES, text[-4000:]
+    assert {name for name, _ in ended} == NAMES, text[-4000:]
     # 10 s on a machine that has nothing else to do
-    assert all(float(after_s) < 60 for _, after_s in reported), reported
+    assert all(float(after_s) < 60 for _, after_s in ended), ended
     assert len(re.findall("process_all_available", text)) == len(NAMES)
     assert "threads []" in text, text[-4000:]

@@ -176,10 +176,8 @@ def test_a_group_that_is_reset_stops_it_and_a_restart_goes_on_there(
         assert handle.process_all_available(60)
         set_offset(kafka, name, 3)  # as kafka-consumer-groups --reset-offsets does
         produce(name, ["b"], partition=0)
-        reported = (
-            "at 3, left at 5.*reset-offsets.*Start again if the stored offsets are"
-        )
-        with pytest.raises(StateLostError, match=reported):
+        reason = "at 3, left at 5.*reset-offsets.*Start again if the stored offsets are"
+        with pytest.raises(StateLostError, match=reason):
             handle.awaitTermination(60)
     finally:
         handle.stop()

@@ -211,11 +211,11 @@ def test_batches_that_time_out_and_those_after_them_are_told_apart(spark, tmp_pa
     handle = builder.build().start(spark, settings)
     try:
         assert handle.process_all_available(WITHIN_S)
-        reported = handle.metrics.samples()["kafka_tx_batches_total"]
+        samples = handle.metrics.samples()["kafka_tx_batches_total"]
     finally:
         handle.stop()
 
-    counts = {key[-1]: value[-1] for key, value in reported.items()}
+    counts = {key[-1]: value[-1] for key, value in samples.items()}
     assert counts["timed_out"] >= 1
     assert counts["cancelled"] >= 1
     assert counts["committed"] == 4
@@ -418,8 +418,8 @@ def check_starts_from_group(servers: str, name: str) -> None:
 
 
 def skipped(handle: Any) -> float:
-    reported = handle.metrics.samples()["kafka_tx_skipped_offsets_total"]
-    return float(sum(value[-1] for value in reported.values()))
+    samples = handle.metrics.samples()["kafka_tx_skipped_offsets_total"]
+    return float(sum(value[-1] for value in samples.values()))
 
 
 def test_records_that_take_the_offsets_of_lost_ones_are_read_and_nothing_twice(

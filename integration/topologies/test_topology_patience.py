@@ -198,10 +198,10 @@ def test_at_another_cluster_behind_the_same_name_no_position_counts(
         read(mortal_kafka, "first")
     command = ["offsets", "set", "--store", store, "--id", name, "--yes"]
     command += ["--bootstrap-servers", mortal_kafka.bootstrap_servers]
-    reported = CliRunner().invoke(
+    result = CliRunner().invoke(
         app, [*command, "--offsets", f'{{"{name}": {{"0": 6}}}}']
     )
-    assert reported.exit_code == 0, reported.output
+    assert result.exit_code == 0, result.output
     assert read(mortal_kafka, "second") == [b"v6", b"v7", b"v8"]
 
 

@@ -60,12 +60,12 @@ def test_json_is_the_only_thing_on_standard_output(run, plays):
 
     result = run("demo", "--records", 1000, "--json")
 
-    reported = json.loads(result.stdout)
-    assert reported.keys() == {
+    totals = json.loads(result.stdout)
+    assert totals.keys() == {
         *("produced", "counted", "lost", "duplicated", "crashes"),
         *("seconds", "records_per_second"),
     }
-    assert (reported["produced"], reported["counted"], reported["crashes"]) == (
+    assert (totals["produced"], totals["counted"], totals["crashes"]) == (
         1000,
         1000,
         3,

@@ -77,10 +77,10 @@ def test_nothing_is_imported_that_the_command_does_not_use(asked):
 
 
 def test_names_of_commands_are_completed(monkeypatch, run):
-    reported = run_completion(monkeypatch, run, "kafka-tx st", 1)
+    answer = run_completion(monkeypatch, run, "kafka-tx st", 1)
 
-    assert "status" in reported
-    assert "demo" not in reported
+    assert "status" in answer
+    assert "demo" not in answer
 
 
 def test_options_of_commands_are_completed(monkeypatch, run):
@@ -122,10 +122,10 @@ def test_a_dry_run_asks_nothing(run, store, url, monkeypatch):
     monkeypatch.setattr("kafka_tx.cli.changes._is_terminal", lambda: True)
     given = ("--store", url, "--id", "orders", "--dry-run", "--json")
 
-    reported = json.loads(run("offsets", "reset", *given).stdout)
+    answer = json.loads(run("offsets", "reset", *given).stdout)
 
-    assert reported["written"] is False
-    assert reported["changes"] == [
+    assert answer["written"] is False
+    assert answer["changes"] == [
         "to be deleted: committed, currtx, held, meta/41, meta/42, numbering, owner"
     ]
     assert store.read()
@@ -134,8 +134,8 @@ def test_a_dry_run_asks_nothing(run, store, url, monkeypatch):
 def test_a_change_is_told_as_json(run, store, url):
     given = ("--store", url, "--id", "orders", "--yes", "--json")
 
-    reported = json.loads(run("offsets", "reset", *given).stdout)
+    answer = json.loads(run("offsets", "reset", *given).stdout)
 
-    assert reported["written"] is True
-    assert "The next txid is 1" in reported["message"]
+    assert answer["written"] is True
+    assert "The next txid is 1" in answer["message"]
     assert not store.read()

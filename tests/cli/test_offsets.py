@@ -116,9 +116,9 @@ def test_an_id_counts_on_where_a_sink_is_that_knew_a_lost_store(run, store, url)
         return replace(made, numbering=numbering)
 
     state.update(attempt(50, 7, "aaaabbbbcccc"), rows)
-    with pytest.raises(AnotherNumberingError) as reported:
+    with pytest.raises(AnotherNumberingError) as error:
         state.update(attempt(42, 1, NUMBERING), rows)
-    printed = re.search("`kafka-tx (offsets set[^`]*)`", str(reported.value))
+    printed = re.search("`kafka-tx (offsets set[^`]*)`", str(error.value))
     assert printed is not None
 
     result = run(
@@ -273,7 +273,7 @@ def test_set_takes_the_ids_of_the_topics_that_are_meant(run, store, url):
 
 
 def test_forget_takes_a_topic_out(run, store, url):
-    reported = run(
+    result = run(
         "offsets", "forget", "--store", url, "--id", "orders", "--topic", "orders"
     )
     done = run(
@@ -282,8 +282,8 @@ def test_forget_takes_a_topic_out(run, store, url):
     )
 
     state = Ledger(store).load()
-    assert (reported.exit_code, done.exit_code) == (0, 0)
-    assert "-> deleted" in reported.stdout
+    assert (result.exit_code, done.exit_code) == (0, 0)
+    assert "-> deleted" in result.stdout
     assert "set their offsets to the start" in done.stdout
     assert state.committed is not None
     assert not [p for p in state.committed.offsets if p.topic == "orders"]
@@ -311,14 +311,14 @@ def test_forget_takes_a_topic_out_of_the_batches_of_a_topology(run, url):
     state = plan_of_a_topology(url, tx7=["gone-1", "orders"], tx8=["orders"])
     asked = ("offsets", "forget", "--store", url, "--id", "words")
 
-    reported = run(*asked, "--topic", "gone-1")
-    assert "Nothing was written" in reported.stdout
+    result = run(*asked, "--topic", "gone-1")
+    assert "Nothing was written" in result.stdout
     assert topics_of(state) == {"gone-1", "orders"}
     done = run(*asked, "--topic", "gone-1", "--yes")
     unknown = run(*asked, "--topic", "gone-1", "--yes")
 
     after = stored_batches(state)
-    assert (reported.exit_code, done.exit_code, unknown.exit_code) == (0, 0, 2)
+    assert (result.exit_code, done.exit_code, unknown.exit_code) == (0, 0, 2)
     assert topics_of(state) == {"orders"}
     assert (after.txid, list(after.planned)) == (7, [7, 8])
     assert after.epoch == 2

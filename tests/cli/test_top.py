@@ -32,10 +32,8 @@ def busy(url):
         start = (txid - 1) * RECORDS
         batch = BatchMetadata(txid, (OffsetRange(CLICKS, start, start + RECORDS),))
         ledger.plan(epoch, batch)
-        reported = Reported(records=RECORDS, bytes=BYTES)
-        ledger.commit(
-            epoch, txid, 1_600_000_000_000 + txid * SECOND_MS, reported=reported
-        )
+        read = Reported(records=RECORDS, bytes=BYTES)
+        ledger.commit(epoch, txid, 1_600_000_000_000 + txid * SECOND_MS, reported=read)
     state.close()
 
 
@@ -116,12 +114,12 @@ def test_status_can_be_watched(run, store, url, monkeypatch):
 def test_history_shows_what_the_last_transactions_held(run, busy, url):
     asked = ("history", "--store", url, "--id", "busy")
 
-    reported = json.loads(run(*asked, "--json").stdout)
+    shown = json.loads(run(*asked, "--json").stdout)
     table = run(*asked).stdout.splitlines()
 
-    assert [row["txid"] for row in reported] == list(range(1, 11))
-    assert [row["after_ms"] for row in reported] == [None, *[SECOND_MS] * 9]
-    assert {(row["records"], row["bytes"]) for row in reported} == {(RECORDS, BYTES)}
+    assert [row["txid"] for row in shown] == list(range(1, 11))
+    assert [row["after_ms"] for row in shown] == [None, *[SECOND_MS] * 9]
+    assert {(row["records"], row["bytes"]) for row in shown} == {(RECORDS, BYTES)}
     assert table[-1].split() == [
         *("10", "2020-09-13", "12:26:50Z", "1.0", "1", "40", "400")
     ]

@@ -90,9 +90,9 @@ class CrashSuite:
             text=True,
         )
         assert writer.stdout is not None
-        reported = [writer.stdout.readline().split() for _ in ("acquired", "wrote")]
-        assert reported[-1], writer.communicate()
-        return writer, reported[-1][-1]
+        lines = [writer.stdout.readline().split() for _ in ("acquired", "wrote")]
+        assert lines[-1], writer.communicate()
+        return writer, lines[-1][-1]
 
 
 def order(stamp):

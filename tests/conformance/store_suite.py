@@ -195,7 +195,7 @@ class StoreSuite(OwnersSuite):
     def test_what_a_transaction_held_is_stored_with_its_commit(self, open_store):
         ledger = Ledger(open_store())
         epoch, at = ledger.acquire(), TopicPartition("orders", 0)
-        skipped, reported = (
+        skipped, read = (
             {(at, "retention"): 3},
             Reported(records=9, bytes=90, newest_ms=7),
         )
@@ -203,7 +203,7 @@ class StoreSuite(OwnersSuite):
         ledger.plan(epoch, batch)
         assert Ledger(open_store()).load().held == ()
 
-        ledger.commit(epoch, 1, 5, reported=reported)
+        ledger.commit(epoch, 1, 5, reported=read)
 
         found = Ledger(open_store()).load()
         assert found.planned == {1: batch}
@@ -214,7 +214,7 @@ class StoreSuite(OwnersSuite):
                 committed_ms=5,
                 attempts=2,
                 skipped=skipped,
-                reported=reported,
+                reported=read,
             ),
         )
 

@@ -332,11 +332,11 @@ class ToldInTurn(KafkaClusterView):
     def _describe(
         self, wanted: object, deadline: object
     ) -> dict[str, TopicDescription]:
-        reported = self._answers.pop(0)
-        assert not isinstance(reported, int), "topics are asked where a log should be"
-        if reported == "gone":
+        described = self._answers.pop(0)
+        assert not isinstance(described, int), "topics are asked where a log should be"
+        if described == "gone":
             return {}
-        return {"t": TopicDescription("t", {0: Broker("b", 9092, 1)}, reported)}
+        return {"t": TopicDescription("t", {0: Broker("b", 9092, 1)}, described)}
 
     def _listed(self, questions: object) -> list[Any]:
         end = self._answers.pop(0)

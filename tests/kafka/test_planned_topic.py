@@ -98,8 +98,8 @@ def test_a_topic_made_anew_under_a_read_fails_it_at_the_end():
 
 
 @pytest.mark.parametrize("reported", ["", "AAAAAAAAAAAAAAAAAAAAAA"])
-def test_a_topic_that_is_gone_and_one_without_an_id_were_read_while_there(reported):
-    brokers = Brokers(reported)
+def test_a_topic_that_is_gone_and_one_without_an_id_were_read_while_there(topic_id):
+    brokers = Brokers(topic_id)
 
     brokers.read(9)
 

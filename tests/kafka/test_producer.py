@@ -75,19 +75,19 @@ def test_brokers_that_are_away_may_be_tried_again():
 
 def test_who_posts_a_record_is_told_of_it_alone(settings, topic):
     name = topic()
-    reported: dict[str, DeliveryError | None] = {}
+    outcomes: dict[str, DeliveryError | None] = {}
 
     with Sender(settings) as sender:
         sender.post(
-            OutRecord(name, b"k", b"v"), lambda error: reported.update(good=error)
+            OutRecord(name, b"k", b"v"), lambda error: outcomes.update(good=error)
         )
         with pytest.raises(DeliveryError):
             sender.post(
-                OutRecord(name, b"k", LARGE), lambda _: reported.update(bad=None)
+                OutRecord(name, b"k", LARGE), lambda _: outcomes.update(bad=None)
             )
         sender.flush()
 
-    assert reported == {"good": None}
+    assert outcomes == {"good": None}
 
 
 def test_a_sender_is_used_again_but_never_by_two_at_once(settings):

@@ -44,8 +44,8 @@ def batch(**changes: Any) -> BatchCommitted:
     facts |= changes
     known = (facts.pop(name, {}) for name in ("topic_ids", "leader_epochs"))
     facts["committed"] = located(facts["committed"], *known)
-    reported = {name: facts.pop(name) for name in REPORTED & facts.keys()}
-    return BatchCommitted(**facts, reported=Reported(**reported))
+    from_tasks = {name: facts.pop(name) for name in REPORTED & facts.keys()}
+    return BatchCommitted(**facts, reported=Reported(**from_tasks))
 
 
 def value(registry: MetricsRegistry, sample: str, **labels: str) -> float | None:

@@ -38,15 +38,17 @@ def test_every_rule_uses_only_what_the_catalogue_has() -> None:
 
 
 def test_every_rule_has_a_severity_a_summary_and_advice() -> None:
-    def reported(rule: Rule) -> Any:
+    def annotations(rule: Rule) -> Any:
         return rule["annotations"]
 
     severities = {"critical", "warning"}
     assert not rules_where(lambda rule: rule["labels"]["severity"] not in severities)
     fields = {"summary", "description", "runbook_url"}
-    assert not rules_where(lambda rule: set(reported(rule)) != fields)
-    assert not rules_where(lambda rule: len(reported(rule)["summary"]) >= 120)
-    assert not rules_where(lambda rule: not reported(rule)["description"].endswith("."))
+    assert not rules_where(lambda rule: set(annotations(rule)) != fields)
+    assert not rules_where(lambda rule: len(annotations(rule)["summary"]) >= 120)
+    assert not rules_where(
+        lambda rule: not annotations(rule)["description"].endswith(".")
+    )
 
 
 def test_every_rule_links_to_its_entry_of_the_runbook() -> None:

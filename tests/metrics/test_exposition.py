@@ -109,9 +109,9 @@ def test_the_text_is_that_of_prometheus_client(
     )
     encode, content_type = choose_encoder(accept)
 
-    text, reported = exposition([registry], accept)
+    text, found_type = exposition([registry], accept)
 
-    assert reported == content_type
+    assert found_type == content_type
     parse = text_string_to_metric_families if accept else parse_text
     theirs = encode(prometheus(registry)).decode()
     assert list(parse(text.decode())) == list(parse(theirs))

@@ -31,7 +31,7 @@ class Job:
     def start(self) -> None:
         self.registry.record_start("job", "source", {"subscribe": "orders"})
 
-    def reported(self) -> Any:
+    def status(self) -> Any:
         made = json.loads(json.dumps(status([self.registry], self.now_ms)))
         (found,) = made["ids"]
         return found
@@ -55,15 +55,15 @@ def test_a_commit_is_told_with_its_phases_and_partitions(job: Job) -> None:
         batch(phases_ms={"planning": 20, "processing": 280}, replays=2)
     )
 
-    reported = job.reported()
+    status = job.status()
 
-    assert reported["state"] == "running"
-    assert (reported["committed_txid"], reported["last_commit_ms"]) == (
+    assert status["state"] == "running"
+    assert (status["committed_txid"], status["last_commit_ms"]) == (
         7,
         1_700_000_000_500,
     )
-    assert (reported["lag_records"], reported["headroom_records"]) == (60, 5)
-    assert reported["topics"] == [
+    assert (status["lag_records"], status["headroom_records"]) == (60, 5)
+    assert status["topics"] == [
         {
             "topic": "orders",
             "partition": [0, 1],
@@ -75,12 +75,12 @@ def test_a_commit_is_told_with_its_phases_and_partitions(job: Job) -> None:
             "headroom_records": [90, 5],
         }
     ]
-    (shown,) = reported["batches"]
+    (shown,) = status["batches"]
     assert (shown["number"], shown["outcome"], shown["tries"]) == (7, "committed", 3)
     assert shown["phases_ms"] == {"planning": 20, "processing": 280}
-    assert reported["lag_history"] == [[NOW_MS, 60, 0.0]]
-    assert reported["options"] == {"subscribe": "orders"}
-    assert reported["records_per_second"] == 38
+    assert status["lag_history"] == [[NOW_MS, 60, 0.0]]
+    assert status["options"] == {"subscribe": "orders"}
+    assert status["records_per_second"] == 38
 
 
 def test_the_last_write_of_each_table_is_told(job: Job) -> None:
@@ -88,7 +88,7 @@ def test_the_last_write_of_each_table_is_told(job: Job) -> None:
         write = TableWrite(txid=txid, table="t", sink="s", version=f"{2**62 + txid}")
         job.registry.record_commit(batch(txid=txid, tables=(write,)))
 
-    (shown,) = job.reported()["tables"]
+    (shown,) = job.status()["tables"]
 
     assert (shown["txid"], shown["version"]) == (8, str(2**62 + 8))
 
@@ -96,26 +96,26 @@ def test_the_last_write_of_each_table_is_told(job: Job) -> None:
 def test_an_id_that_just_started_is_starting_and_one_without_lag_is_idle(
     job: Job,
 ) -> None:
-    assert job.reported()["state"] == "starting"
+    assert job.status()["state"] == "starting"
 
     job.registry.record_stored(
         OffsetsStored(id="job", committed=ends({ORDERS_0: 5}), txid=3)
     )
     job.registry.record_log("job", {ORDERS_0: LogBounds(0, 5)})
 
-    assert job.reported()["state"] == "idle"
+    assert job.status()["state"] == "idle"
 
 
 def test_a_batch_that_stays_in_flight_is_stalled_like_its_alert_says(job: Job) -> None:
     job.fly(NOW_MS)
-    assert job.reported()["state"] == "running"
+    assert job.status()["state"] == "running"
 
     job.now_ms += STALLED_AFTER_MS + 1
 
-    reported = job.reported()
-    assert reported["state"] == "stalled"
-    assert reported["in_flight_since_ms"] == NOW_MS
-    assert reported["in_flight"][0]["phase"] == "processing"
+    status = job.status()
+    assert status["state"] == "stalled"
+    assert status["in_flight_since_ms"] == NOW_MS
+    assert status["in_flight"][0]["phase"] == "processing"
 
 
 def test_a_job_that_was_away_for_long_is_not_stalled_when_it_starts(job: Job) -> None:
@@ -127,29 +127,29 @@ def test_a_job_that_was_away_for_long_is_not_stalled_when_it_starts(job: Job) ->
     )
     job.registry.record_log("job", {ORDERS_0: LogBounds(0, 500)})
 
-    assert job.reported()["state"] == "running"
+    assert job.status()["state"] == "running"
 
 
 def test_the_error_that_ended_it_is_told_until_it_starts_again(job: Job) -> None:
     job.registry.record_stop("job", StateError("the store\n  refuses"), NOW_MS)
-    assert job.reported()["state"] == "failed"
+    assert job.status()["state"] == "failed"
 
     job.now_ms += 1_000
     job.start()
 
-    reported = job.reported()
-    assert reported["state"] == "starting"
-    assert [e["reason"] for e in reported["errors"]] == ["state"]
-    assert reported["errors"][0]["text"].endswith("the store refuses")
+    status = job.status()
+    assert status["state"] == "starting"
+    assert [e["reason"] for e in status["errors"]] == ["state"]
+    assert status["errors"][0]["text"].endswith("the store refuses")
 
 
 def test_one_that_was_fenced_says_so_and_keeps_what_it_did(job: Job) -> None:
     job.registry.record_commit(batch())
     job.registry.record_stop("job", FencedError("a newer owner"), NOW_MS)
 
-    reported = job.reported()
+    status = job.status()
 
-    assert (reported["state"], reported["topics"], len(reported["batches"])) == (
+    assert (status["state"], status["topics"], len(status["batches"])) == (
         "fenced",
         [],
         1,
@@ -161,8 +161,8 @@ def test_one_that_ended_well_is_ended_and_nothing_is_in_flight(job: Job) -> None
 
     job.registry.record_end("job")
 
-    reported = job.reported()
-    assert (reported["state"], reported["in_flight"]) == ("ended", [])
+    status = job.status()
+    assert (status["state"], status["in_flight"]) == ("ended", [])
 
 
 def test_the_same_error_read_of_the_store_again_is_told_once(job: Job) -> None:
@@ -170,7 +170,7 @@ def test_the_same_error_read_of_the_store_again_is_told_once(job: Job) -> None:
         for _ in range(2):
             job.registry.record_last_stop("job", "state", at_ms, "refused")
 
-    at = [e["at_ms"] for e in job.reported()["errors"]]
+    at = [e["at_ms"] for e in job.status()["errors"]]
     assert at == list(range(2, KEPT_ERRORS + 2))
 
 
@@ -182,8 +182,8 @@ def test_what_is_kept_is_bounded(job: Job) -> None:
         job.registry.record_attempt("job", ended)
         job.registry.record_log("job", {ORDERS_1: LogBounds(0, number)})
 
-    assert len(job.reported()["batches"]) == KEPT_BATCHES
-    assert len(job.reported()["lag_history"]) <= 1
+    assert len(job.status()["batches"]) == KEPT_BATCHES
+    assert len(job.status()["lag_history"]) <= 1
 
 
 def test_of_two_runs_of_an_id_the_last_one_is_told() -> None:

@@ -235,7 +235,7 @@ def test_every_text_has_enough_contrast(
     found = tab.evaluate(CONTRASTS)
 
     assert len(found) > 50
-    assert [reported for reported in found if reported[0] < LEAST_CONTRAST] == []
+    assert [text for text in found if text[0] < LEAST_CONTRAST] == []
     tab.close()
 
 

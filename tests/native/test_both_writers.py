@@ -198,10 +198,12 @@ def batch_of(found, topics, key_kind, value_kind, around, with_more):
 @pytest.fixture
 def clients(cluster):
     """One of each kind, with what it is told."""
-    reported = [Deliveries(), Deliveries()]
+    deliveries = [Deliveries(), Deliveries()]
     kinds = [ProducerClient, NativeProducer]
     settings = for_producer(cluster)
-    return [(make(settings, to), to) for make, to in zip(kinds, reported, strict=True)]
+    return [
+        (make(settings, to), to) for make, to in zip(kinds, deliveries, strict=True)
+    ]
 
 
 @hypothesis_settings(
@@ -453,9 +455,9 @@ def test_an_oversize_record_is_named_with_what_to_do(kind, cluster, topic):
 def test_no_record_is_handed_over_behind_one_that_the_client_refuses(
     kind, cluster, topic
 ):
-    name, reported = topic(), Deliveries()
+    name, deliveries = topic(), Deliveries()
     values = [b"x" * 3_000 if number == 70 else b"%d" % number for number in range(100)]
-    client = kind(for_producer(cluster, max_request_size="2000"), reported)
+    client = kind(for_producer(cluster, max_request_size="2000"), deliveries)
 
     with pytest.raises(DeliveryError, match="3000 bytes"):
         client.write(OutBatch.of(name, pa.array(values)), lambda: None)
@@ -567,13 +569,13 @@ def test_both_say_the_same_of_records_that_brokers_refuse(
 ):
     said = []
     for kind in (ProducerClient, NativeProducer):
-        name, reported = topic(), Deliveries()
+        name, deliveries = topic(), Deliveries()
         broken(name, code)
-        client = kind(for_producer(cluster), reported)
+        client = kind(for_producer(cluster), deliveries)
         client.write(OutBatch.of(name, pa.array(["v"] * records)), lambda: None)
         client.flush(lambda: None)
-        texts = {one.error and one.error.str() for one in reported.take()}
-        said.append((texts, str(reported.failed).replace(name, "")))
+        texts = {one.error and one.error.str() for one in deliveries.take()}
+        said.append((texts, str(deliveries.failed).replace(name, "")))
 
     assert said[0] == said[1]
 

@@ -78,13 +78,13 @@ def test_the_extension_is_found_in_a_zip_that_spark_ships(tmp_path, holds_extens
         check=True,
     )
 
-    place, reported = asked.stdout.splitlines()
+    place, reason = asked.stdout.splitlines()
     assert place.startswith(f"{shipped}/")
     if holds_extension:
-        assert reported.startswith("native reader: ")
+        assert reason.startswith("native reader: ")
         assert asked.stderr == ""
     else:
-        assert reported.startswith("Python reader: ")
+        assert reason.startswith("Python reader: ")
         assert "use a wheel renamed to .zip" in asked.stderr
         assert asked.stderr.count("reading in Python") == 1
     assert list(tmp_path.iterdir()) == [shipped]

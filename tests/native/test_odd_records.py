@@ -198,13 +198,13 @@ def test_a_header_key_that_python_cannot_show_names_the_record(
     assert next(batches)["value"].to_pylist() == [b"before"]
     with pytest.raises(FetchError, match="not UTF-8") as caught:
         next(batches)
-    reported = caught.value.fields
-    assert (reported["topic"], reported["partition"], reported["position"]) == (
+    named = caught.value.fields
+    assert (named["topic"], named["partition"], named["position"]) == (
         name,
         0,
         1,
     )
-    assert pickle.loads(pickle.dumps(caught.value)).fields == reported
+    assert pickle.loads(pickle.dumps(caught.value)).fields == named
 
 
 @pytest.mark.parametrize("kind", [KafkaRangeReader, NativeRangeReader])

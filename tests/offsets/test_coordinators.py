@@ -99,8 +99,8 @@ class Cluster:
         return self.log.topics(wanted)
 
     def denied(self, ids):
-        reported = {} if self.is_hidden else self.log.topic_ids(ids)
-        return {name for name, id_ in reported.items() if id_ is None}
+        found = {} if self.is_hidden else self.log.topic_ids(ids)
+        return {name for name, id_ in found.items() if id_ is None}
 
     def partitions(self):
         return list(self.coordinator.my_managed_partitions())

@@ -164,7 +164,7 @@ def test_where_an_epoch_ended_is_asked_again_of_a_topic_made_anew():
     cluster = MemoryLog({"t": 1})
     ends = EpochEnds(cluster)
 
-    def reported():
+    def with_ends():
         bounds = cluster.bounds([P0])
         at = LogPosition(0, bounds[P0].topic_id, 0)
         return ends.completed(bounds, {P0: at})[P0]
@@ -174,7 +174,7 @@ def test_where_an_epoch_ended_is_asked_again_of_a_topic_made_anew():
         cluster.append_hole(P0, end)
         cluster.elect(P0)
 
-        assert reported().epoch_ends == {0: end}
+        assert with_ends().epoch_ends == {0: end}
 
 
 def test_what_retention_took_counts_at_once():

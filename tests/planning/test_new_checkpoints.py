@@ -35,10 +35,10 @@ def test_an_older_checkpoint_is_given_up_for_a_new_one_only_with_what_that_loses
     config = TransactionsConfig(id="job", store="sqlite:////tmp/any.db")
 
     case = agreement.case_of(config, stored, start, dict)
-    reported = str(agreement.contradiction(config, stored, start, case, {}, 7))
+    advice = str(agreement.contradiction(config, stored, start, case, {}, 7))
 
-    assert "start with a new checkpointLocation" in reported
-    assert lost in reported
+    assert "start with a new checkpointLocation" in advice
+    assert lost in advice
 
 
 def test_no_text_says_what_is_lost_where_a_new_checkpoint_is_forbidden():
@@ -48,7 +48,7 @@ def test_no_text_says_what_is_lost_where_a_new_checkpoint_is_forbidden():
 
     stored = LedgerState(1, Committed(5, {ORDERS: 20}), {}, "n", STATE)
     case = agreement.case_of(config, stored, start, dict)
-    reported = agreement.contradiction(config, stored, start, case, {}, 7)
+    advice = agreement.contradiction(config, stored, start, case, {}, 7)
 
-    assert "Do not start with a new checkpointLocation" in str(reported)
-    assert "StateStoreSave" not in str(reported)
+    assert "Do not start with a new checkpointLocation" in str(advice)
+    assert "StateStoreSave" not in str(advice)

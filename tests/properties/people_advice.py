@@ -44,22 +44,22 @@ def follow(world: World) -> None:
     assert isinstance(error, KafkaTxError)
     if isinstance(error, CheckpointDisagreesError):
         world.refused.add(world.checkpoint.name)
-    reported = Reported(world, error, str(error))
-    ways = [way for way in WAYS if way.is_open(reported)]
+    refusal = Refusal(world, error, str(error))
+    ways = [way for way in WAYS if way.is_open(refusal)]
     if any(way.is_first for way in ways):
         ways = [way for way in ways if way.is_first]
     if not ways:
-        world.refusal = reported.text
+        world.refusal = refusal.text
         world.seen[f"refused: {_name(error)}"] += 1
         return
     world.followed += 1
     if world.followed > IN_A_CIRCLE:
-        world.refusal = f"in a circle: {reported.text}"
+        world.refusal = f"in a circle: {refusal.text}"
         world.seen[f"in a circle: {_name(error)}"] += 1
         return
     way = world.chance.choice(ways)
     world.seen[f"did: {way.name}"] += 1
-    way.do(reported)
+    way.do(refusal)
 
 
 def _passes(world: World, error: KafkaTxError | TaskFailedError) -> bool:
@@ -89,7 +89,7 @@ def _name(error: BaseException) -> str:
 
 
 @dataclass(frozen=True)
-class Reported:
+class Refusal:
     """An error that waits for a person."""
 
     world: World
@@ -129,82 +129,82 @@ class Way:
 
     name: str
     words: str
-    do: Callable[[Reported], None]
-    may: Callable[[Reported], bool] = lambda reported: True
+    do: Callable[[Refusal], None]
+    may: Callable[[Refusal], bool] = lambda refusal: True
     is_first: bool = False
 
-    def is_open(self, reported: Reported) -> bool:
-        is_named = self.name not in OFF and re.search(self.words, reported.text)
-        return bool(is_named) and self.may(reported)
+    def is_open(self, refusal: Refusal) -> bool:
+        is_named = self.name not in OFF and re.search(self.words, refusal.text)
+        return bool(is_named) and self.may(refusal)
 
 
 def _set_back(option: str) -> Way:
     return Way(
         f"set {option} back",
         rf"[Ss]et {re.escape(option)} (back|right|to)|read with {re.escape(option)}=",
-        lambda reported: _undo(reported, option),
-        may=lambda reported: (
-            option in reported.world.undo and _may_change_the_mode(reported)
+        lambda refusal: _undo(refusal, option),
+        may=lambda refusal: (
+            option in refusal.world.undo and _may_change_the_mode(refusal)
         ),
         is_first=True,
     )
 
 
-def _undo(reported: Reported, option: str) -> None:
-    reported.world.once.pop("tx.onDisagreement", None)
-    reported.world.undo[option]()
+def _undo(refusal: Refusal, option: str) -> None:
+    refusal.world.once.pop("tx.onDisagreement", None)
+    refusal.world.undo[option]()
 
 
 def _decide(side: str) -> Way:
-    def do(reported: Reported) -> None:
-        if "no other run" in reported.text:
-            reported.world.rivals.clear()
-        reported.world.once["tx.onDisagreement"] = side
+    def do(refusal: Refusal) -> None:
+        if "no other run" in refusal.text:
+            refusal.world.rivals.clear()
+        refusal.world.once["tx.onDisagreement"] = side
         if side == "checkpoint":  # the store knows from now on what that has ended
-            reported.world.keep_commits()
+            refusal.world.keep_commits()
 
-    def may(reported: Reported) -> bool:
+    def may(refusal: Refusal) -> bool:
         """Where the text asks for the sink's txid, it decides."""
-        if reported.world.job.door != "query" or not _is_by_checkpoint(reported):
+        if refusal.world.job.door != "query" or not _is_by_checkpoint(refusal):
             return False
-        most = re.search(r"if no sink holds a txid above (\d+)", reported.text)
-        if side == "checkpoint" and most and reported.table.newest.txid > int(most[1]):
+        most = re.search(r"if no sink holds a txid above (\d+)", refusal.text)
+        if side == "checkpoint" and most and refusal.table.newest.txid > int(most[1]):
             return False
-        done = re.search(r"Txid (\d+) or later", reported.text)
-        stored = re.search(r"Txid (?:\d+ or )?(\d+), because", reported.text)
+        done = re.search(r"Txid (\d+) or later", refusal.text)
+        stored = re.search(r"Txid (?:\d+ or )?(\d+), because", refusal.text)
         if not done or not stored:
             return True
-        has_all = reported.table.newest.txid >= int(done[1])
-        went_back = reported.table.newest.txid <= int(stored[1])
+        has_all = refusal.table.newest.txid >= int(done[1])
+        went_back = refusal.table.newest.txid <= int(stored[1])
         return has_all if side == "checkpoint" else went_back and not has_all
 
     return Way(side, rf"tx\.onDisagreement={side}", do, may)
 
 
-def _sink_is_beside(reported: Reported) -> bool:
-    return reported.world.job.sink[0] == reported.world.job.store
+def _sink_is_beside(refusal: Refusal) -> bool:
+    return refusal.world.job.sink[0] == refusal.world.job.store
 
 
 MODE = r"(?:[Ss]et tx\.mode to\s+'|read with tx\.mode=)(\w+)"
 
 
-def _may_change_the_mode(reported: Reported) -> bool:
+def _may_change_the_mode(refusal: Refusal) -> bool:
     """Some texts ask what the sink takes."""
-    is_asked = "If all sinks of the query take" in reported.text
-    return reported.world.job.is_opaque or not is_asked
+    is_asked = "If all sinks of the query take" in refusal.text
+    return refusal.world.job.is_opaque or not is_asked
 
 
-def _use_the_mode(reported: Reported) -> None:
-    world = reported.world
-    found = re.search(MODE, reported.text)
+def _use_the_mode(refusal: Refusal) -> None:
+    world = refusal.world
+    found = re.search(MODE, refusal.text)
     mode = found[1] if found else "opaque"
     streams = tuple(replace(s, mode=mode) for s in world.job.streams)
     world.job = replace(world.job, streams=streams)
     world.undo.pop("tx.mode", None)
 
 
-def _put_all_back(reported: Reported) -> None:
-    world, backup = reported.world, reported.world.backup
+def _put_all_back(refusal: Refusal) -> None:
+    world, backup = refusal.world, refusal.world.backup
     assert backup is not None
     world.backup = None  # it was of no use if that does not do
     is_older = [c for c in world.copies if c[0].at <= backup.databases[0].at]
@@ -218,17 +218,17 @@ def _put_all_back(reported: Reported) -> None:
     world.job, world.checkpoint = backup.job, backup.checkpoint.copied()
 
 
-def _is_known(went_back: tuple[Copy, ...] | None, reported: Reported) -> bool:
+def _is_known(went_back: tuple[Copy, ...] | None, refusal: Refusal) -> bool:
     """The time to which the store went back, if it held anything then."""
     if went_back is None:
         return False
-    stores = went_back[reported.world.job.store].stores.values()
+    stores = went_back[refusal.world.job.store].stores.values()
     return any(CURRENT in kept.values for kept in stores)
 
 
-def _put_sink_back(reported: Reported) -> None:
+def _put_sink_back(refusal: Refusal) -> None:
     """To the time of the store."""
-    world = reported.world
+    world = refusal.world
     assert world.went_back is not None
     where, name = world.job.sink
     store = world.databases[world.job.store].store(world.job.streams[0].tx_id)
@@ -239,81 +239,81 @@ def _put_sink_back(reported: Reported) -> None:
     world.databases[where].put_back(world.went_back[where], stores=False)
 
 
-def _empty_sink(reported: Reported) -> None:
-    where, name = reported.world.job.sink
-    reported.world.databases[where].drop(name)
+def _empty_sink(refusal: Refusal) -> None:
+    where, name = refusal.world.job.sink
+    refusal.world.databases[where].drop(name)
 
 
-def _switch_speculation_off(reported: Reported) -> None:
-    reported.world.job = replace(reported.world.job, speculates=False)
+def _switch_speculation_off(refusal: Refusal) -> None:
+    refusal.world.job = replace(refusal.world.job, speculates=False)
 
 
-def _use_the_parts_that_are_named(reported: Reported) -> None:
+def _use_the_parts_that_are_named(refusal: Refusal) -> None:
     """For the batch that was begun; later on the number may change again."""
     found = re.search(
-        r"comes after part \d+ of txid \d+ in (\d+)\s+parts", reported.text
+        r"comes after part \d+ of txid \d+ in (\d+)\s+parts", refusal.text
     )
     assert found is not None
-    reported.world.job = replace(reported.world.job, parts=int(found[1]))
+    refusal.world.job = replace(refusal.world.job, parts=int(found[1]))
 
 
-def _may_set_offsets(reported: Reported) -> bool:
-    is_asked = "that the store did not go back" in reported.text
-    if _has_half(reported):
+def _may_set_offsets(refusal: Refusal) -> bool:
+    is_asked = "that the store did not go back" in refusal.text
+    if _has_half(refusal):
         return False
-    return _is_not_later(reported) and not (is_asked and reported.world.went_back)
+    return _is_not_later(refusal) and not (is_asked and refusal.world.went_back)
 
 
-def _has_half(reported: Reported) -> bool:
+def _has_half(refusal: Refusal) -> bool:
     """Whether the sink has some parts of the batch that a text asks for, as it says."""
-    where, name = reported.world.job.sink
-    is_asked = "the sink has only a part of the batch" in reported.text
-    txid = reported.world.kafka.halves.get(name, 0) if where == KAFKA else 0
-    return is_asked and txid == reported.txid
+    where, name = refusal.world.job.sink
+    is_asked = "the sink has only a part of the batch" in refusal.text
+    txid = refusal.world.kafka.halves.get(name, 0) if where == KAFKA else 0
+    return is_asked and txid == refusal.txid
 
 
-def _may_begin_anew(reported: Reported) -> bool:
+def _may_begin_anew(refusal: Refusal) -> bool:
     """Some texts offer it where nothing else is right."""
-    is_asked = "the sink has only a part of the batch" in reported.text
-    return reported.world.backup is None and (not is_asked or _has_half(reported))
+    is_asked = "the sink has only a part of the batch" in refusal.text
+    return refusal.world.backup is None and (not is_asked or _has_half(refusal))
 
 
-def _holds_all_of_its_txid(reported: Reported) -> bool:
-    where, name = reported.world.job.sink
-    return where != KAFKA or name not in reported.world.kafka.halves
+def _holds_all_of_its_txid(refusal: Refusal) -> bool:
+    where, name = refusal.world.job.sink
+    return where != KAFKA or name not in refusal.world.kafka.halves
 
 
-def _has_left_a_store(reported: Reported) -> bool:
+def _has_left_a_store(refusal: Refusal) -> bool:
     """Whether the job's store is in another database than the sink."""
-    return reported.world.job.store != reported.world.job.sink[0]
+    return refusal.world.job.store != refusal.world.job.sink[0]
 
 
-def _remove_the_store_left(reported: Reported) -> None:
-    for stream in reported.world.job.streams:
-        reported.world.databases[reported.world.job.sink[0]].store(
-            stream.tx_id
-        ).restore(EMPTY)
+def _remove_the_store_left(refusal: Refusal) -> None:
+    for stream in refusal.world.job.streams:
+        refusal.world.databases[refusal.world.job.sink[0]].store(stream.tx_id).restore(
+            EMPTY
+        )
 
 
-def _is_not_later(reported: Reported) -> bool:
-    is_asked = re.search(r"A later one there means", reported.text)
-    return not (is_asked and reported.table.newest.txid > reported.txid)
+def _is_not_later(refusal: Refusal) -> bool:
+    is_asked = re.search(r"A later one there means", refusal.text)
+    return not (is_asked and refusal.table.newest.txid > refusal.txid)
 
 
-def _checkpoint_of_the_sink(reported: Reported) -> Checkpoint | None:
+def _checkpoint_of_the_sink(refusal: Refusal) -> Checkpoint | None:
     """The newest that counts in the sink's numbering; the present one may not."""
-    if reported.world.job.door == "topology":
+    if refusal.world.job.door == "topology":
         return None
-    named = reported.table.newest.numbering
-    every = [reported.world.checkpoint, *reported.world.left]
+    named = refusal.table.newest.numbering
+    every = [refusal.world.checkpoint, *refusal.world.left]
     ours = [found for found in every if found.numbering() == named]
-    if len(reported.world.job.streams) > 1:  # nothing decides for what was refused
-        ours = [found for found in ours if found.name not in reported.world.refused]
+    if len(refusal.world.job.streams) > 1:  # nothing decides for what was refused
+        ours = [found for found in ours if found.name not in refusal.world.refused]
     return max(ours, key=Checkpoint.txid, default=None)
 
 
-def _start_with_that_checkpoint(reported: Reported) -> None:
-    world, found = reported.world, _checkpoint_of_the_sink(reported)
+def _start_with_that_checkpoint(refusal: Refusal) -> None:
+    world, found = refusal.world, _checkpoint_of_the_sink(refusal)
     assert found is not None
     if found is not world.checkpoint:
         world.left.remove(found)
@@ -323,9 +323,9 @@ def _start_with_that_checkpoint(reported: Reported) -> None:
     world.once["tx.onDisagreement"] = "checkpoint"
 
 
-def _store_of(reported: Reported, named: str) -> int | None:
+def _store_of(refusal: Refusal, named: str) -> int | None:
     """Which database has a store that counts in this numbering."""
-    world, id_ = reported.world, reported.world.job.streams[0].tx_id
+    world, id_ = refusal.world, refusal.world.job.streams[0].tx_id
     for number, database in enumerate(world.databases):
         store = database.store(id_)
         found = numbering_of(store.read(), store.url, id_)
@@ -334,51 +334,49 @@ def _store_of(reported: Reported, named: str) -> int | None:
     return None
 
 
-def _may_use_the_store_of_the_checkpoint(reported: Reported) -> bool:
-    named = reported.world.checkpoint.numbering()
-    is_another = _store_of(reported, named) not in (None, reported.world.job.store)
-    return _is_by_checkpoint(reported) and is_another
+def _may_use_the_store_of_the_checkpoint(refusal: Refusal) -> bool:
+    named = refusal.world.checkpoint.numbering()
+    is_another = _store_of(refusal, named) not in (None, refusal.world.job.store)
+    return _is_by_checkpoint(refusal) and is_another
 
 
-def _is_by_checkpoint(reported: Reported) -> bool:
+def _is_by_checkpoint(refusal: Refusal) -> bool:
     """Where the text asks for the sink's numbering: it is that of the checkpoint."""
-    if "the numbering of the checkpoint, or none" in reported.text:
-        return reported.table.newest.numbering == reported.world.checkpoint.numbering()
-    return not isinstance(reported.error, AnotherNumberingError)
+    if "the numbering of the checkpoint, or none" in refusal.text:
+        return refusal.table.newest.numbering == refusal.world.checkpoint.numbering()
+    return not isinstance(refusal.error, AnotherNumberingError)
 
 
-def _may_leave_the_checkpoint(reported: Reported) -> bool:
+def _may_leave_the_checkpoint(refusal: Refusal) -> bool:
     found = re.search(
-        r"If the sinks have (\w+), the numbering of the store", reported.text
+        r"If the sinks have (\w+), the numbering of the store", refusal.text
     )
-    if found and reported.table.newest.numbering not in ("", found[1]):
+    if found and refusal.table.newest.numbering not in ("", found[1]):
         return False
     asked = re.search(
-        r"If it shows txid (\d+) of '(\w+)', finished or not", reported.text
+        r"If it shows txid (\d+) of '(\w+)', finished or not", refusal.text
     )
     if asked:
-        return _has_txid(reported, asked[2], int(asked[1]))
-    return not (found and reported.world.plain) and "offsets set" not in reported.text
+        return _has_txid(refusal, asked[2], int(asked[1]))
+    return not (found and refusal.world.plain) and "offsets set" not in refusal.text
 
 
-def _has_txid(reported: Reported, id_: str, txid: int) -> bool:
+def _has_txid(refusal: Refusal, id_: str, txid: int) -> bool:
     """Whether the store of a query shows it as finished or planned."""
-    if reported.world.job.door == "topology":
+    if refusal.world.job.door == "topology":
         return False
-    state = Ledger(reported.world.databases[reported.world.job.store].store(id_)).load()
+    state = Ledger(refusal.world.databases[refusal.world.job.store].store(id_)).load()
     return max([state.txid, *state.planned]) >= txid
 
 
-def _may_put_the_sink_back(reported: Reported) -> bool:
-    is_elsewhere = reported.world.job.door == "topology" and not _sink_is_beside(
-        reported
-    )
-    may_go_back = is_elsewhere and reported.world.job.sink[0] != KAFKA
-    return may_go_back and reported.world.went_back is not None
+def _may_put_the_sink_back(refusal: Refusal) -> bool:
+    is_elsewhere = refusal.world.job.door == "topology" and not _sink_is_beside(refusal)
+    may_go_back = is_elsewhere and refusal.world.job.sink[0] != KAFKA
+    return may_go_back and refusal.world.went_back is not None
 
 
-def _use_the_store(reported: Reported, named: str) -> None:
-    world, found = reported.world, _store_of(reported, named)
+def _use_the_store(refusal: Refusal, named: str) -> None:
+    world, found = refusal.world, _store_of(refusal, named)
     assert found is not None
     world.stop()
     world.once.pop("tx.onDisagreement", None)
@@ -386,9 +384,9 @@ def _use_the_store(reported: Reported, named: str) -> None:
     world.undo.clear()
 
 
-def _go_on_where_the_sink_is(reported: Reported) -> None:
+def _go_on_where_the_sink_is(refusal: Refusal) -> None:
     """Looks where in the topics that ends what is there, and names that."""
-    world, held = reported.world, reported.table.newest
+    world, held = refusal.world, refusal.table.newest
     world.rivals.clear()
     there = set(world.records())
     for stream in world.job.streams:
@@ -415,9 +413,9 @@ def _go_on_where_the_sink_is(reported: Reported) -> None:
     world.new_checkpoint()
 
 
-def _give_the_sink_a_new_name(reported: Reported) -> None:
+def _give_the_sink_a_new_name(refusal: Refusal) -> None:
     """All is read again, into another one; the former one is given up."""
-    world = reported.world
+    world = refusal.world
     where, _ = world.job.sink
     name = f"sink after {world.seen['steps']}"
     world.job = replace(world.job, sink=(where, name))
@@ -427,13 +425,13 @@ def _give_the_sink_a_new_name(reported: Reported) -> None:
     world.copies, world.backup = [], None
 
 
-def _set_offsets(reported: Reported) -> None:
+def _set_offsets(refusal: Refusal) -> None:
     """As the commands that are printed: which depend on what the sink has."""
-    world, text = reported.world, reported.text
+    world, text = refusal.world, refusal.text
     world.rivals.clear()
     has_it, *has_it_not = re.split(r"If it has not", text)
     chosen = has_it
-    if has_it_not and not reported.is_in_sink:
+    if has_it_not and not refusal.is_in_sink:
         (chosen,) = has_it_not
     for id_, given in re.findall(r"--id (\w+) .*?--offsets '(.*?)'", chosen):
         offsets = json.loads(given)
@@ -444,10 +442,10 @@ def _set_offsets(reported: Reported) -> None:
     world.new_checkpoint()
 
 
-def _begin_anew(reported: Reported) -> None:
+def _begin_anew(refusal: Refusal) -> None:
     """Other ids, another sink: all is read again."""
-    world = reported.world
-    _give_the_sink_a_new_name(reported)
+    world = refusal.world
+    _give_the_sink_a_new_name(refusal)
     streams = tuple(replace(s, tx_id=f"{s.tx_id}x") for s in world.job.streams)
     world.job = replace(world.job, streams=streams)
     world.rivals.clear()
@@ -455,26 +453,26 @@ def _begin_anew(reported: Reported) -> None:
     world.left = []
 
 
-def _use_the_former_checkpoint(reported: Reported) -> None:
-    world = reported.world
+def _use_the_former_checkpoint(refusal: Refusal) -> None:
+    world = refusal.world
     world.left, world.checkpoint = world.left[:-1], world.left[-1]
     world.stop()
 
 
-def _may_go_back(reported: Reported) -> bool:
-    world = reported.world
+def _may_go_back(refusal: Refusal) -> bool:
+    world = refusal.world
     return bool(world.left) and world.left[-1].name not in world.refused
 
 
-def _ignore_batch_ids(reported: Reported) -> None:
-    reported.world.stop()
-    reported.world.once["tx.sinkBatchIds"] = "ignored"
+def _ignore_batch_ids(refusal: Refusal) -> None:
+    refusal.world.stop()
+    refusal.world.once["tx.sinkBatchIds"] = "ignored"
 
 
-def _use_a_new_folder(reported: Reported) -> None:
+def _use_a_new_folder(refusal: Refusal) -> None:
     """With a new checkpoint, as the text says."""
-    world = reported.world
-    word = re.search(r"tx\.sinkBatchIds=(forgotten@\d+)", reported.text)
+    world = refusal.world
+    word = re.search(r"tx\.sinkBatchIds=(forgotten@\d+)", refusal.text)
     world.job = replace(world.job, sink=(0, f"folder{world.seen['steps']}"))
     world.sinks = {world.job.sink}
     world.rivals.clear()
@@ -485,16 +483,16 @@ def _use_a_new_folder(reported: Reported) -> None:
         world.once["tx.sinkBatchIds"] = word[1]
 
 
-def _newest_of_the_sink(reported: Reported) -> Checkpoint | None:
+def _newest_of_the_sink(refusal: Refusal) -> Checkpoint | None:
     """The checkpoint with the sink's newest batch, if it is kept and another one."""
-    world = reported.world
+    world = refusal.world
     newest = max(world.folders.get(world.job.sink[1], {}), default=-1)
     kept = [c for c in world.left if max(c.offsets, default=-1) >= newest]
     return kept[-1] if kept and newest >= 0 else None
 
 
-def _use_the_newest_of_the_sink(reported: Reported) -> None:
-    world, found = reported.world, _newest_of_the_sink(reported)
+def _use_the_newest_of_the_sink(refusal: Refusal) -> None:
+    world, found = refusal.world, _newest_of_the_sink(refusal)
     assert found is not None
     world.stop()
     world.once.pop("tx.onDisagreement", None)
@@ -502,12 +500,12 @@ def _use_the_newest_of_the_sink(reported: Reported) -> None:
     world.checkpoint = found
 
 
-def _read_both(reported: Reported) -> None:
+def _read_both(refusal: Refusal) -> None:
     """The former topics, too: of the source whose id the error names."""
-    world = reported.world
-    named = re.search(r": subscribe=(\S+)\. ", reported.text)
+    world = refusal.world
+    named = re.search(r": subscribe=(\S+)\. ", refusal.text)
     assert named is not None
-    topics, of_id = tuple(named[1].split(",")), reported.error.fields["id"]
+    topics, of_id = tuple(named[1].split(",")), refusal.error.fields["id"]
     world.job = replace(
         world.job,
         streams=tuple(
@@ -523,16 +521,16 @@ WAYS = (
         "the batch ids are ignored",
         r"set tx\.sinkBatchIds=ignored",
         _ignore_batch_ids,
-        may=lambda reported: not reported.world.job.remembers,
+        may=lambda refusal: not refusal.world.job.remembers,
         is_first=True,
     ),
     Way(
         "a new folder",
         r"new, empty output\s+folder",
         _use_a_new_folder,
-        may=lambda reported: (
-            reported.world.job.remembers
-            and reported.error.error_class == "KAFKA_TX_BATCH_IDS_AGAIN"
+        may=lambda refusal: (
+            refusal.world.job.remembers
+            and refusal.error.error_class == "KAFKA_TX_BATCH_IDS_AGAIN"
         ),
         is_first=True,
     ),
@@ -540,8 +538,8 @@ WAYS = (
         "the sink's newest checkpoint",
         r"If you still have the newest checkpoint of this sink, start with it",
         _use_the_newest_of_the_sink,
-        may=lambda reported: (
-            reported.world.job.remembers and _newest_of_the_sink(reported) is not None
+        may=lambda refusal: (
+            refusal.world.job.remembers and _newest_of_the_sink(refusal) is not None
         ),
         is_first=True,
     ),
@@ -559,24 +557,22 @@ WAYS = (
     Way(
         "new checkpoint",
         r"(?<!not )start with a\s+new checkpointLocation",
-        lambda reported: reported.world.new_checkpoint(),
+        lambda refusal: refusal.world.new_checkpoint(),
         may=_may_leave_the_checkpoint,
     ),
     Way(
         "the checkpoint's store",
         r"[Ss]et tx\.store to the store of this checkpoint",
-        lambda reported: _use_the_store(
-            reported, reported.world.checkpoint.numbering()
-        ),
+        lambda refusal: _use_the_store(refusal, refusal.world.checkpoint.numbering()),
         may=_may_use_the_store_of_the_checkpoint,
         is_first=True,
     ),
     Way(
         "the sink's store",
         r"set tx\.store right; `kafka-tx\s+status`",
-        lambda reported: _use_the_store(reported, reported.table.newest.numbering),
-        may=lambda reported: (
-            _store_of(reported, reported.table.newest.numbering) is not None
+        lambda refusal: _use_the_store(refusal, refusal.table.newest.numbering),
+        may=lambda refusal: (
+            _store_of(refusal, refusal.table.newest.numbering) is not None
         ),
         is_first=True,
     ),
@@ -596,15 +592,15 @@ WAYS = (
         "the sink's checkpoint",
         r"start with the newest one and\s+tx\.onDisagreement=checkpoint",
         _start_with_that_checkpoint,
-        may=lambda reported: _checkpoint_of_the_sink(reported) is not None,
+        may=lambda refusal: _checkpoint_of_the_sink(refusal) is not None,
         is_first=True,
     ),
     Way(
         "go on where the sink is",
         r"offsets set --numbering",
         _go_on_where_the_sink_is,
-        may=lambda reported: (
-            reported.world.job.door == "query" and _holds_all_of_its_txid(reported)
+        may=lambda refusal: (
+            refusal.world.job.door == "query" and _holds_all_of_its_txid(refusal)
         ),
     ),
     Way(
@@ -618,7 +614,7 @@ WAYS = (
         "new sink",
         r"give its sinks new names",
         _give_the_sink_a_new_name,
-        may=lambda reported: reported.world.job.door == "topology",
+        may=lambda refusal: refusal.world.job.door == "topology",
     ),
     Way(
         "begin anew",
@@ -629,9 +625,9 @@ WAYS = (
     Way(
         "start again",
         r"start a query again|continues from there when you start it again",
-        lambda reported: reported.world.stop(),
-        may=lambda reported: (
-            reported.world.job.door == "query" or _sink_is_beside(reported)
+        lambda refusal: refusal.world.stop(),
+        may=lambda refusal: (
+            refusal.world.job.door == "query" or _sink_is_beside(refusal)
         ),
     ),
     Way(
@@ -644,7 +640,7 @@ WAYS = (
         "empty the sink",
         r"empty its sinks first",
         _empty_sink,
-        may=lambda reported: reported.world.job.door == "topology",
+        may=lambda refusal: refusal.world.job.door == "topology",
     ),
     Way(
         "the mode that is named",
@@ -657,13 +653,13 @@ WAYS = (
         "an opaque spout",
         r"an opaque spout under the same id",
         _use_the_mode,
-        may=lambda reported: reported.world.job.is_opaque,
+        may=lambda refusal: refusal.world.job.is_opaque,
     ),
     Way(
         "put all back",
         r"copies that were made together",
         _put_all_back,
-        may=lambda reported: reported.world.backup is not None,
+        may=lambda refusal: refusal.world.backup is not None,
     ),
 )
 """What texts name, in no order."""

@@ -62,11 +62,11 @@ def _of_one_topic(
 ) -> LogBounds | Unavailable:
     if isinstance(found, Unavailable):
         return replace(found, topic_id=now.get(partition.topic))
-    reported = (
+    listed = (
         ListedOffset(found.log_start, None),
         ListedOffset(found.end, found.leader_epoch),
     )
-    return bounds_of(partition, reported, {partition.topic: found.topic_id}, now)
+    return bounds_of(partition, listed, {partition.topic: found.topic_id}, now)
 
 
 @dataclass

@@ -261,8 +261,8 @@ class Owner:
         self.permits.ended(holder)
         if outcome is Outcome.GOOD:
             held = Held(txid=attempt.txid, epoch=attempt.epoch, committed_ms=0)
-            reported = held_record({}, held)
-            self._answer(lambda: self.coordinator.committed(attempt, reported))
+            record = held_record({}, held)
+            self._answer(lambda: self.coordinator.committed(attempt, record))
         elif outcome is Outcome.UNKNOWN and attempt not in self.coordinator.phases:
             self._world.seen["crashes of given-up commit phases"] += 1
             crash = ComponentError("it ended in an error", component="committer")

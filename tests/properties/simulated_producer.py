@@ -233,7 +233,7 @@ class SimulatedNative(SimulatedProducer):
 
     def _delivered(self, error: ClientError | None, one: Sent) -> None:
         code = 0 if error is None else error.code()
-        reported: tuple[Any, ...] = (
+        fields: tuple[Any, ...] = (
             code,
             "",
             one.to,
@@ -245,10 +245,10 @@ class SimulatedNative(SimulatedProducer):
             [],
         )
         if code and code not in self._suspect:
-            self._worst = [reported]
+            self._worst = [fields]
         elif code or self._is_noting:
             self._is_noting = True
-            self._noted.append(reported)
+            self._noted.append(fields)
 
     def flush(self, _: float) -> int:
         self._exchange()

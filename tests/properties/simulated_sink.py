@@ -451,14 +451,14 @@ class Writer:
     def _tasks(
         self, given: SinkConfig, parts: list[list[OutRecord]]
     ) -> list[PartMessage]:
-        reported = []
+        messages = []
         order = list(range(len(parts)))
         random.Random(self.epoch).shuffle(order)
         for number, index in enumerate(order):
             self.before_part(number)
             written = sink_assembly.part_transaction(given, index).write(parts[index])
-            reported.append(PartMessage(index, written, given))
-        return reported
+            messages.append(PartMessage(index, written, given))
+        return messages
 
 
 def is_documented(error: Exception | None) -> bool:

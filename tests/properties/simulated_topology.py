@@ -190,9 +190,9 @@ class World:
             owner.coordinator.activate()
             owner.advance()
         assert owner.coordinator.is_stopped, "it did not notice"
-        reported = owner.error
+        error = owner.error
         is_former = owner is not self.owners[-1]
-        assert is_former or isinstance(reported, StateLostError), reported
+        assert is_former or isinstance(error, StateLostError), error
 
     def _restore(self, state: State, *, sink: bool) -> None:
         self.store.values, self.store.epoch = dict(state.values), state.epoch

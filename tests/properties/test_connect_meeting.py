@@ -91,15 +91,15 @@ class SimulatedServer(RuleBasedStateMachine):
         run = self.runs[which % len(self.runs)]
         if run.socket is None:
             return
-        reported = _reported(run)
-        if isinstance(reported, Answer):
+        answer = _reported(run)
+        if isinstance(answer, Answer):
             seen["answered"] += 1
-            assert reported == Answer(5, run.number), "another's planner"
+            assert answer == Answer(5, run.number), "another's planner"
             run.was_answered = True
             return
         seen["refused"] += 1
-        assert not (run.was_answered and run.is_alive), reported
-        assert not run.is_alive or "at once" in str(reported)
+        assert not (run.was_answered and run.is_alive), answer
+        assert not run.is_alive or "at once" in str(answer)
 
     @rule()
     def one_alone_is_answered(self) -> None:

@@ -226,15 +226,15 @@ def test_lag_is_looked_at_now_and_then_and_a_failed_look_changes_nothing(clock):
 
 
 def test_logs_that_did_not_change_are_told_now_and_then(clock, monkeypatch):
-    registry, reported = MetricsRegistry(), []
-    monkeypatch.setattr(registry, "record_log", lambda *given: reported.append(given))
+    registry, recorded = MetricsRegistry(), []
+    monkeypatch.setattr(registry, "record_log", lambda *given: recorded.append(given))
     watch = SpoutLagWatch(Logs(), registry, "count", clock)
 
     for _ in range(12):
         watch.poll()
         clock.sleep_ms(POLL_EVERY_MS)
 
-    assert len(reported) == 2  # in a minute
+    assert len(recorded) == 2  # in a minute
 
 
 def test_a_spout_without_logs_has_no_lag(clock):

@@ -74,11 +74,11 @@ def test_the_driver_is_told_which_record_a_bolt_holds(listener, words):
 def test_a_bolt_that_resets_the_time_out_gets_on(listener, words):
     def is_taken_for_hanging():
         run(listener, "slow")
-        reported = [words.get(timeout=WITHIN_S)]
+        reports = [words.get(timeout=WITHIN_S)]
         while not words.empty():
-            reported.append(words.get())
-        assert any(word.get("moves") for word in reported)
-        return any(word.get("roots") for word in reported)
+            reports.append(words.get())
+        assert any(word.get("moves") for word in reports)
+        return any(word.get("roots") for word in reports)
 
     assert not all(is_taken_for_hanging() for _ in range(TRIES))
 

@@ -40,8 +40,8 @@ def source(cluster, *ranges, scheme=None):
 def read(given, task=0, tasks=1):
     facts: dict = {}
     found = list(given.read(task, tasks, facts))
-    for reported in facts.values():
-        reported.pop("fetch_ms", None)
+    for read in facts.values():
+        read.pop("fetch_ms", None)
     rows = {
         int(root): row[0]
         for records in found

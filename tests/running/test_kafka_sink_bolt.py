@@ -222,18 +222,18 @@ def test_tasks_are_told_what_the_driver_knew_of_the_markers(
     assert KafkaBolt(options).remembered() == {}
     assert in_batches(bolt, ROWS).failure is None
     known = bolt.remembered()
-    reported = []
+    markers = []
     real = sink_assembly.part_transaction
 
     def spied(config, index):
-        reported.append(Memory.of_text(config.memory).own("", index))
+        markers.append(Memory.of_text(config.memory).own("", index))
         return real(config, index)
 
     monkeypatch.setattr(sink_assembly, "part_transaction", spied)
     processed = in_batches(bolt, ROWS, txid=2, attempt_id=2, settings=known)
 
     assert processed.failure is None
-    assert [marker and marker.txid for marker in reported] == [1]
+    assert [marker and marker.txid for marker in markers] == [1]
 
 
 def test_nothing_is_written_before_the_commit_phase(options, topic, read):

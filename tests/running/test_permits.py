@@ -57,10 +57,10 @@ def test_a_stranger_is_not_answered(server, monkeypatch):
 
 
 def test_a_phase_ends_after_the_last_task_and_tells_it_to_leave(server):
-    reported, may_end, working = (threading.Event() for _ in range(3))
+    has_begun, may_end, working = (threading.Event() for _ in range(3))
 
     def task():
-        with permit(server.address, ATTEMPT, "note[0]", leave=reported.set):
+        with permit(server.address, ATTEMPT, "note[0]", leave=has_begun.set):
             working.set()
             may_end.wait(WITHIN_S)
 
@@ -72,7 +72,7 @@ def test_a_phase_ends_after_the_last_task_and_tells_it_to_leave(server):
     worker = threading.Thread(target=task, daemon=True)
     driver = in_thread(phase)
 
-    assert reported.wait(WITHIN_S)
+    assert has_begun.wait(WITHIN_S)
     driver.join(0.2)
     assert driver.is_alive(), "it did not wait for the task"
     may_end.set()

@@ -87,32 +87,32 @@ def test_ranges_of_two_partitions_are_not():
 
 
 def test_one_fetch_gives_each_range_its_records_and_no_others(reader):
-    found, reported = read(reader, (1, 2), (3, 6), (7, 8), (11, 12))
+    found, facts = read(reader, (1, 2), (3, 6), (7, 8), (11, 12))
 
     assert found == [["1"], ["3", "4", "5"], ["7"], ["11"]]
     assert reader.fetched == [(1, 12)]
-    assert reported["records"] == 6
-    (took_ms,) = reported["fetch_ms"]
+    assert facts["records"] == 6
+    (took_ms,) = facts["fetch_ms"]
     assert took_ms > 0
 
 
 def test_a_range_in_a_hole_is_empty(reader):
     reader.log.compact(A, range(3, 9))
 
-    found, reported = read(reader, (2, 4), (5, 7), (9, 10))
+    found, facts = read(reader, (2, 4), (5, 7), (9, 10))
 
     assert found == [["2"], [], ["9"]]
-    assert reported["holes"] == [(3, 4), (5, 7)]
+    assert facts["holes"] == [(3, 4), (5, 7)]
 
 
 def test_a_failed_fetch_is_begun_anew_with_the_next_range(reader):
     reader.fails_at[0] = 1
 
-    found, reported = read(reader, (0, 2), (5, 7), (11, 12))
+    found, facts = read(reader, (0, 2), (5, 7), (11, 12))
 
     assert found == [[], ["5", "6"], ["11"]]
     assert reader.fetched == [(0, 12), (5, 12)]
-    assert reported["errors"] == ["KAFKA_TX_FETCH"]
+    assert facts["errors"] == ["KAFKA_TX_FETCH"]
 
 
 def test_tasks_share_the_fetches_and_tell_how_long_they_took(reader):

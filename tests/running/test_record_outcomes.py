@@ -73,7 +73,7 @@ class EndedChunk:
         self.facts = facts or {}
 
     def settle(self, first_root, end):
-        roots = [reported.roots for reported in self.failed]
+        roots = [failure.roots for failure in self.failed]
         failed = np.concatenate([np.empty(0, np.int64), *roots])
         completed, untried, left = self._ended
         return Settled(runs_of(completed), failed, untried, left)
@@ -83,7 +83,7 @@ def chunk(completed=(), failed=(), facts=None, untried=(), left=()) -> Any:
     return EndedChunk(completed, failed, facts, untried, left)
 
 
-def reported(roots, component="work", reason="bad luck"):
+def failure(roots, component="work", reason="bad luck"):
     return RootsFailed(component, reason, np.array(roots, np.int64))
 
 
@@ -142,7 +142,7 @@ def test_completed_records_are_acked_and_failed_ones_retried():
     case = Case()
     started = case.send()
 
-    case.outcomes.finished(started, chunk([0, 1, 2, 4, 5, 6, 7, 8, 9], [reported([3])]))
+    case.outcomes.finished(started, chunk([0, 1, 2, 4, 5, 6, 7, 8, 9], [failure([3])]))
 
     assert case.manager.counts.completed == 9
     assert case.due() == [(3, 4)]
@@ -164,7 +164,7 @@ def test_what_was_no_record_is_not_counted_as_one():
 def test_a_fetch_that_failed_is_no_failure_of_the_records():
     case = Case()
     started = case.send()
-    gone = reported(range(5, 10), "spout", "[KAFKA_TX_FETCH] silent")
+    gone = failure(range(5, 10), "spout", "[KAFKA_TX_FETCH] silent")
     facts = {"t-0": {"records": 5, "errors": ["KAFKA_TX_FETCH"]}}
 
     case.outcomes.finished(started, chunk(range(5), [gone], facts))
@@ -179,7 +179,7 @@ def test_a_scheme_that_cannot_read_a_record_is_no_failed_fetch():
     started = case.send()
 
     case.outcomes.finished(
-        started, chunk(range(1, 10), [reported([0], "spout", "no JSON")])
+        started, chunk(range(1, 10), [failure([0], "spout", "no JSON")])
     )
 
     assert case.fetch_failed == []
@@ -222,7 +222,7 @@ def test_records_that_no_bolt_was_given_are_emitted_again_and_have_not_failed():
     case = Case(back_off=BackOff(limit=0))
     started = case.send()
 
-    answer = chunk(range(4), [reported([4])], untried=range(5, 10))
+    answer = chunk(range(4), [failure([4])], untried=range(5, 10))
     assert case.outcomes.finished(started, answer) == 5
 
     counts = case.manager.counts
@@ -296,7 +296,7 @@ def test_of_several_records_in_one_batch_nobody_knows_which_one_hangs():
 def hopeless(dead_letters=None):
     case = Case(dead_letters, back_off=BackOff(limit=0))
     started = case.send()
-    case.outcomes.finished(started, chunk(range(1, 10), [reported([0])]))
+    case.outcomes.finished(started, chunk(range(1, 10), [failure([0])]))
     return case
 
 

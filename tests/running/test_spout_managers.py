@@ -54,9 +54,9 @@ class Log(MemoryLog):
 
     def bounds(self, partitions):
         self.polls += 1
-        return {p: self.reported(b) for p, b in super().bounds(partitions).items()}
+        return {p: self.answered(b) for p, b in super().bounds(partitions).items()}
 
-    def reported(self, bounds):
+    def answered(self, bounds):
         return bounds
 
 
@@ -356,11 +356,11 @@ def test_a_topic_made_anew_while_nobody_looked_is_read_whole(looked_at, log):
 
 def test_a_stored_offset_waits_while_nobody_tells_whose_the_log_is(looked_at, log):
     made, _ = looked_at
-    reported, log.reported = log.reported, lambda bounds: replace(bounds, topic_id=None)
+    former, log.answered = log.answered, lambda bounds: replace(bounds, topic_id=None)
     made.prepare([P0])
     with pytest.raises(BrokerUnavailableError, match="no broker tells whether"):
         made.open(P0, None, is_new=False)
-    log.reported = reported
+    log.answered = former
 
     made.prepare([P0])
 

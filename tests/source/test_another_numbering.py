@@ -80,10 +80,10 @@ class Query:
     def refused(self, *args: str, **options: str) -> str:
         """What a run says that must not begin; the case, then the text."""
         before = list(self.read)
-        with pytest.raises(CheckpointDisagreesError) as reported:
+        with pytest.raises(CheckpointDisagreesError) as error:
             self.run(*args, **options)
         assert self.read == before
-        return f"{reported.value.fields['case']}: {reported.value}"
+        return f"{error.value.fields['case']}: {error.value}"
 
 
 @pytest.fixture
@@ -105,11 +105,11 @@ def query(cluster, clock, monkeypatch) -> Callable[[str], Query]:
 def test_a_renamed_tx_id_is_refused_and_set_back(query, mode):
     job = query(mode)
 
-    reported = job.refused("orders-v2", startingOffsets="latest")
+    refusal = job.refused("orders-v2", startingOffsets="latest")
 
-    assert reported.startswith("renamed")
-    assert "Set tx.id back" in reported
-    assert "Do not start with a new checkpointLocation" in reported
+    assert refusal.startswith("renamed")
+    assert "Set tx.id back" in refusal
+    assert "Do not start with a new checkpointLocation" in refusal
     job.refused("orders-v2", tx__onDisagreement="store")
     job.run()
     assert job.read == list(range(17))
@@ -139,11 +139,11 @@ def test_the_checkpoint_of_another_id_decides_nothing(query, cluster, clock, dec
     other.store = job.store
     other.run("payments")
 
-    reported = job.refused("payments", tx__onDisagreement=decides)
+    refusal = job.refused("payments", tx__onDisagreement=decides)
 
-    assert reported.startswith("foreign")
-    assert "Set tx.id back" in reported
-    assert "start with a new" not in reported
+    assert refusal.startswith("foreign")
+    assert "Set tx.id back" in refusal
+    assert "start with a new" not in refusal
     job.run()
     assert job.read == list(range(17))
 
@@ -154,12 +154,12 @@ def test_a_tx_id_taken_away_and_given_again_goes_on_at_the_checkpoint(query, mod
     job.run(tx_id="")
     job.produce(20)
 
-    reported = job.refused()
+    refusal = job.refused()
 
-    assert reported.startswith("unnumbered")
-    assert "the checkpoint is newer" in reported.lower()
-    assert "tx.onDisagreement=checkpoint" in reported
-    assert "onDisagreement=store" not in reported
+    assert refusal.startswith("unnumbered")
+    assert "the checkpoint is newer" in refusal.lower()
+    assert "tx.onDisagreement=checkpoint" in refusal
+    assert "onDisagreement=store" not in refusal
     job.refused(tx__onDisagreement="store")
     job.run(tx__onDisagreement="checkpoint")
     assert job.read == list(range(20))
@@ -179,9 +179,9 @@ def test_a_topic_made_anew_before_a_run_without_tx_id_is_read_once(query, mode):
     assert job.read[20:] == list(range(4))
     job.produce(6)
 
-    reported = job.refused()
+    refusal = job.refused()
 
-    assert reported.startswith("unnumbered")
+    assert refusal.startswith("unnumbered")
     job.run(tx__onDisagreement="checkpoint")
     assert job.read[20:] == list(range(6))
 
@@ -218,10 +218,10 @@ def test_another_store_is_refused_and_the_checkpoint_brings_its_numbering(
             other.run()
         assert other.attempts == [("second", 1), ("second", 2), ("second", 3)]
 
-    reported = job.refused()
+    refusal = job.refused()
 
-    assert reported.startswith("another" if is_used else "empty")
-    assert "Do not start with a new checkpointLocation" in reported
+    assert refusal.startswith("another" if is_used else "empty")
+    assert "Do not start with a new checkpointLocation" in refusal
     assert right != job.store
     job.run(tx__onDisagreement="checkpoint")
     job.produce(20)

@@ -375,8 +375,8 @@ def test_what_tasks_told_is_stored_also_of_what_the_planner_committed(feed, plan
         planner.ledger.commit(planner.epoch, txid, 0)
         feed.finished(finished(txid, start, start + 10))
 
-    reported = [each.reported.records for each in planner.open().load().held]
-    assert reported == [7, 7, 7]
+    read = [each.reported.records for each in planner.open().load().held]
+    assert read == [7, 7, 7]
 
 
 def test_an_overtaken_run_tells_nothing_of_the_newer_ones_batches(

@@ -94,9 +94,9 @@ def test_a_store_that_forgot_is_told_and_both_are_put_back(
     world.produce(1)
     shutil.copy(tmp_path / "store.db", tmp_path / "store.right")
     world.put_back("store")
-    with pytest.raises((FencedError, OutOfOrderError)) as reported:
+    with pytest.raises((FencedError, OutOfOrderError)) as error:
         world.run()
-    assert "restore both from copies that were made together" in str(reported.value)
+    assert "restore both from copies that were made together" in str(error.value)
     assert world.total() == 24
 
     if right:  # "set tx.store to the right one"

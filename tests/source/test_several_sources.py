@@ -22,7 +22,7 @@ from kafka_tx.source.questions import Answer, Question
 from kafka_tx.spark.queries import foreach
 from kafka_tx.transactions import ledger
 from tests.properties.people_advice import (
-    Reported,
+    Refusal,
     _begin_anew,
     _go_on_where_the_sink_is,
     _set_offsets,
@@ -95,11 +95,11 @@ def test_neither_word_decides_for_one_source_alone(mode, word):
     two.dies_after_the_sink()
     two.checkpoint = older
 
-    reported = two.read_out(tx__onDisagreement=word)
+    error = two.read_out(tx__onDisagreement=word)
 
-    assert isinstance(reported, CheckpointDisagreesError)
-    assert "tx.onDisagreement decides nothing" in str(reported)
-    assert "start with a new checkpointLocation" in str(reported)
+    assert isinstance(error, CheckpointDisagreesError)
+    assert "tx.onDisagreement decides nothing" in str(error)
+    assert "start with a new checkpointLocation" in str(error)
     two.new_checkpoint()
     assert two.read_out() is None
     assert two.once_each() == 5
@@ -116,12 +116,12 @@ def test_a_checkpoint_does_not_number_the_batches_of_others(mode):
     two.brokers.append(A, 3)
 
     assert "If the query" not in str(two.read_out())
-    reported = two.read_out(tx__onDisagreement="checkpoint")
+    error = two.read_out(tx__onDisagreement="checkpoint")
 
-    assert reported.fields["case"] == "empty"
-    assert "tx.onDisagreement decides nothing" in str(reported)
+    assert error.fields["case"] == "empty"
+    assert "tx.onDisagreement decides nothing" in str(error)
     assert len(two.records()) == 9
-    _begin_anew(Reported(two, reported, str(reported)))
+    _begin_anew(Refusal(two, error, str(error)))
     assert two.read_out() is None
     assert two.once_each() == 12
 
@@ -140,14 +140,14 @@ def test_a_checkpoint_that_knows_of_one_source_decides_nothing(mode, id_, names)
     reset(two, id_)
     two.brokers.append(A, 3)
 
-    reported = two.read_out(tx__onDisagreement="checkpoint")
+    error = two.read_out(tx__onDisagreement="checkpoint")
     again = two.read_out()
 
-    assert reported.fields["case"] == again.fields["case"] == "undecided"
-    assert "For 'A', use `kafka-tx offsets set --numbering" in str(reported)
+    assert error.fields["case"] == again.fields["case"] == "undecided"
+    assert "For 'A', use `kafka-tx offsets set --numbering" in str(error)
     assert len(two.records()) == 9
     two.checkpoint = older
-    _go_on_where_the_sink_is(Reported(two, reported, str(reported)))
+    _go_on_where_the_sink_is(Refusal(two, error, str(error)))
     assert two.read_out() is None
     assert two.once_each() == 12
 
@@ -165,11 +165,11 @@ def test_one_source_does_not_begin_anew_without_the_others(mode, order, names):
         reset(two, id_)
     two.brokers.append(B, 3)
 
-    reported = two.read_out()
+    error = two.read_out()
 
-    assert reported.fields.get("case") == ("another" if order == ("B",) else None)
+    assert error.fields.get("case") == ("another" if order == ("B",) else None)
     assert len(two.records()) == 9
-    _go_on_where_the_sink_is(Reported(two, reported, str(reported)))
+    _go_on_where_the_sink_is(Refusal(two, error, str(error)))
     assert two.read_out() is None
     assert two.once_each() == 12
 
@@ -185,9 +185,9 @@ def test_the_first_txid_of_a_store_that_began_anew_is_not_the_former_one(mode, n
     two.brokers.append(B, 1)
     two.new_checkpoint()
 
-    reported = two.read_out()
+    error = two.read_out()
 
-    assert reported.fields["case"] == "another"
+    assert error.fields["case"] == "another"
     assert len(two.records()) == 6
 
 
@@ -214,10 +214,10 @@ def test_a_batch_that_is_gone_is_left_by_all_sources_at_once():
     two.brokers.make("b", 1)
     two.brokers.append(B, 6)
 
-    reported = two.read_out(failOnDataLoss="false")
-    assert isinstance(reported, ReplayImpossibleError)
-    assert re.findall(r"--id (\w+)", str(reported)) == ["B", "A"] * 2
-    _set_offsets(Reported(two, reported, str(reported)))
+    error = two.read_out(failOnDataLoss="false")
+    assert isinstance(error, ReplayImpossibleError)
+    assert re.findall(r"--id (\w+)", str(error)) == ["B", "A"] * 2
+    _set_offsets(Refusal(two, error, str(error)))
     assert two.read_out() is None
 
     assert two.once_each() == 1 + 4 + 6
@@ -238,13 +238,11 @@ def test_a_store_that_never_saw_a_finished_batch_handed_out_went_back(mode):
     two.databases[0].put_back(copy)
     two.brokers.append(A, 1)
 
-    reported = two.read_out()
+    error = two.read_out()
 
-    assert reported.fields["case"] == "ahead"
-    assert "Spark has finished transaction 2 of 'B'" in str(reported)
-    assert "If the query's function no longer uses for_each_transaction" in str(
-        reported
-    )
+    assert error.fields["case"] == "ahead"
+    assert "Spark has finished transaction 2 of 'B'" in str(error)
+    assert "If the query's function no longer uses for_each_transaction" in str(error)
     assert len(two.records()) == 4
 
 
@@ -264,11 +262,11 @@ def test_a_sink_may_have_what_a_store_planned_that_went_back(names):
     two.brokers.make("b", 1)
     two.brokers.append(A, 2)
 
-    reported = two.read_out(failOnDataLoss="false")
+    error = two.read_out(failOnDataLoss="false")
     follow(two)
 
-    assert isinstance(reported, ReplayImpossibleError)
-    assert "a sink may have the batch" in str(reported)
+    assert isinstance(error, ReplayImpossibleError)
+    assert "a sink may have the batch" in str(error)
     assert two.refusal
     assert len(two.records()) == 7
 
@@ -286,9 +284,9 @@ def test_a_former_deployment_does_not_plan_what_another_has_written():
     two.dies_after_the_sink()
     two.checkpoint = former
 
-    reported = two.read_out()
+    error = two.read_out()
 
-    assert reported.fields["case"] == "apart"
+    assert error.fields["case"] == "apart"
     two.new_checkpoint()
     assert two.read_out() is None
     assert two.once_each() == 3
@@ -307,12 +305,12 @@ def test_an_older_checkpoint_is_told_from_an_older_store_by_what_the_store_has(m
     two.dies_after_the_sink()
     two.checkpoint = older
 
-    reported = two.read_out()
+    error = two.read_out()
 
-    assert isinstance(reported, OutOfOrderError)
+    assert isinstance(error, OutOfOrderError)
     held = two.held().txid
     assert f"If it shows txid {held} of 'A', finished or not, a query goes" in str(
-        reported
+        error
     )
     assert str(held) in _planned(two, "A")
     two.new_checkpoint()
@@ -333,10 +331,10 @@ def test_a_source_does_not_wait_for_one_that_is_in_another_query():
     two.job, two.checkpoint = replace(two.job, streams=(a, b)), former
     two.brokers.append(B, 1)
 
-    reported = two.read_out()
+    error = two.read_out()
 
-    assert reported.fields["case"] == "parted"
-    assert "is one batch with 'A2'" in str(reported)
+    assert error.fields["case"] == "parted"
+    assert "is one batch with 'A2'" in str(error)
 
 
 def _planned(two, id_):

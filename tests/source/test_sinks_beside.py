@@ -86,9 +86,9 @@ class World:
         return self.map.get(["all"])["all"]
 
     def refused(self, **more):
-        with pytest.raises(CheckpointDisagreesError) as reported:
+        with pytest.raises(CheckpointDisagreesError) as error:
             self.start(**more).batch()
-        return str(reported.value)
+        return str(error.value)
 
 
 @pytest.fixture
@@ -135,9 +135,9 @@ def test_what_went_back_as_a_whole_goes_on_where_the_store_is(world, mode, finis
     assert job.total() == 30
 
     for way in ({}, {"tx__onDisagreement": "checkpoint"}):
-        reported = job.refused(**way)
-        assert "Set tx.onDisagreement=store for one run" in reported
-        assert "{'totals': 3}" in reported
+        refusal = job.refused(**way)
+        assert "Set tx.onDisagreement=store for one run" in refusal
+        assert "{'totals': 3}" in refusal
     run = job.start(tx__onDisagreement="store")
     run.batch()  # perhaps the one that the map has and the store has not committed
     run.batch()
@@ -163,8 +163,8 @@ def test_records_that_alone_went_back_go_on_where_the_checkpoint_is(world, mode)
     engine.dispose()
 
     for way in ({}, {"tx__onDisagreement": "store"}):
-        reported = job.refused(**way)
-        assert "Set tx.onDisagreement=checkpoint for one run" in reported
+        refusal = job.refused(**way)
+        assert "Set tx.onDisagreement=checkpoint for one run" in refusal
     job.start(tx__onDisagreement="checkpoint").batch()
     assert job.total() == job.produced
 
@@ -185,8 +185,8 @@ def test_sinks_that_are_at_neither_are_not_written(world):
     job.database.put_back()
 
     for side in ("error", "store", "checkpoint"):
-        reported = job.refused(tx__onDisagreement=side)
-        assert "whole database from one copy" in reported
+        refusal = job.refused(tx__onDisagreement=side)
+        assert "whole database from one copy" in refusal
     job.database._rows = copies[-1]
     job.database.put_back()
     assert "tx.onDisagreement=store" in job.refused()

@@ -98,10 +98,10 @@ def test_the_word_for_an_emptied_sink_names_its_source(job):
     run.latest(run.latest(run.initial(), everything=True), everything=True)
     again = job.start(tx__sinkBatchIds="forgotten@7")  # of another source
 
-    with pytest.raises(BatchIdsAgainError) as reported:
+    with pytest.raises(BatchIdsAgainError) as error:
         again.latest(again.initial(), everything=True)
 
-    assert "tx.sinkBatchIds=forgotten@1 of the source 'job'" in str(reported.value)
+    assert "tx.sinkBatchIds=forgotten@1 of the source 'job'" in str(error.value)
     emptied = job.start(tx__sinkBatchIds="forgotten@1")
     emptied.latest(emptied.initial(), everything=True)
 
@@ -540,10 +540,10 @@ def test_offsets_set_by_hand_are_where_both_ways_out_go_on(job, advice):
     moved_to = moved(by_hand.load(), {P0: 15}, {}, 0)
     by_hand.adopt(by_hand.acquire(), moved_to)
 
-    with pytest.raises(CheckpointDisagreesError) as reported:
+    with pytest.raises(CheckpointDisagreesError) as error:
         job.start().latest(first, everything=True)
-    assert advice in str(reported.value)
-    assert reported.value.fields["case"] == "behind"
+    assert advice in str(error.value)
+    assert error.value.fields["case"] == "behind"
     if advice == "onDisagreement=store":
         again, start = job.start(tx__onDisagreement="store"), first
     else:
@@ -860,10 +860,10 @@ def test_a_plan_that_the_store_lost_is_not_finished_by_its_txid(job, owners):
     kept.restore(copy)
     job.start(tx__onDisagreement="store").latest(done, everything=True)
 
-    with pytest.raises(CheckpointDisagreesError) as reported:
+    with pytest.raises(CheckpointDisagreesError) as error:
         job.start().latest(done, everything=True)
-    assert "Txid 2 or later: set tx.onDisagreement=checkpoint" in str(reported.value)
-    assert "Txid 1, because the sinks went back" in str(reported.value)
+    assert "Txid 2 or later: set tx.onDisagreement=checkpoint" in str(error.value)
+    assert "Txid 1, because the sinks went back" in str(error.value)
 
     again = job.start(tx__onDisagreement="store")
     end = again.latest(done, everything=True)

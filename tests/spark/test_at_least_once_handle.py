@@ -148,7 +148,7 @@ def test_what_ended_it_is_raised_by_every_wait():
 def test_what_it_did_is_told_as_by_a_streaming_query():
     handle = handle_of(Runner())
 
-    assert [reported.emitted for reported in handle.recentProgress] == [4, 10]
+    assert [progress.emitted for progress in handle.recentProgress] == [4, 10]
     assert handle.lastProgress.completed == 7
 
 

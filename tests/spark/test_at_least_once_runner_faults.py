@@ -491,9 +491,9 @@ def test_what_ended_it_is_kept_for_status_and_the_next_process(case, tmp_path):
     with pytest.raises(ComponentError):
         case.start().awaitTermination(WITHIN_S)
 
-    reported = CliRunner().invoke(app, ["status", "--store", url])
-    assert "job.at-least-once" in reported.stdout
-    assert "no such setting" in reported.stdout
+    result = CliRunner().invoke(app, ["status", "--store", url])
+    assert "job.at-least-once" in result.stdout
+    assert "no such setting" in result.stdout
     later, notes = MetricsRegistry(), open_stop_store(url, "job")
     assert notes is not None
     show_last_stop(later, notes, "job")

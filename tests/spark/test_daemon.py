@@ -28,10 +28,10 @@ ZIPPED = Path(pyspark.__file__).parent / "python" / "lib"
 
 def test_it_loads_what_a_worker_needs_to_read_and_nothing_heavy_else():
     as_spark_starts_it = os.pathsep.join(map(str, sorted(ZIPPED.glob("*.zip"))))
-    reported = subprocess.check_output(
+    modules = subprocess.check_output(
         [sys.executable, "-c", ASK],
         text=True,
         env={**os.environ, "PYTHONPATH": as_spark_starts_it},
     )
 
-    assert reported.split() == ["[]"] * 4
+    assert modules.split() == ["[]"] * 4

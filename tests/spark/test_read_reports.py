@@ -194,9 +194,9 @@ def test_the_property_has_a_name_that_spark_hides():
         ([], False),
     ],
 )
-def test_a_batch_is_whole_when_every_offset_was_reported(reported, is_whole):
+def test_a_batch_is_whole_when_every_offset_was_reported(ranges, is_whole):
     found = ReadReports()
-    for start, end in reported:
+    for start, end in ranges:
         found.add(ReadReport(span(start, end), 1, 1))
 
     sums = found.reported_for([span(0, 10), span(7, 7, TopicPartition("t", 1))])

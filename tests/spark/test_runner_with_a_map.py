@@ -79,9 +79,9 @@ def test_a_store_that_is_one_txid_older_is_refused_before_records_are_skipped(
 
     store_of(jobs).restore(older)
     jobs.spout.append(0, [("b",)] * 2)
-    reported = refusal_of(jobs)
+    refusal = refusal_of(jobs)
 
-    assert isinstance(reported.cause, ReplayDiffersError), reported
+    assert isinstance(refusal.cause, ReplayDiffersError), refusal
     assert jobs.table.total() == 12
     assert len({attempt.plan for attempt in jobs.table.calls}) == 3
     assert all(attempt.plan for attempt in jobs.table.calls)
@@ -92,20 +92,20 @@ def test_a_store_that_begins_anew_is_refused_by_name(jobs_with):
     run_to_the_end(jobs)
 
     store_of(jobs).restore(MemorySnapshot(0, {}))
-    reported = refusal_of(jobs)
+    refusal = refusal_of(jobs)
 
-    assert isinstance(reported.cause, AnotherNumberingError), reported
-    assert "('jobs')" in str(reported.cause)
+    assert isinstance(refusal.cause, AnotherNumberingError), refusal
+    assert "('jobs')" in str(refusal.cause)
     assert jobs.table.total() == 10
 
 
 def test_an_opaque_topology_is_refused_by_a_map_that_takes_nothing_back(jobs_with):
     jobs = jobs_with(OpaqueMemoryTransactionalSpout, TransactionalMap)
 
-    reported = refusal_of(jobs)
+    refusal = refusal_of(jobs)
 
-    assert isinstance(reported.cause, ConfigError), reported
-    assert "attempt 1:1000000000001 of 'jobs' is opaque" in str(reported.cause)
+    assert isinstance(refusal.cause, ConfigError), refusal
+    assert "attempt 1:1000000000001 of 'jobs' is opaque" in str(refusal.cause)
     assert jobs.table.total() == 0
 
 

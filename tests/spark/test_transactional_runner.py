@@ -653,9 +653,9 @@ def test_a_database_that_went_back_stops_the_topology_and_a_restart_loses_nothin
     gate.set()
 
     wait_for(lambda: not handle.isActive)
-    reported = handle.exception()
-    assert isinstance(reported, StateLostError), reported
-    assert "continues from there when you start it again" in str(reported)
+    error = handle.exception()
+    assert isinstance(error, StateLostError), error
+    assert "continues from there when you start it again" in str(error)
     assert max(txid for _, txid in jobs.table.values.values()) == 2
     jobs.start(pending=pending).process_all_available(WITHIN_S)
     assert jobs.table.total() == jobs.rows
@@ -741,10 +741,10 @@ def test_pausing_starts_nothing_new(world):
 
 
 def test_listeners_are_told_of_each_batch_in_order_and_may_fail(world, caplog):
-    jobs, reported = world(), []
+    jobs, heard = world(), []
 
     def listen(batch):
-        reported.append((batch.txid, batch.records))
+        heard.append((batch.txid, batch.records))
         if batch.txid == 2:
             raise RuntimeError("a listener's own trouble")
 
@@ -752,7 +752,7 @@ def test_listeners_are_told_of_each_batch_in_order_and_may_fail(world, caplog):
         jobs.start(listeners=[listen]).process_all_available(WITHIN_S)
         jobs.handle.stop()
 
-    assert reported == [(1, 10), (2, 10), (3, 10), (4, 10)]
+    assert heard == [(1, 10), (2, 10), (3, 10), (4, 10)]
     assert "a listener's own trouble" in caplog.text
 
 

@@ -142,10 +142,10 @@ def test_a_former_store_beside_a_sink_is_removed_as_the_text_says(url, kind):
     job = Job(url("elsewhere"), url("former"), kind)
     job.plan()
 
-    with pytest.raises(StateLostError, match="still has a former store") as reported:
+    with pytest.raises(StateLostError, match="still has a former store") as error:
         job.write()
 
-    found = re.search(r"`kafka-tx (offsets reset .*? --yes)`", str(reported.value))
+    found = re.search(r"`kafka-tx (offsets reset .*? --yes)`", str(error.value))
     assert found is not None
     assert CliRunner().invoke(app, found[1].split()).exit_code == 0
     job.write()

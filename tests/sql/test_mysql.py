@@ -56,16 +56,16 @@ def test_every_kind_of_map_has_a_table_with_a_key_that_mysql_can_index(
 
 
 def test_mysql_which_has_no_partial_indexes_is_asked_for_none():
-    reported: list[str] = []
+    statements: list[str] = []
     engine = sa.create_mock_engine(
-        "mysql+pymysql://", lambda sql, *_: reported.append(str(sql))
+        "mysql+pymysql://", lambda sql, *_: statements.append(str(sql))
     )
 
     map_table("counts", "opaque map", str, int).metadata.create_all(
         engine, checkfirst=False
     )
 
-    assert [text.split()[:2] for text in reported] == [["CREATE", "TABLE"]]
+    assert [text.split()[:2] for text in statements] == [["CREATE", "TABLE"]]
 
 
 def test_progress_is_kept_by_names_that_are_compared_exactly():

@@ -193,9 +193,9 @@ for _ in range(3):
 
 @pytest.mark.timeout(60)
 def test_processes_that_make_the_file_at_the_same_moment_all_get_an_epoch(tmp_path):
-    reported = run(FIRST_OWNERS, f"sqlite:///{tmp_path}/state.db")
+    answers = run(FIRST_OWNERS, f"sqlite:///{tmp_path}/state.db")
 
-    assert sorted(reported) == ["", "1", "2", "3"]
+    assert sorted(answers) == ["", "1", "2", "3"]
 
 
 def test_a_new_file_that_another_writes_to_just_now_is_waited_for(tmp_path):

@@ -24,7 +24,7 @@ def given(*numbers):
     return Tracked([(n,) for n in numbers], Lineage(np.array(numbers) * 10))
 
 
-def reported(trees):
+def results_of(trees):
     """The roots that were left open, and those that failed."""
     report = trees.report(TaskId("bolt", 0), (), {})
     return report.open.tolist(), {f.reason: f.roots.tolist() for f in report.failed}
@@ -43,7 +43,7 @@ def test_what_returns_is_acked_and_what_raises_is_failed():
 
     (piece,) = running.feed("spout", FIELDS, given(1, 2, 3, 4))
 
-    assert reported(trees) == ([], {"odd": [10, 30]})
+    assert results_of(trees) == ([], {"odd": [10, 30]})
     assert piece.block == [(3,), (5,)]
     assert piece.lineage.roots.tolist() == [20, 40]
 
@@ -65,7 +65,7 @@ def test_a_failed_batch_is_halved_until_the_guilty_rows_are_found():
 
     pieces = running.feed("spout", FIELDS, given(2, 4, 5, 6, 8))
 
-    assert reported(trees) == ([], {"odd": [50]})
+    assert results_of(trees) == ([], {"odd": [50]})
     rows = [row for piece in pieces for row in to_rows(piece.block)]
     assert rows == [(2,), (4,), (6,), (8,)]
     assert running.outlet.emitted == 4
@@ -93,7 +93,7 @@ def test_a_rich_bolt_acks_rows_of_earlier_blocks_and_leaves_the_last_one_open():
     running.feed("spout", FIELDS, given(3))
     running.finish()
 
-    assert reported(trees) == ([30], {})
+    assert results_of(trees) == ([30], {})
 
 
 class Misuses(BasicBolt):
@@ -121,7 +121,7 @@ def test_a_row_that_leads_to_a_misuse_fails_alone():
     running.feed("spout", FIELDS, given(1))
     running.feed("spout", FIELDS, given(*range(100, 121)))
 
-    _, failed = reported(trees)
+    _, failed = results_of(trees)
     ((reason, roots),) = failed.items()
     assert "nowhere" in reason
     assert roots == [10, *range(1010, 1210, 20)]
@@ -163,7 +163,7 @@ def test_a_row_that_python_cannot_hold_fails_alone(bolt):
     (piece,) = running.feed("spout", TIMES, rows)
     running.finish()
 
-    left, failed = reported(trees)
+    left, failed = results_of(trees)
     assert left == []
     assert list(failed.values()) == [[20]]
     assert (piece.block, piece.lineage.roots.tolist()) == ([(1970,)] * 2, [10, 30])

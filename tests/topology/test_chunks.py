@@ -139,12 +139,12 @@ def test_a_failure_is_told_with_component_and_reason():
 
     chunk, *_ = run(builder, LINES)
 
-    reported = {
+    failure = {
         (failed.component, failed.reason): failed.roots.tolist()
         for failed in chunk.failed
         if failed.component == "split"
     }
-    assert reported == {
+    assert failure == {
         ("split", "as asked"): [1],
         ("split", "ValueError: unexpected"): [2],
     }
@@ -314,9 +314,9 @@ def test_a_record_that_is_anchored_on_after_its_ack_fails_alone():
 
     assert chunk.failure is None
     assert completed == [0, 2]
-    (reported,) = chunk.failed
-    assert "anchored" in reported.reason
-    assert failed == reported.roots.tolist() == [1]
+    (failure,) = chunk.failed
+    assert "anchored" in failure.reason
+    assert failed == failure.roots.tolist() == [1]
 
 
 @pytest.mark.parametrize("kept", [0, 1])
@@ -412,8 +412,8 @@ def test_a_record_whose_row_cannot_be_pickled_fails_alone(engine):
 
     assert (completed, failed) == ([0, 1, 3], [2, 4])
     assert sorted(seen) == ["a", "b", "d"]
-    assert all(reported.component == "cut" for reported in chunk.failed)
-    assert all("cannot be pickled" in reported.reason for reported in chunk.failed)
+    assert all(failure.component == "cut" for failure in chunk.failed)
+    assert all("cannot be pickled" in failure.reason for failure in chunk.failed)
 
 
 class Unreadable(GivenRecords):

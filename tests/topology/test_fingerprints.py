@@ -66,10 +66,10 @@ def test_offsets_count():
 
 
 def test_records_and_bytes_are_counted():
-    reported = facts(batch([(b"key", b"value"), (None, None), (None, b"x")]))
+    counted = facts(batch([(b"key", b"value"), (None, None), (None, b"x")]))
 
-    assert (reported["records"], reported["bytes"]) == (3, 9)
-    assert len(reported["checksum"]) == 40
+    assert (counted["records"], counted["bytes"]) == (3, 9)
+    assert len(counted["checksum"]) == 40
 
 
 def test_nothing_read_is_told_as_nothing():

@@ -19,18 +19,18 @@ def config(**more):
 
 
 def test_the_defaults_are_those_of_storm_kafka():
-    reported = config()
+    given = config()
 
-    assert reported.fetch_size_bytes == reported.buffer_size_bytes == 1_048_576
-    assert reported.socket_timeout_ms == 10_000
-    assert reported.state_update_interval_ms == 2_000
-    assert reported.start_offset_time == Earliest()
-    assert reported.back_off().initial_delay_ms == 0
-    assert reported.back_off().multiplier == 1.0
-    assert reported.back_off().max_delay_ms == 60_000
-    assert reported.back_off().limit is None
-    assert reported.refresh_interval_ms == 60_000
-    assert reported.scheme.fields.names == ("bytes",)
+    assert given.fetch_size_bytes == given.buffer_size_bytes == 1_048_576
+    assert given.socket_timeout_ms == 10_000
+    assert given.state_update_interval_ms == 2_000
+    assert given.start_offset_time == Earliest()
+    assert given.back_off().initial_delay_ms == 0
+    assert given.back_off().multiplier == 1.0
+    assert given.back_off().max_delay_ms == 60_000
+    assert given.back_off().limit is None
+    assert given.refresh_interval_ms == 60_000
+    assert given.scheme.fields.names == ("bytes",)
 
 
 def test_storms_numbers_mean_what_they_mean_there():
@@ -93,17 +93,17 @@ def test_an_offset_outside_of_the_log_may_be_made_an_error():
 
 
 def test_offsets_in_zookeeper_have_an_address():
-    reported = config(zk_servers=("a", "b:2182"), zk_root="/spouts")
+    given = config(zk_servers=("a", "b:2182"), zk_root="/spouts")
 
-    assert reported.store_url == "zookeeper://a:2181,b:2182/spouts"
+    assert given.store_url == "zookeeper://a:2181,b:2182/spouts"
     assert config(store="memory:").store_url == "memory:"
     assert config().store_url is None
 
 
 def test_client_options_are_the_settings_and_the_users_win():
-    reported = config(min_fetch_bytes=5, kafka={"max.partition.fetch.bytes": "7"})
+    given = config(min_fetch_bytes=5, kafka={"max.partition.fetch.bytes": "7"})
 
-    assert reported.client_options() == {
+    assert given.client_options() == {
         "max.partition.fetch.bytes": "7",
         "fetch.min.bytes": "5",
         "receive.buffer.bytes": "1048576",

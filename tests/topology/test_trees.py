@@ -105,9 +105,9 @@ def test_failures_are_kept_by_component_and_reason():
     trees.fail(ints(3), "split", "no space")
     trees.fail(ints(4), "count", "no space")
 
-    reported = report(trees)
+    results = report(trees)
 
-    assert [(f.component, f.reason, f.roots.tolist()) for f in reported.failed] == [
+    assert [(f.component, f.reason, f.roots.tolist()) for f in results.failed] == [
         ("split", "no space", [3, 5]),
         ("count", "no space", [4]),
     ]

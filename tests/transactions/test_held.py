@@ -39,8 +39,8 @@ def kept(*each):
 def test_it_comes_back_as_it_was_and_unknown_stays_unknown():
     phases_ms = {"planning": 3, "processing": 40, "waiting": 0, "committing": 2}
     skipped = {(TopicPartition("t", 0), "cut"): 2}
-    reported = Reported(skipped=skipped, phases_ms=phases_ms)
-    other = Held(txid=1, epoch=1, committed_ms=5, reported=reported)
+    sums = Reported(skipped=skipped, phases_ms=phases_ms)
+    other = Held(txid=1, epoch=1, committed_ms=5, reported=sums)
 
     assert kept(other, held(2, skips=2)) == (other, held(2, skips=2))
     assert kept(other)[0].reported.records is None

@@ -334,11 +334,9 @@ class Person:
             self._command("offsets", "reset", "--id", id_, "--store", url, "--yes")
 
     def _command(self, *words: str) -> None:
-        reported = CliRunner().invoke(app, list(words))
+        result = CliRunner().invoke(app, list(words))
         what = " ".join(words[:2])
-        self.note(
-            f"kafka-tx {what}: {reported.exit_code} {reported.output.strip()[:120]}"
-        )
+        self.note(f"kafka-tx {what}: {result.exit_code} {result.output.strip()[:120]}")
 
     def begin_anew(self) -> None:
         """Other ids, another sink and checkpoint: all is read again."""
