@@ -73,6 +73,7 @@ if TYPE_CHECKING:
         PartitionedTransactionalSpout,
         TransactionalSpout,
     )
+    from kafka_tx.topology.rows.avro_scheme import AvroScheme
     from kafka_tx.topology.rows.schemes import (
         FunctionScheme,
         KeyValueScheme,
@@ -85,6 +86,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "AtLeastOnceTopologyHandle",
+    "AvroScheme",
     "BasicBolt",
     "BatchBolt",
     "BatchProgress",
@@ -175,6 +177,7 @@ _HOMES = {
     "topology.declare.spout_hosts": "BrokerHosts StaticHosts ZkHosts",
     "topology.declare.spouts": "OpaquePartitionedTransactionalSpout"
     " PartitionedTransactionalSpout TransactionalSpout",
+    "topology.rows.avro_scheme": "AvroScheme",
     "topology.rows.schemes": "FunctionScheme"
     " KeyValueScheme MetadataScheme RawScheme RecordScheme StringScheme",
     "transactions.table_writes": "OvertakenError",

@@ -21,6 +21,8 @@ from kafka_tx.protocols import ClusterView, OffsetStore, RangeReader, Store
 from kafka_tx.store_place import STORES, StoreKind, kind_of, make_default_folder
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from kafka_tx.kafka.mirror import GroupMirror, MirrorThread
     from kafka_tx.kafka.reader import KafkaRangeReader
     from kafka_tx.native import NativeRangeReader
@@ -209,9 +211,28 @@ def range_reader(config: SourceConfig) -> RangeReader:
         kind = KafkaRangeReader
     return kind(
         settings,
-        include_headers=config.include_headers,
+        include_headers=config.include_headers or _needs_headers(config),
         timeout_ms=config.poll_timeout_ms,
     )
+
+
+def _needs_headers(config: SourceConfig) -> bool:
+    """Whether records are read with their headers, which may name their schemas."""
+    return any(each.registry for each in config.formats)
+
+
+def typed_batches(
+    config: SourceConfig, planned: Mapping[str, str]
+) -> Callable[[pa.RecordBatch], pa.RecordBatch]:
+    """What types the keys and values of a task's batches (executor).
+
+    ``planned``: by side the schemas of the batch's plan; see ``TypedBatches``.
+    """
+    if not config.formats:
+        return lambda batch: batch
+    from kafka_tx.schemas.typed_batches import TypedBatches
+
+    return TypedBatches(config.formats, config.include_headers, planned)
 
 
 def log_view(config: SourceConfig) -> ClusterView:

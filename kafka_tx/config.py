@@ -14,6 +14,7 @@ from kafka_tx.model import (
     Earliest,
     Latest,
     Position,
+    SchemaText,
     Subscription,
     TopicPartition,
     TransactionAttempt,
@@ -265,11 +266,66 @@ class BatchLimits:
             )
 
 
+REGISTRY = "schema.registry."
+"""Beginning of the options of the schema registry's client."""
+
+
+def registry_settings(given: Mapping[str, str]) -> dict[str, str]:
+    """The ``schema.registry.*`` options without their prefix; raises ConfigError."""
+    found = {
+        name.removeprefix(REGISTRY): value
+        for name, value in given.items()
+        if name.startswith(REGISTRY)
+    }
+    if found and not found.get("url", "").strip():
+        raise ConfigError(
+            f"option '{REGISTRY}{min(found)}' needs option 'schema.registry.url', the"
+            " address of the registry",
+            option="schema.registry.url",
+        )
+    return found
+
+
+Side = Literal["key", "value"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RecordFormat:
+    """How the keys or the values of records become a typed column.
+
+    Attributes:
+        schema: ``latest``, a version, ``id:N``, or the text of a schema.
+        subject: Of ``latest`` and of a version; empty: they are not asked for.
+        is_permissive: A broken record is null, with its reason and bytes beside it.
+        registry: Settings of the registry's client; empty: records have no schema id,
+            and are written with the reader's schema.
+        reader: The reader's schema, fixed at ``load()``; None before.
+    """
+
+    side: Side
+    schema: str = "latest"
+    subject: str = ""
+    is_permissive: bool = False
+    registry: Mapping[str, str] = field(default_factory=dict)
+    reader: SchemaText | None = None
+
+    @property
+    def is_text(self) -> bool:
+        """Whether the schema was given as a file or a text."""
+        return self.schema.startswith(("@", "{", "[", '"'))
+
+    def __repr__(self) -> str:
+        """Name the schema; never the registry's settings, which may hold secrets."""
+        known = self.reader.name if self.reader else self.schema
+        return f"RecordFormat({self.side}, {known[:80]})"
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SourceConfig:
     """All settings of the drop-in source.
 
     Attributes:
+        formats: Of the columns ``key`` and ``value``, where they are not bytes.
         kafka: The ``kafka.*`` options without their prefix, Java or librdkafka names.
         start: Where a query without progress begins.
         end: Where a batch read ends.
@@ -315,7 +371,13 @@ class SourceConfig:
     retry_interval_ms: int = option(
         1000, "fetchOffset.retryIntervalMs", "Pause between these tries, ms.", whole()
     )
+    formats: tuple[RecordFormat, ...] = ()
     transactions: TransactionsConfig | None = None
+
+    @property
+    def schemas(self) -> dict[str, str]:
+        """By side the names of the readers' schemas, once they are fixed."""
+        return {each.side: each.reader.name for each in self.formats if each.reader}
 
     def __repr__(self) -> str:
         """Name what is read; never the Kafka settings, which may hold secrets."""
@@ -333,6 +395,8 @@ class SinkConfig:
         attempt: The batch that is written; given with ``id``.
         parts, life, compares, run, reads_all_markers: As of ``sink_parts.Part``.
         memory: The markers that the driver has read; empty: none.
+        formats: Of the columns ``key`` and ``value``, where they are not bytes.
+        registers: Whether a schema that is given as a text is registered.
         marker_topic: The topic with the markers of exactly-once sinks.
     """
 
@@ -352,6 +416,8 @@ class SinkConfig:
     reads_all_markers: bool = False
     memory: str = ""
     marker_topic: str = MARKER_TOPIC
+    formats: tuple[RecordFormat, ...] = ()
+    registers: bool = False
     takes_timestamp: bool = option(
         False,
         "timestampColumn",

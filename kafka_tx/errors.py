@@ -2,7 +2,9 @@
 
 KafkaTxError
 ├── ConfigError (a ValueError, too), DataLossError, OffsetsError
-├── SchemaError, RecordFormatError, RegistryError *
+├── SchemaError, RecordFormatError
+├── RegistryError *
+│   └── RegistryDeniedError
 ├── StateError
 │   ├── StateUnavailableError *, StateGivenUpError, StateLostError
 │   ├── StateConflictError, StateCorruptedError, CheckpointDisagreesError
@@ -161,6 +163,13 @@ class RegistryError(KafkaTxError):
 
     error_class = "KAFKA_TX_REGISTRY"
     retryable = True
+
+
+class RegistryDeniedError(RegistryError):
+    """The schema registry refused the credentials, or a right is missing."""
+
+    error_class = "KAFKA_TX_REGISTRY_DENIED"
+    retryable = False
 
 
 class StateError(KafkaTxError):

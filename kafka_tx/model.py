@@ -36,6 +36,24 @@ def few(things: Iterable[object]) -> str:
     return ", ".join(texts[:20]) + more or "none"
 
 
+class SchemaText(NamedTuple):
+    """A schema, and the schemas that it refers to, each after those that it needs.
+
+    ``id`` is that of the registry; None: it comes from no registry.
+    """
+
+    text: str
+    id: int | None = None
+    references: tuple[str, ...] = ()
+
+    @property
+    def name(self) -> str:
+        """What a plan stores: the id, otherwise a digest of the text."""
+        if self.id is not None:
+            return str(self.id)
+        return f"text-{short_digest(repr((self.text, self.references)))}"
+
+
 class TopicPartition(NamedTuple):
     """A partition of a topic. Everything is keyed by it, never by a broker.
 
@@ -511,6 +529,8 @@ class BatchMetadata:
         unproven: Epochs of the entries in Spark's log where batch ids start again, and
             nobody has asked for the txid: a sink that remembers batch ids drops the
             batch. The end of such an entry does not commit it.
+        schemas: Names of the readers' schemas, for ``key`` and ``value`` where they are
+            typed: every replay is decoded with these.
     """
 
     txid: int
@@ -526,6 +546,7 @@ class BatchMetadata:
     was_opaque: bool = False
     awaited: tuple[TopicPartition, ...] = ()
     unproven: tuple[int, ...] = ()
+    schemas: Mapping[str, str] = field(default_factory=dict)
 
     def ends(self) -> dict[TopicPartition, int]:
         """The position after this batch, per partition."""

@@ -7,6 +7,9 @@ import pyarrow as pa
 HEADER = pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())])
 """A header: names are text, and one name may stand several times."""
 
+ERROR, BYTES = "_error", "_bytes"
+"""Endings of the columns that ``key.mode`` and ``value.mode`` add."""
+
 _COLUMNS = [
     pa.field("key", pa.binary()),
     pa.field("value", pa.binary()),

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from kafka_tx.kafka.part_transaction import PartTransaction, PlanKeeper
     from kafka_tx.kafka.sender import Sender
     from kafka_tx.kafka.transaction import Transaction
+    from kafka_tx.schemas.writing import AvroColumn
     from kafka_tx.transactions.letter_topic import TopicFacts
     from kafka_tx.transactions.sink_memory import Memory
     from kafka_tx.transactions.sink_parts import Part
@@ -34,6 +35,19 @@ def check_topic(config: SinkConfig) -> None:
     assert config.topic is not None
     settings = client_settings(config.kafka, purpose="producer")
     check_written(config.topic, settings, _ANSWERS_WITHIN_S)
+
+
+def avro_columns(config: SinkConfig) -> dict[str, AvroColumn]:
+    """What encodes the columns that are written with a schema (executor)."""
+    if not config.formats:
+        return {}
+    from kafka_tx.schemas.writing import AvroColumn
+
+    return {
+        each.side: AvroColumn(each.side, each.reader)
+        for each in config.formats
+        if each.reader is not None
+    }
 
 
 def topic_facts(config: SinkConfig) -> TopicFacts:

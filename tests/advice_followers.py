@@ -36,6 +36,7 @@ _SECOND_WRITES = (
     _NUMBERS + "test_a_second_write_of_a_batch_is_refused_and_every_record_comes_once"
     "_as_it_says"
 )
+_SCHEMAS = "integration/source/test_schemas.py::"
 _SEVERAL = "integration/source/test_several_sources.py::"
 _SEVERAL_SIMULATED = (
     "tests/properties/test_several.py"
@@ -74,6 +75,16 @@ _LOST_MARKERS = (
 )
 
 FOLLOWED: dict[str, tuple[str, ...]] = {
+    "foreach::_ForEach._try": (
+        _SCHEMAS + "test_a_sink_whose_rows_differ_refuses_and_names_both_schemas",
+    ),
+    "typed_batches::_error": (
+        _SCHEMAS + "test_broken_records_are_dead_letters_with_their_bytes",
+    ),
+    "typed_batches::planned_otherwise": (
+        "tests/spark/test_typed_source.py"
+        "::test_columns_that_cannot_hold_the_plans_are_refused_and_the_text_helps",
+    ),
     "letter_log::LetterLog._read": (
         "integration/sinks/test_dead_letters.py"
         "::test_a_damaged_record_of_what_was_sent_is_named_with_a_way_out",
@@ -432,6 +443,30 @@ _TOLD = "says what happened, and what stops; there is nothing to choose"
 _CALLER = "for who calls the parts of the package wrongly: nothing was changed"
 
 NOTHING_AT_RISK: dict[str, str] = {
+    "avro::_Parser._definition": _MEANT,
+    "avro::_Parser._enter": _MEANT,
+    "avro::_Parser._field": _MEANT,
+    "avro::_Parser._fields": _MEANT,
+    "avro::_Parser._named": _MEANT,
+    "avro::_Parser._part": _MEANT,
+    "avro::_Parser._union": _MEANT,
+    "avro::_Parser.parse": _MEANT,
+    "avro::_Parser.type": _MEANT,
+    "avro::_enum": _MEANT,
+    "avro::_json": _MEANT,
+    "avro::_name_of": _MEANT,
+    "avro::_size": _MEANT,
+    "avro::_texts": _MEANT,
+    "columns::_check_names": _MEANT,
+    "columns::_leaf": _MEANT,
+    "columns::_other_than_null": _MEANT,
+    "defaults::encode": _MEANT,
+    "framed::reshaped": _MEANT,
+    "registry::Registry._add_references": _MEANT,
+    "registry::Registry._with_references": _MEANT,
+    "resolution::_Code.add": _MEANT,
+    "registry::Registry._asked": _AGAIN,
+    "registry::Registry._judged": _OUTSIDE,
     "redrive::_answered": _AGAIN,
     "transactional_sink::_Batch._waiting": _AGAIN,
     "redrive::Redrive._recalled": _MEANT,

@@ -27,6 +27,7 @@ _FILES = (
     "integration/source/test_sink_memories.py"
     "::test_files_get_every_record_after_the_checkpoint_was_deleted"
 )
+_SCHEMAS = "integration/source/test_schemas.py::"
 _ANEW = "integration/source/test_source_anew.py::"
 _NUMBERINGS = "tests/source/test_another_numbering.py::"
 _SINK = "integration/sinks/test_sink.py::"
@@ -182,6 +183,12 @@ DRIVER: Proofs = {
             "::test_a_new_leader_says_where_the_log_of_a_position_ends",
         )
         * 3,
+        "",
+    ),
+    "the schema's `latest` changes between two tries of a batch": (
+        "",
+        _SCHEMAS + "test_a_replay_is_decoded_as_it_was_planned",
+        _SCHEMAS + "test_an_opaque_replay_is_decoded_as_it_was_planned",
         "",
     ),
     "copy of the checkpoint put back": (

@@ -93,14 +93,15 @@ def _fetch(jars: JarSet, place: Path) -> None:
     with tempfile.TemporaryDirectory(dir=place.parent, prefix=".fetch-") as name:
         work = Path(name)
         (work / "ivy.xml").write_text(_module_file(jars))
-        (work / "settings.xml").write_text(_settings_file(cache_directory() / "ivy"))
+        settings = _settings_file(cache_directory() / "ivy", jars)
+        (work / "settings.xml").write_text(settings)
         finished = subprocess.run(
             [
                 command,
                 *_proxy_flags(),
                 *("-cp", str(_ivy_jar()), "org.apache.ivy.Main"),
                 *("-settings", "settings.xml", "-ivy", "ivy.xml"),
-                *("-types", "jar", "bundle"),
+                *("-types", "jar", "bundle", "tar.gz"),
                 *("-retrieve", "jars/[artifact]-[revision](-[classifier]).[ext]"),
             ],
             cwd=work,
@@ -138,15 +139,17 @@ def _ivy_jar() -> Path:
 
 
 def _module_file(jars: JarSet) -> str:
-    modules: dict[tuple[str, str, str], list[str]] = {}
-    for group, artifact, version, classifier in jars.coordinates:
-        modules.setdefault((group, artifact, version), []).append(classifier)
+    modules: dict[tuple[str, str, str], list[tuple[str, str]]] = {}
+    for group, artifact, version, classifier, kind in jars.coordinates:
+        files = modules.setdefault((group, artifact, version), [])
+        files.append((classifier, kind))
+    needs = "default,runtime" if jars.transitive else "default"
     lines = [
         f"<dependency org={quoteattr(group)} name={quoteattr(artifact)}"
         f' rev={quoteattr(version)} transitive="{str(jars.transitive).lower()}"'
-        f' conf="default->default,runtime">{_artifacts(artifact, classifiers)}'
+        f' conf="default->{needs}">{_artifacts(artifact, which)}'
         "</dependency>"
-        for (group, artifact, version), classifiers in modules.items()
+        for (group, artifact, version), which in modules.items()
     ]
     return "\n".join(
         [
@@ -161,18 +164,23 @@ def _module_file(jars: JarSet) -> str:
     )
 
 
-def _artifacts(module: str, classifiers: list[str]) -> str:
-    """Which jars of a module: nothing where it is its main one alone."""
-    if classifiers == [""]:
+def _artifacts(module: str, which: list[tuple[str, str]]) -> str:
+    """Which files of a module: nothing where it is its main jar alone."""
+    if which == [("", "jar")]:
         return ""
-    which = (f" m:classifier={quoteattr(name)}" if name else "" for name in classifiers)
     name = quoteattr(module)
-    return "".join(f'<artifact name={name} type="jar" ext="jar"{w}/>' for w in which)
+    return "".join(
+        f"<artifact name={name} type={quoteattr(kind)} ext={quoteattr(kind)}"
+        f"{f' m:classifier={quoteattr(classifier)}' if classifier else ''}/>"
+        for classifier, kind in which
+    )
 
 
-def _settings_file(ivy_cache: Path) -> str:
+def _settings_file(ivy_cache: Path, jars: JarSet) -> str:
     address = repository_address()
     root = f" root={quoteattr(address)}" if address else ""
+    if not jars.transitive:  # a parent of a module may not be published everywhere
+        root += ' usepoms="false"'
     return "\n".join(
         [
             "<ivysettings>",

@@ -45,6 +45,9 @@ AVRO = "4.2.0" if SPARK_LINE == "4.2" else None
 ICEBERG_REST = "1.11.0"
 """Of Iceberg's server for tests, whose protocol all its releases speak."""
 
+REGISTRY = "3.0.9"
+"""Apicurio's last one for Java 17."""
+
 JETTY = "12.1.8"
 SQLITE_JDBC = "3.53.0.0"
 SLF4J_2 = "2.0.17"
@@ -73,14 +76,16 @@ class Coordinate(NamedTuple):
     artifact: str
     version: str
     classifier: str = ""
+    kind: str = "jar"
 
     def __str__(self) -> str:
-        return ":".join(filter(None, self))
+        kind = "" if self.kind == "jar" else self.kind
+        return ":".join(filter(None, (*self[:4], kind)))
 
     @property
     def file(self) -> str:
         """Its name in the directory of a set."""
-        return "-".join(filter(None, self[1:])) + ".jar"
+        return f"{'-'.join(filter(None, self[1:4]))}.{self.kind}"
 
 
 class JarSet(NamedTuple):
@@ -185,8 +190,20 @@ ICEBERG_REST_JARS = JarSet(
 )
 """A REST catalog of Iceberg's; Hadoop's own jars are PySpark's."""
 
+REGISTRY_JARS = JarSet(
+    "registry",
+    (
+        Coordinate(
+            *("io.apicurio", "apicurio-registry-app", REGISTRY, "all"), kind="tar.gz"
+        ),
+    ),
+    transitive=False,
+)
+"""A schema registry with the API of Confluent's."""
+
 JAR_SETS = (
     KAFKA_JARS,
+    REGISTRY_JARS,
     KAFKA_WITH_ZOOKEEPER_JARS,
     TIERED_STORAGE_JARS,
     *((SPARK_CONNECTOR_JARS,) if SPARK else ()),

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 
 from kafka_tx.config import (
     LEGAL_OPTIONS,
+    REGISTRY,
     SinkConfig,
     check_kind,
     check_name,
@@ -15,7 +16,8 @@ from kafka_tx.config import (
 from kafka_tx.errors import ConfigError
 from kafka_tx.kafka.client_settings import client_settings
 from kafka_tx.model import TransactionAttempt
-from kafka_tx.option_rows import Option, picked, rows, values_of, whole
+from kafka_tx.option_rows import Option, boolean, picked, rows, values_of, whole
+from kafka_tx.options.formats import SINK_FORMATS, written_formats
 from kafka_tx.options.names import check_names
 from kafka_tx.options.source import (
     BROKERS,
@@ -37,6 +39,7 @@ SINK = (
         default=MARKER_TOPIC,
     ),
     *rows(SinkConfig),
+    *SINK_FORMATS,
 )
 GIVEN_BY_US = ("tx.attempt", "tx.parts", "tx.compares", "tx.memory")
 """Options that ``write_transaction`` passes to tasks; not for users."""
@@ -52,7 +55,9 @@ def parse_sink(
     """
     check_kind("options", options, Mapping, LEGAL_OPTIONS)
     given = {name.lower(): value for name, value in options.items()}
-    check_names(given, _known(), "sink", inner=GIVEN_BY_US if by_transaction else ())
+    of_registry = [name for name in given if name.startswith(REGISTRY)]
+    inner = [*of_registry, *(GIVEN_BY_US if by_transaction else ())]
+    check_names(given, _known(), "sink", inner=inner)
     require_brokers(given, "producer")
     kafka = kafka_options(given)
     client_settings(kafka, purpose="producer")
@@ -71,6 +76,10 @@ def parse_sink(
         run=str(attempt.epoch) if attempt else "",
         memory=given.get("tx.memory", ""),
         marker_topic=_marker_topic(given),
+        formats=written_formats(given, topic or None),
+        registers=boolean(
+            "auto.register.schemas", given.get("auto.register.schemas", "false")
+        ),
         **picked(SinkConfig, values_of(SINK, given)),
     )
 

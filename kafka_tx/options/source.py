@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import re
 import warnings
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, TypeVar
 
 from kafka_tx.config import (
+    REGISTRY,
     BatchLimits,
     EndRule,
     FromCommitted,
@@ -37,6 +38,7 @@ from kafka_tx.model import (
     Topics,
 )
 from kafka_tx.option_rows import Option, picked, rows, time_ms, values_of
+from kafka_tx.options.formats import FIXED, FORMATS, record_formats
 from kafka_tx.options.names import KAFKA, check_names
 from kafka_tx.planning.offset_json import (
     parse_assign,
@@ -93,7 +95,9 @@ SOURCE = (
         " are open or were aborted. `read_committed`: reads committed records only.",
         default="read_uncommitted",
     ),
-    *rows(SourceConfig, BatchLimits, TransactionsConfig),
+    *rows(SourceConfig, BatchLimits),
+    *FORMATS,
+    *rows(TransactionsConfig),
 )
 """Options of the source: those parsed together with others, then one field each."""
 
@@ -139,15 +143,20 @@ def reads(config: SourceConfig, topic: str) -> bool:
     return any(partition.topic == topic for partition in wanted.partitions)
 
 
-def check_source(options: Mapping[str, str]) -> None:
+def check_source(options: Mapping[str, str]) -> SourceConfig:
     """Check options of any read, at Spark's ``load()``; raises as ``parse_source``."""
     given = {name.lower(): value for name, value in options.items()}
-    config = _config(given, "earliest")
+    config = _config(given, "earliest", inner=())
     client_settings(config.kafka, purpose="consumer")
+    return config
 
 
-def _config(given: Mapping[str, str], start: str) -> SourceConfig:
-    check_names(given, [*_KNOWN.values(), *_SINK, "path"], "source")
+def _config(
+    given: Mapping[str, str], start: str, inner: Collection[str] = FIXED
+) -> SourceConfig:
+    of_registry = [name for name in given if name.startswith(REGISTRY)]
+    known = [*_KNOWN.values(), *_SINK, "path"]
+    check_names(given, known, "source", inner=[*inner, *of_registry])
     require_brokers(given, "consumer")
     values = values_of(SOURCE, given)
     transactions = _transactions(given, values)
@@ -155,8 +164,10 @@ def _config(given: Mapping[str, str], start: str) -> SourceConfig:
         "fails_on_data_loss",
         transactions is None or transactions.mode == "transactional",
     )
+    subscription = _subscription(given)
     return SourceConfig(
-        subscription=_subscription(given),
+        subscription=subscription,
+        formats=record_formats(given, subscription),
         kafka=kafka_options(given),
         start=_rule(given, "starting", start, _START_WORDS),
         end=_rule(given, "ending", "latest", _END_WORDS),

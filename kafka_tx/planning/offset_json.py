@@ -63,6 +63,7 @@ class TransactionMark:
         numbering: The numbering of ``txid``; see ``txid_layout``.
         query: Shape of the query, if it is known to have several sources: an older copy
             of the store may lack it.
+        schemas: With which the transaction is decoded; see ``BatchMetadata``.
     """
 
     id: str
@@ -76,6 +77,7 @@ class TransactionMark:
         default_factory=dict, compare=False
     )
     query: QueryShape | None = field(default=None, compare=False)
+    schemas: Mapping[str, str] = field(default_factory=dict, compare=False)
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Self:

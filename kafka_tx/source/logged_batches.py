@@ -287,6 +287,7 @@ class Disagreements:
             skipped=skipped,
             attempts=former.attempts if former else 1,
             unproven=former.unproven if former else (),
+            schemas=end.mark.schemas if end.mark else {},
         )
         stored = self._batches.store(self._batches.guarded(batch, entry_of(end)))
         self._batches.own.discard(txid)  # not yet checked to be readable

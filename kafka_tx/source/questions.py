@@ -101,6 +101,7 @@ class Answer:
         plan, numbering, mode: As of ``TransactionAttempt``.
         joint: The joint batch that a sink may have seen; None: no sink has, or there
             was one source.
+        schemas: By side the schema of the plan and that of this run, where they differ.
     """
 
     txid: int
@@ -109,6 +110,7 @@ class Answer:
     numbering: str = field(default="", compare=False)
     mode: Mode = field(default="transactional", compare=False)
     joint: JointBatch | None = field(default=None, compare=False)
+    schemas: Mapping[str, tuple[str, str]] = field(default_factory=dict, compare=False)
 
     def to_json(self) -> dict[str, Any]:
         """The offset that carries the answer."""

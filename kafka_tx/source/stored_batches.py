@@ -440,7 +440,8 @@ class StoredBatches:
             if before.get(p) != at
             or is_another(start.topic_ids.get(p.topic), ids.get(p.topic))
         }
-        return SourceOffset(ends, self.mark(batch.txid, ends, ids, epochs), begins)
+        mark = replace(self.mark(batch.txid, ends, ids, epochs), schemas=batch.schemas)
+        return SourceOffset(ends, mark, begins)
 
     def mark(
         self,

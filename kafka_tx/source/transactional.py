@@ -24,6 +24,7 @@ from kafka_tx.planning.other_topics import check_read_again, check_shared
 from kafka_tx.planning.replays import readable_batch
 from kafka_tx.planning.start_positions import assigned_partitions
 from kafka_tx.protocols import Clock, ClusterView
+from kafka_tx.schemas.planned import other_schemas
 from kafka_tx.source import agreement
 from kafka_tx.source.joint_batches import JointBatches, LedgerOf
 from kafka_tx.source.logged_batches import (
@@ -183,6 +184,7 @@ class TransactionalMicroBatches(MicroBatches):
             skipped=self.skipped,
             attempts=stored.attempts + 1 if stored else 1,
             unproven=stored.unproven if stored else (),
+            schemas=self._config.schemas,
         )
         if stored is not None and stored.ranges != batch.ranges and not is_new:
             batches.is_planned_anew()
@@ -359,9 +361,14 @@ class TransactionalMicroBatches(MicroBatches):
         is_fixed = self._tx.mode == "transactional"
         plan = batch.fingerprint() if is_fixed else ""
         batches = self._batches
-        mode = self._tx.mode
         return Answer(
-            batch.txid, batches.epoch, plan, batches.state.numbering, mode, joint
+            batch.txid,
+            batches.epoch,
+            plan,
+            batches.state.numbering,
+            self._tx.mode,
+            joint,
+            other_schemas(batch.schemas, self._config.schemas),
         )
 
     def _empty_batch(self, question: Question) -> BatchMetadata:

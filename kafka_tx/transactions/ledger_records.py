@@ -176,6 +176,8 @@ def batch_record(metadata: BatchMetadata) -> str:
         "unproven": list(metadata.unproven),
     }
     payload |= {name: value for name, value in lists.items() if value}
+    if metadata.schemas:
+        payload["schemas"] = dict(metadata.schemas)
     if metadata.attempts > 1:
         payload["attempts"] = metadata.attempts
     return records.encode("batch", payload)
@@ -230,6 +232,7 @@ def read_batch(payload: Any) -> BatchMetadata:  # noqa: ANN401 - any JSON
         bool(payload.get("was_opaque")),
         tuple(TopicPartition(str(t), int(n)) for t, n in payload.get("awaited", ())),
         tuple(map(int, payload.get("unproven", ()))),
+        dict(payload.get("schemas", {})),
     )
 
 

@@ -6,6 +6,7 @@ import pytest
 
 from kafka_tx.schemas.decoders import Decoder, native_decoder
 from kafka_tx.schemas.decoding import decode as python_decoder
+from tests.told_registry import told as told
 
 
 @pytest.fixture(scope="session")

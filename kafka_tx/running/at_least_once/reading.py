@@ -11,7 +11,12 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from kafka_tx.errors import KafkaTxError, OffsetOutOfRangeError, UnknownTopicError
+from kafka_tx.errors import (
+    KafkaTxError,
+    OffsetOutOfRangeError,
+    RegistryError,
+    UnknownTopicError,
+)
 from kafka_tx.model import OffsetRange
 from kafka_tx.protocols import RangeReader
 from kafka_tx.topology.at_least_once.records import Records
@@ -179,7 +184,7 @@ class _Fetch:
         offsets = batch.column("offset").to_numpy()
         try:
             decoded = self._scheme.decode(batch)
-        except DeclarationError:
+        except (DeclarationError, RegistryError):  # not this record's fault
             raise
         except Exception as error:  # noqa: BLE001 - a record fails on its own
             yield from self._undecoded(batch, position, shift, error)

@@ -30,6 +30,9 @@ _NOT_FOR_SPOUTS = {
     " the settings that the topology is started with",
     "transaction": "the topology's id is the builder's first argument",
     "minpartitions": "give parallelism to the builder",
+    "value": "give the spout scheme=kafka_tx.AvroScheme(...)",
+    "key": "give the spout a scheme",
+    "schemaregistry": "give the spout scheme=kafka_tx.AvroScheme(...)",
 }
 """By the prefix of a name in lower case."""
 

@@ -24,6 +24,7 @@ from kafka_tx.kafka import dead_letter_form
 from kafka_tx.model import TopicPartition, TransactionAttempt
 from kafka_tx.options.sink import parse_sink
 from kafka_tx.options.source import parse_source, reads
+from kafka_tx.record_schema import BYTES
 from kafka_tx.spark.queries.foreach import for_each_transaction
 from kafka_tx.spark.sinks.transaction import write_transaction
 from kafka_tx.spark.versions import jvm
@@ -130,7 +131,7 @@ class _Rejecting:
         rejected = self._function(df, attempt)
         counts: Counts = {}
         if rejected is not None:
-            _check_rows(rejected)
+            rejected = _with_bytes(_check_rows(rejected))
             is_own = self._options is None
             counts = _written(
                 rejected, attempt, options, config, facts, is_own_cluster=is_own
@@ -309,7 +310,40 @@ def _size_of(headers: Column) -> Column:
     )
 
 
-def _check_rows(rejected: DataFrame) -> None:
+def _with_bytes(rejected: DataFrame) -> DataFrame:
+    """The rows with the records' own bytes, where keys or values are typed.
+
+    Raises:
+        ConfigError: The source adds no column with the bytes, or rows lack them.
+    """
+    kinds = dict(rejected.dtypes)
+    for side in ("key", "value"):
+        if kinds[side] in ("binary", "string"):
+            continue
+        held = side + BYTES
+        if held not in kinds:
+            raise ConfigError(
+                f"the rows that the function of with_dead_letters rejects have a typed"
+                f" '{side}' and no column '{held}' with the record's bytes. Set"
+                f" {side}.mode=PERMISSIVE on the source, and return its columns as they"
+                " are. No letter of this batch was written; the batch comes again",
+                option=f"{side}.mode",
+            )
+        lost = F.col(side).isNotNull() & F.col(held).isNull()
+        if rejected.where(lost).limit(1).count():
+            raise ConfigError(
+                f"the function of with_dead_letters rejects rows whose '{side}' was"
+                f" decoded: '{held}' has the bytes of broken records only, so the"
+                " letter would not hold the record. Write such rows to a table, or"
+                f" read {side}.format=bytes and decode in the function. No letter of"
+                " this batch was written; the batch comes again",
+                option=f"{side}.mode",
+            )
+        rejected = rejected.withColumn(side, F.col(held))
+    return rejected
+
+
+def _check_rows(rejected: DataFrame) -> DataFrame:
     check_kind("what the function returns", rejected, DataFrame, "a DataFrame or None")
     missing = [name for name in NEEDED if name not in rejected.columns]
     if missing:
@@ -321,6 +355,7 @@ def _check_rows(rejected: DataFrame) -> None:
             " written; the batch comes again",
             option="reason",
         )
+    return rejected
 
 
 def _check_not_read(

@@ -12,9 +12,10 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.utils import is_remote
 
 from kafka_tx.clock import SystemClock
-from kafka_tx.errors import ConfigError
+from kafka_tx.errors import ConfigError, ReplayDiffersError
 from kafka_tx.errors_first import raises_own_error_first
 from kafka_tx.model import JointBatch, JointPart, TransactionAttempt, short_digest
+from kafka_tx.schemas.planned import in_words
 from kafka_tx.source.questions import Answer, Question
 from kafka_tx.spark.connect.meeting import ConnectRun
 from kafka_tx.spark.default_store import refuse_default_store
@@ -99,9 +100,18 @@ class _ForEach:
             self._beside = _Tries(ConnectRun(self._tx_id).ask, self._tx_id)
 
     def __call__(self, df: DataFrame, batch_id: int) -> None:
-        RetryPolicy(SystemClock())(
-            lambda: self._function(df, self._numbers(df).attempt(batch_id))
-        )
+        RetryPolicy(SystemClock())(lambda: self._try(df, batch_id))
+
+    def _try(self, df: DataFrame, batch_id: int) -> None:
+        tries = self._numbers(df)
+        attempt = tries.attempt(batch_id)
+        try:
+            self._function(df, attempt)
+        except ReplayDiffersError as error:
+            if not tries.schemas:
+                raise
+            why = f"{error.message} A cause may be that {in_words(tries.schemas)}"
+            raise ReplayDiffersError(why, **error.fields) from error
 
     def _numbers(self, df: DataFrame) -> _Tries:
         if self._beside is not None:
@@ -123,12 +133,14 @@ class _Tries:
     def __init__(self, ask: Callable[[int], Answer], tx_id: str) -> None:
         self._ask, self._tx_id = ask, tx_id
         self._newest, self._tries = 0, 0
+        self.schemas: Mapping[str, tuple[str, str]] = {}
+        """Of the last attempt, as of ``Answer``."""
 
     def attempt(self, batch_id: int) -> TransactionAttempt:
         """The attempt that begins now, if its owner was not fenced."""
         answer = self._ask(batch_id)
         self._tries = self._tries + 1 if answer.txid == self._newest else 1
-        self._newest = answer.txid
+        self._newest, self.schemas = answer.txid, answer.schemas
         return replace(
             TransactionAttempt.of(answer.txid, epoch=answer.epoch, number=self._tries),
             source=self._tx_id,

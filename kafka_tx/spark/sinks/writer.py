@@ -70,8 +70,7 @@ class KafkaTxWriter(DataSourceArrowWriter):
                 option="tx.id",
                 value=config.id,
             )
-        _check_columns(schema, config)
-        self._config = config
+        self._config = _with_schemas(config, schema)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Write one task's rows; returns when every one is delivered (executor)."""
@@ -156,7 +155,7 @@ class KafkaTxStreamWriter(StreamWriter):
                 " of that name: the batch's number is committed as an offset of it",
                 option="topic",
             )
-        _check_columns(schema, config)
+        config = _with_schemas(config, schema)
         if config.id is not None:
             config = replace(config, memory=sink_assembly.remembered(config))
         self._config = config
@@ -220,6 +219,29 @@ def _end_open_parts(parts: list[PartMessage]) -> None:
         sink_assembly.part_transaction(config, index).end_open()
 
 
+def _with_schemas(config: SinkConfig, schema: StructType) -> SinkConfig:
+    """The configuration with the schemas of now, once all columns fit (driver).
+
+    Raises:
+        ConfigError: A column or a schema is missing or illegal, or they do not fit.
+        RegistryError: The schema registry does not answer, or refuses the client.
+    """
+    _check_columns(schema, config)
+    if not config.formats:
+        return config
+    from kafka_tx.schemas.readers import writer_schema
+    from kafka_tx.schemas.writing import check_schema
+
+    formats = []
+    kinds = {field.name: field.dataType.jsonValue() for field in schema.fields}
+    for each in config.formats:
+        if each.side in kinds:
+            found = writer_schema(each, registers=config.registers)
+            check_schema(found, kinds[each.side], each.side)
+            formats.append(replace(each, reader=found, registry={}))
+    return replace(config, formats=tuple(formats))
+
+
 def _check_columns(schema: StructType, config: SinkConfig) -> None:
     """Check the columns as Spark's sink does, with its texts; raises ConfigError."""
     found: dict[str, DataType] = {field.name: field.dataType for field in schema.fields}
@@ -237,7 +259,10 @@ def _check_columns(schema: StructType, config: SinkConfig) -> None:
             option="timestampColumn",
         )
     types = {**_TYPES, "timestamp": _TIMES} if config.takes_timestamp else _TYPES
+    typed = {each.side for each in config.formats}
     for name, legal in types.items():
+        if name in typed:
+            continue
         kind = found[name].simpleString() if name in found else legal[0]
         if kind not in legal:
             raise ConfigError(
@@ -258,10 +283,13 @@ def _out_batches(
     """
     context = TaskContext.get()
     zone = context.getLocalProperty(SESSION_ZONE) if context else None
+    encoders = sink_assembly.avro_columns(config)
     for batch in batches:
         if batch.num_rows == 0:
             continue
         found = dict(zip(batch.schema.names, batch.columns, strict=True))
+        for name, encoder in encoders.items():
+            found[name] = encoder.encoded(found[name])
         topic = config.topic or found["topic"]
         if not isinstance(topic, str) and topic.null_count:
             raise ConfigError(

@@ -57,6 +57,7 @@ class KafkaTxDataSource(DataSource):
 
     def __init__(self, options: dict[str, str]) -> None:
         super().__init__(options)
+        self._fixed: dict[str, str] = {}
         show_to_streams()
         task_done()  # of a process that plans: what it did before was released
 
@@ -68,33 +69,48 @@ class KafkaTxDataSource(DataSource):
     def schema(self) -> StructType:
         """Spark's columns of Kafka records, with ``headers`` when asked for.
 
-        Spark asks when a query is made, so this is where bad options are refused.
+        Spark asks when a query is made, so this is where bad options are refused, and
+        where readers' schemas are fixed. This object then travels to all processes.
 
         Raises:
-            ConfigError: An option is missing or illegal.
+            ConfigError: An option is missing or illegal, or a schema is refused.
+            RegistryError: The schema registry does not answer, or refuses the client.
         """
-        check_source(self.options)
+        formats = check_source(self.options).formats
         with_headers = self.options.get("includeheaders", "false").strip().lower()
-        return StructType(
-            [
-                StructField(name, kind)
-                for name, kind in _COLUMNS.items()
-                if name != "headers" or with_headers == "true"
-            ]
-        )
+        columns = {
+            name: kind
+            for name, kind in _COLUMNS.items()
+            if name != "headers" or with_headers == "true"
+        }
+        if formats:
+            from kafka_tx.spark.source import typed
+
+            self._fixed = typed.fixed(formats)
+            columns = typed.columns(columns, self._fixed, formats)
+        return StructType([StructField(name, kind) for name, kind in columns.items()])
 
     def reader(self, schema: StructType) -> DataSourceReader:  # noqa: ARG002 - fixed
         """A batch read (planning process); raises ConfigError."""
         from kafka_tx.spark.source.batch import KafkaTxBatchReader
 
-        return KafkaTxBatchReader(parse_source(self.options, streaming=False))
+        return KafkaTxBatchReader(parse_source(self._all_options(), streaming=False))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: ARG002
         """A streaming read (planning process)."""
         from kafka_tx.spark.connect.meeting import ServedStreamReader
         from kafka_tx.spark.versions.streams import as_this_spark_calls_it
 
-        return as_this_spark_calls_it(ServedStreamReader(self.options))
+        return as_this_spark_calls_it(ServedStreamReader(self._all_options()))
+
+    def _all_options(self) -> dict[str, str]:
+        """The options, with the schemas that were fixed by ``schema``."""
+        formats = check_source(self.options).formats
+        if formats and not self._fixed:  # the user gave the columns
+            from kafka_tx.spark.source import typed
+
+            self._fixed = typed.fixed(formats)
+        return {**self.options, **self._fixed}
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """A batch write (driver).

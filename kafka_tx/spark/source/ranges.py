@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
@@ -32,6 +32,9 @@ _PAUSE_S = 1.0
 _LONG = 1_000
 
 
+NO_SCHEMAS: Mapping[str, str] = {}
+
+
 class RangePartition(InputPartition):
     """The range of one task.
 
@@ -39,26 +42,38 @@ class RangePartition(InputPartition):
     the time for classes by name.
     """
 
-    def __init__(self, wanted: OffsetRange) -> None:
+    def __init__(
+        self, wanted: OffsetRange, schemas: Mapping[str, str] = NO_SCHEMAS
+    ) -> None:
         partition, topic_id = wanted.topic_partition, wanted.topic_id
-        super().__init__(
-            (tuple(partition), wanted.start, wanted.end, topic_id, wanted.leader_epoch)
-        )
+        at = tuple(partition), wanted.start, wanted.end, topic_id, wanted.leader_epoch
+        super().__init__((at, dict(schemas)) if schemas else (at,))
 
     @property
     def wanted(self) -> OffsetRange:
         """The range."""
-        partition, *others = self.value
+        partition, *others = self.value[0]
         return OffsetRange(TopicPartition(*partition), *others)
 
+    @property
+    def schemas(self) -> Mapping[str, str]:
+        """By side the schemas with which the batch was planned."""
+        return self.value[1] if len(self.value) > 1 else NO_SCHEMAS
 
-def read_range(config: SourceConfig, wanted: OffsetRange) -> Iterator[pa.RecordBatch]:
+
+def read_range(
+    config: SourceConfig, wanted: OffsetRange, schemas: Mapping[str, str] = NO_SCHEMAS
+) -> Iterator[pa.RecordBatch]:
     """Read one range; records that are gone meanwhile follow the loss rule.
 
     A range whose topic was made anew since it was planned is gone as a whole. The next
     batch begins at the start of the new topic.
 
+    ``schemas``: by side the schemas with which the batch was planned.
+
     Raises:
+        RecordFormatError: A record has no value in the format of the options.
+        SchemaError, RegistryError: As of ``TypedBatches``.
         DataLossError: Part of the range is gone and ``failOnDataLoss`` is true.
         ReplayImpossibleError: The same in a transactional batch.
         OtherTopicError: ``failOnDataLoss`` is false, and the topic was made anew while
@@ -66,7 +81,8 @@ def read_range(config: SourceConfig, wanted: OffsetRange) -> Iterator[pa.RecordB
         KafkaError: The range cannot be read now; Spark retries the task.
     """
     try:
-        yield from _read(config, wanted)
+        typed = assembly.typed_batches(config, schemas)
+        yield from map(typed, _read(config, wanted))
     finally:
         task_done()
 

@@ -152,12 +152,15 @@ class KafkaTxStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             min_partitions=limits.min_partitions,
             max_records=limits.max_records_per_partition,
         )
-        return [RangePartition(piece) for piece in pieces]
+        now, mark = self._config.schemas, between[1].mark
+        planned = mark.schemas if mark else {}
+        others = {side: name for side, name in planned.items() if name != now.get(side)}
+        return [RangePartition(piece, others) for piece in pieces]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Read one range (executor)."""
         assert isinstance(partition, RangePartition)
-        return read_range(self._config, partition.wanted)
+        return read_range(self._config, partition.wanted, partition.schemas)
 
     def commit(self, end: dict[str, Any]) -> None:
         """Spark is done with everything below ``end``; comes one batch late."""

@@ -1,0 +1,580 @@
+"""Records with a schema, on a real registry: typed columns, evolution, bad records."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections import Counter
+from datetime import UTC, datetime
+from decimal import Decimal
+from io import BytesIO
+
+import fastavro
+import pytest
+from confluent_kafka.schema_registry.avro import AvroSerializer
+from confluent_kafka.serialization import MessageField, SerializationContext
+from pyspark.errors import PySparkException, StreamingQueryException
+from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
+
+import kafka_tx
+from integration.bounded import DeadError, read_out
+from integration.capabilities import CAPABILITIES, LAKE
+from integration.cluster.proxied import proxies_to
+from integration.cluster.records import Record
+from integration.cluster.registry import PATH, SchemaRegistry
+from integration.cluster.running import running
+from integration.cluster.spark_local import delta_session
+from integration.cluster.versions import AVRO
+from integration.consuming import committed_records
+from integration.log_ends import log_ends
+from integration.reading import reader
+from kafka_tx import OpaqueMap, TransactionalMap
+from kafka_tx.model import OffsetRange, TopicPartition
+from kafka_tx.options.formats import fixed_option
+from kafka_tx.options.source import parse_source
+from kafka_tx.schemas.defaults import number
+from kafka_tx.schemas.readers import reader_schema
+from kafka_tx.spark.source.ranges import read_range
+
+ORDER = {
+    "type": "record",
+    "name": "Order",
+    "namespace": "shop",
+    "fields": [
+        {"name": "id", "type": "long"},
+        {"name": "user", "type": ["null", "string"], "default": None},
+        {
+            "name": "amount",
+            "type": {
+                "type": "bytes",
+                "logicalType": "decimal",
+                "precision": 9,
+                "scale": 2,
+            },
+        },
+        {"name": "at", "type": {"type": "long", "logicalType": "timestamp-millis"}},
+        {"name": "tags", "type": {"type": "array", "items": "string"}},
+    ],
+}
+NEWER = {
+    **ORDER,
+    "fields": [*ORDER["fields"], {"name": "vip", "type": "boolean", "default": True}],
+}
+AT = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+
+
+def order(number: int, **more):
+    return {
+        "id": number,
+        "user": None if number % 2 else f"u{number}",
+        "amount": Decimal(number).scaleb(-2),
+        "at": AT,
+        "tags": ["a"] * (number % 3),
+        **more,
+    }
+
+
+def framed(schema, schema_id, value):
+    made = BytesIO()
+    fastavro.schemaless_writer(
+        made, fastavro.parse_schema(json.loads(json.dumps(schema))), value
+    )
+    return b"\0" + schema_id.to_bytes(4, "big") + made.getvalue()
+
+
+@pytest.fixture(scope="module")
+def registry():
+    with running(SchemaRegistry()) as server:
+        yield server
+
+
+@pytest.fixture
+def options(registry):
+    return {"value__format": "avro", "schema__registry__url": registry.url}
+
+
+@pytest.fixture
+def rows(spark, kafka):
+    """The rows of a batch read, in the order of their offsets."""
+
+    def read(topic, *columns, **options):
+        df = reader(
+            spark, kafka.bootstrap_servers, streaming=False, subscribe=topic, **options
+        )
+        return df.load().orderBy("offset").select(*columns or ["value"]).collect()
+
+    return read
+
+
+def test_values_are_typed_and_older_records_are_resolved(
+    rows, registry, topic, produce, options
+):
+    name = topic()
+    old = registry.register(f"{name}-value", ORDER)
+    new = registry.register(f"{name}-value", NEWER)
+    produce(
+        name,
+        [
+            framed(ORDER, old, order(1)),
+            framed(NEWER, new, order(2, vip=False)),
+            None,
+            framed(ORDER, old, order(3)),
+        ],
+    )
+
+    found = rows(name, "value.*", "value", **options)
+
+    assert [row.id for row in found] == [1, 2, None, 3]
+    assert [row.vip for row in found] == [True, False, None, True]
+    assert [row.user for row in found] == [None, "u2", None, None]
+    assert found[1].amount == Decimal("0.02")
+    assert found[1].tags == ["a", "a"]
+    assert found[0].at.astimezone(UTC) == AT
+    assert [row.value is None for row in found] == [False, False, True, False]
+
+
+def test_the_types_are_those_of_from_avro(spark, kafka, registry, topic, options):
+    """Those of another line of Spark than 4.2 are in the same table of the docs."""
+    if AVRO is None:
+        pytest.skip("Spark's functions for Avro are no jar of this line")
+    name = topic()
+    kinds = {
+        "date": "int",
+        "time-millis": "int",
+        "time-micros": "long",
+        "timestamp-millis": "long",
+        "timestamp-micros": "long",
+        "timestamp-nanos": "long",
+        "local-timestamp-millis": "long",
+        "local-timestamp-micros": "long",
+        "local-timestamp-nanos": "long",
+        "uuid": "string",
+    }
+    fields = [
+        {
+            "name": logical.replace("-", "_"),
+            "type": {"type": kind, "logicalType": logical},
+        }
+        for logical, kind in kinds.items()
+    ]
+    plain = ("boolean", "int", "long", "float", "double", "bytes", "string")
+    fields += [{"name": f"f_{kind}", "type": kind} for kind in plain]
+    fields += [
+        {"name": "fixed", "type": {"type": "fixed", "name": "F", "size": 3}},
+        {"name": "enum", "type": {"type": "enum", "name": "E", "symbols": ["A"]}},
+        {"name": "map", "type": {"type": "map", "values": ["null", "int"]}},
+        {
+            "name": "uuid_fixed",
+            "type": {"type": "fixed", "name": "U", "size": 16, "logicalType": "uuid"},
+        },
+        {
+            "name": "decimal",
+            "type": {
+                "type": "fixed",
+                "name": "D",
+                "size": 8,
+                "logicalType": "decimal",
+                "precision": 18,
+                "scale": 4,
+            },
+        },
+        {"name": "nothing", "type": "null"},
+        {"name": "empty", "type": {"type": "record", "name": "None", "fields": []}},
+    ]
+    schema = {"type": "record", "name": "All", "fields": [*ORDER["fields"], *fields]}
+    registry.register(f"{name}-value", schema)
+    from pyspark.sql.avro.functions import from_avro
+
+    column = from_avro(F.lit(b""), json.dumps(schema)).alias("value")
+    wanted = spark.range(1).select(column).schema["value"].dataType
+
+    found = reader(
+        spark, kafka.bootstrap_servers, streaming=False, subscribe=name, **options
+    )
+
+    df = found.load()
+    theirs = wanted.simpleString().replace("time_micros:time(6)", "time_micros:bigint")
+    assert df.schema["value"].dataType.simpleString() == theirs
+    assert df.collect() == []
+
+
+def read_in_task(servers, topic, options):
+    """The rows of partition 0 as a task reads them, without Spark."""
+    given = {
+        "kafka.bootstrap.servers": servers,
+        "subscribe": topic,
+        **{name.replace("__", "."): value for name, value in options.items()},
+    }
+    for each in parse_source(given, streaming=True).formats:
+        given |= fixed_option(each.side, reader_schema(each))
+    config = parse_source(given, streaming=True)
+    end = log_ends(servers, topic)[0]
+    wanted = OffsetRange(TopicPartition(topic, 0), 0, end)
+    return [row for batch in read_range(config, wanted) for row in batch.to_pylist()]
+
+
+@pytest.mark.parametrize("kind", ["python", "native"])
+def test_both_readers_give_typed_rows(
+    kafka, registry, topic, produce, options, monkeypatch, kind
+):
+    monkeypatch.setenv("KAFKA_TX_READER", kind)
+    name = topic()
+    old = registry.register(f"{name}-value", ORDER)
+    new = registry.register(f"{name}-value", NEWER)
+    records = [
+        framed(
+            *((NEWER, new, order(n, vip=False)) if n % 2 else (ORDER, old, order(n)))
+        )
+        for n in range(200)
+    ]
+    produce(name, [Record(value, headers=[("h", b"x")]) for value in records])
+
+    found = read_in_task(kafka.bootstrap_servers, name, options)
+
+    assert [row["value"]["id"] for row in found] == list(range(200))
+    assert [row["value"]["vip"] for row in found] == [n % 2 == 0 for n in range(200)]
+    assert list(found[0])[-1] == "timestampType"
+
+
+def test_records_of_confluents_own_serializer_are_read(
+    rows, registry, topic, produce, options
+):
+    """Keys, too, which are text there and no record."""
+    name = topic()
+    text = json.dumps(ORDER)
+    values = AvroSerializer(registry.client, text)
+    keys = AvroSerializer(registry.client, '"string"')
+    key = keys("k", SerializationContext(name, MessageField.KEY))
+    value = values(order(4), SerializationContext(name, MessageField.VALUE))
+    produce(name, [Record(value, key=key)])
+
+    (row,) = rows(name, "key", "value.id", key__format="avro", **options)
+
+    assert row == ("k", 4)
+
+
+def test_a_schema_as_text_needs_no_registry(rows, topic, produce, tmp_path):
+    name = topic()
+    produce(name, [number(n) for n in range(3)])
+    path = tmp_path / "number.avsc"
+    path.write_text('"long"')
+
+    for schema in ('"long"', f"@{path}"):
+        found = rows(name, value__format="avro", value__schema=schema)
+        assert [row.value for row in found] == [0, 1, 2]
+
+
+def test_fail_fast_stops_the_query_and_names_the_record(
+    rows, registry, topic, produce, options
+):
+    name = topic()
+    good = framed(ORDER, registry.register(f"{name}-value", ORDER), order(1))
+    produce(name, [good, b'{"id": 1}', good])
+
+    with pytest.raises(PySparkException) as raised:
+        rows(name, **options)
+
+    text = str(raised.value)
+    assert "KAFKA_TX_RECORD_FORMAT" in text
+    assert f"the value of offset 1 of {name}-0 cannot be decoded" in text
+    assert "value.mode=PERMISSIVE" in text
+
+
+def test_broken_records_are_dead_letters_with_their_bytes(
+    spark, kafka, registry, topic, produce, options, tmp_path
+):
+    name, letters = topic(), topic(name="letters")
+    number_of = registry.register(f"{name}-value", ORDER)
+    good = framed(ORDER, number_of, order(1))
+    broken = [b"no schema", good[:-1], good + b"!", framed(ORDER, 4_000_000, order(1))]
+    produce(name, [Record(value, key="k") for value in (good, *broken, None, good)])
+    taken: list[int] = []
+
+    def take(df, attempt):
+        taken.extend(
+            row.id for row in df.where("value IS NOT NULL").select("value.id").collect()
+        )
+        bad = df.where("value_error IS NOT NULL")
+        return bad.withColumn("reason", F.col("value_error"))
+
+    source = reader(
+        spark,
+        kafka.bootstrap_servers,
+        subscribe=name,
+        tx__id=name,
+        tx__store=f"sqlite:///{tmp_path}/store.db",
+        value__mode="PERMISSIVE",
+        **options,
+    )
+    made = source.load().writeStream.foreachBatch(
+        kafka_tx.with_dead_letters(take, letters)
+    )
+    read_out(made.option("checkpointLocation", str(tmp_path / "checkpoint")))
+
+    found = committed_records(kafka.bootstrap_servers, letters)
+    assert taken == [1, 1]
+    assert [record.value for record in found] == broken
+    reasons = [str(record.headers) for record in found]
+    assert "names no schema" in reasons[0]
+    assert "the bytes end within the value" in reasons[1]
+    assert "bytes are left after the value" in reasons[2]
+    assert "has no id 4000000" in reasons[3]
+
+
+# --- what is refused when a query is made ---------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (
+            {"value.format": "avor"},
+            "option 'value.format' is 'avor'; legal: bytes, avro",
+        ),
+        ({"value.format": "avro"}, "there is no 'schema.registry.url'"),
+        ({"value.schema": "latest"}, "has no effect without value.format=avro"),
+        ({"schema.registry.url": "http://r"}, "no effect without value.format=avro"),
+        ({"value.format": "avro", "value.schema": "last"}, "legal: latest, a version"),
+        (
+            {"value.format": "avro", "schema.registry.timeout": "3"},
+            "needs option 'schema.registry.url'",
+        ),
+        (
+            {"value.format": "avro", "schema.registry.url": "registry:8081"},
+            "Invalid url",
+        ),
+        (
+            {
+                "value.format": "avro",
+                "value.mode": "DROPMALFORMED",
+                "schema.registry.url": "http://r",
+            },
+            "legal: failfast, permissive",
+        ),
+        (
+            {
+                "value.format": "avro",
+                "value.subject.name.strategy": "RecordNameStrategy",
+                "schema.registry.url": "http://r",
+            },
+            "needs option 'value.record.name'",
+        ),
+        (
+            {"value.format": "avro", "value.schema": "@/no/such/file"},
+            "the file of option 'value.schema' cannot be read",
+        ),
+        (
+            {"value.format": "avro", "value.schema": '["int", "string"]'},
+            "a union of int, string; legal: null and one other type",
+        ),
+        ({"value.schema.fixed": "x"}, "unknown option 'value.schema.fixed'"),
+    ],
+)
+def test_options_that_give_no_schema_are_refused(spark, given, said):
+    options = {"kafka.bootstrap.servers": "localhost:9", "subscribe": "a", **given}
+
+    with pytest.raises(PySparkException) as raised:
+        spark.readStream.format("kafka_tx").options(**options).load()
+
+    assert said in str(raised.value)
+
+
+def test_an_empty_registry_and_subjects_of_other_kinds_are_refused(
+    spark, kafka, registry, topic, options
+):
+    name = topic()
+    source = reader(spark, kafka.bootstrap_servers, subscribe=name, **options)
+    with pytest.raises(PySparkException, match=f"has no subject '{name}-value'"):
+        source.load()
+
+    registry.register(f"{name}-value", '{"type": "object"}', kind="JSON")
+    with pytest.raises(PySparkException, match="is of the type JSON; legal: AVRO"):
+        source.load()
+
+
+# --- one batch, two versions of a schema ----------------------------------------------
+
+
+class Sinks:
+    """Counts the ids of batches in a map, a topic and tables, and dies behind them."""
+
+    def __init__(self, work, out, servers, lakes):
+        self.map = TransactionalMap(f"sqlite:///{work}/counts.db", "counts")
+        self.out, self.servers, self.lakes = out, servers, lakes
+        self.dies, self.seen, self.shown = False, [], "cast(value.id as string)"
+
+    def look(self, df):
+        """Note the rows of a batch with the newer columns."""
+        if "vip" in df.select("value.*").columns:
+            found = df.select("value.id", "value.vip").collect()
+            self.seen.append(sorted(tuple(row) for row in found))
+
+    def __call__(self, df, attempt):
+        self.look(df)
+        text = df.select(F.expr(self.shown).alias("value"))
+        kafka_tx.update_map(text, attempt, self.map, key="value", reducer="count")
+        options = {
+            "kafka.bootstrap.servers": self.servers,
+            "topic": self.out,
+            "tx.id": self.out,
+        }
+        kafka_tx.write_transaction(text, attempt, options)
+        for session, table in self.lakes:
+            rows = [tuple(row) for row in text.collect()]
+            made = session.createDataFrame(rows, "value string")
+            kafka_tx.append_to_table(made, attempt, table)
+        if self.dies:
+            raise DeadError
+
+    def counts(self):
+        """Of each value, in each of the sinks."""
+        counts = self.map.to_arrow().to_pylist()
+        found = [{row["key"]: row["value"] for row in counts}]
+        records = committed_records(self.servers, self.out)
+        found.append(Counter(record.text for record in records))
+        for session, table in self.lakes:
+            read = session.read.format("delta").load(table)
+            found.append(Counter(row.value for row in read.collect()))
+        return found
+
+
+class OpaqueSink(Sinks):
+    """Counts them in a map that undoes."""
+
+    def __init__(self, work):
+        super().__init__(work, "", "", ())
+        self.map = OpaqueMap(f"sqlite:///{work}/opaque.db", "counts")
+
+    def __call__(self, df, attempt):
+        self.look(df)
+        text = df.select(F.expr(self.shown).alias("value"))
+        kafka_tx.update_map(text, attempt, self.map, key="value", reducer="count")
+        if self.dies:
+            raise DeadError
+
+    def counts(self):
+        counts = self.map.to_arrow().to_pylist()
+        return [{row["key"]: row["value"] for row in counts}]
+
+
+class Evolving:
+    """A query over a topic whose schema changes between two of its starts."""
+
+    def __init__(self, spark, kafka, registry, topic, produce, work, lakes=()):
+        self.name, self.out = topic(), topic(name="out")
+        self.sinks = Sinks(work, self.out, kafka.bootstrap_servers, lakes)
+        self.work = work
+        self._spark, self._servers = spark, kafka.bootstrap_servers
+        self._registry, self._produce = registry, produce
+        self.ids = []
+
+    def write(self, schema, *orders):
+        """Register the schema as the latest one; records of it."""
+        self.ids.append(self._registry.register(f"{self.name}-value", schema))
+        self._produce(
+            self.name, [framed(schema, self.ids[-1], each) for each in orders]
+        )
+
+    def run(self, checkpoint="one", **options):
+        source = reader(
+            self._spark,
+            self._servers,
+            subscribe=self.name,
+            tx__id=self.name,
+            tx__store=f"sqlite:///{self.work}/store.db",
+            value__format="avro",
+            schema__registry__url=self._registry.url,
+            **options,
+        )
+        function = kafka_tx.for_each_transaction(self.sinks)
+        made = source.load().writeStream.foreachBatch(function)
+        read_out(made.option("checkpointLocation", str(self.work / checkpoint)))
+
+    def dies(self, **options):
+        """A run whose driver dies behind the sinks, before Spark's commit log."""
+        self.sinks.dies = True
+        with pytest.raises(StreamingQueryException, match="DeadError"):
+            self.run(**options)
+        self.sinks.dies = False
+
+
+@pytest.fixture
+def evolving(spark, kafka, registry, topic, produce, tmp_path):
+    lakes = (
+        [(delta_session(spark), str(tmp_path / "delta"))] if CAPABILITIES[LAKE] else []
+    )
+    return Evolving(spark, kafka, registry, topic, produce, tmp_path, lakes)
+
+
+@pytest.mark.parametrize("checkpoint", ["one", "two"])
+def test_a_replay_is_decoded_as_it_was_planned(evolving, checkpoint):
+    """A newer schema comes between the sinks' commits and Spark's commit log."""
+    evolving.write(ORDER, order(1), order(2))
+    evolving.dies()
+    evolving.write(NEWER, order(3, vip=False))
+
+    evolving.run(checkpoint)
+
+    assert evolving.sinks.seen == [[(1, None), (2, None)], [(3, False)]]
+    assert evolving.sinks.counts() == [{"1": 1, "2": 1, "3": 1}] * len(
+        evolving.sinks.counts()
+    )
+
+
+def test_an_opaque_replay_is_decoded_as_it_was_planned(evolving, tmp_path):
+    evolving.sinks = OpaqueSink(tmp_path)
+    evolving.write(ORDER, order(1), order(2))
+    evolving.dies(tx__mode="opaque")
+    evolving.write(NEWER, order(3, vip=False))
+
+    evolving.run(tx__mode="opaque")
+
+    assert evolving.sinks.seen == [[(1, None), (2, None)], [(3, False)]]
+    assert evolving.sinks.counts() == [{"1": 1, "2": 1, "3": 1}]
+
+
+def test_a_sink_whose_rows_differ_refuses_and_names_both_schemas(evolving):
+    """The way out that the text names is followed."""
+    evolving.write(ORDER, order(1), order(2))
+    evolving.dies()
+    evolving.write(NEWER, order(3, vip=False))
+    evolving.sinks.shown = "to_json(value, map('ignoreNullFields', 'false'))"
+
+    with pytest.raises(StreamingQueryException) as raised:
+        evolving.run()
+
+    old, new = evolving.ids
+    assert "KAFKA_TX_REPLAY_DIFFERS" in str(raised.value)
+    assert f"schema {old} for 'value', and this start reads with schema {new}" in str(
+        raised.value
+    )
+    assert f"value.schema=id:{old}" in str(raised.value)
+    evolving.sinks.shown = "cast(value.id as string)"
+    evolving.run(value__schema=f"id:{old}")
+    evolving.run()
+    assert evolving.sinks.counts()[0] == {"1": 1, "2": 1, "3": 1}
+
+
+# --- a registry with faults -----------------------------------------------------------
+
+
+def test_a_registry_that_is_away_is_waited_for(
+    kafka, registry, topic, produce, options
+):
+    """Tasks ask for the writer's schema; the reader's was found before."""
+    name = topic()
+    number_of = registry.register(f"{name}-value", ORDER)
+    produce(name, [framed(ORDER, number_of, order(1))])
+    with proxies_to(registry.port) as (proxy,):
+        url = f"http://{proxy.address}{PATH}"
+        given = {"value__format": "avro", "schema__registry__url": url}
+        proxy.cut()
+        healing = threading.Timer(1.0, proxy.heal)
+        healing.start()
+        try:
+            found = read_in_task(kafka.bootstrap_servers, name, given)
+        finally:
+            healing.join()
+            proxy.heal()
+
+    assert [row["value"]["id"] for row in found] == [1]

@@ -1,0 +1,141 @@
+"""Which schema a source reads with: found once, at ``load()``."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from pathlib import Path
+
+from kafka_tx.config import RecordFormat
+from kafka_tx.errors import ConfigError, SchemaError
+from kafka_tx.model import SchemaText
+from kafka_tx.schemas.avro import LARGEST_TEXT, parse
+from kafka_tx.schemas.columns import Slot, column_of
+from kafka_tx.schemas.registry import (
+    LOAD_PATIENCE_S,
+    Registry,
+    UnknownSchemaError,
+    check_settings,
+)
+
+_LEGAL = "latest, a version, id:N, @ and a file, or the text of a schema"
+
+
+def legal_schema(option: str, value: str, *, has_registry: bool) -> str:
+    """The value of ``value.schema`` without blanks; raises ConfigError."""
+    word = value.strip()
+    is_text = word.startswith(("@", "{", "[", '"'))
+    number = word.removeprefix("id:")
+    is_known = word == "latest" or (number.isdecimal() and 0 < int(number) < 1 << 32)
+    if not is_text and not is_known:
+        raise ConfigError.illegal(option, word[:200], _LEGAL)
+    if not is_text and not has_registry:
+        raise ConfigError(
+            f"the schema of option '{option}' is {word}, and there is no"
+            " 'schema.registry.url'. Set the address of the registry; or for records"
+            f" without a schema id {option}=@ and a file, or the text of the schema",
+            option="schema.registry.url",
+        )
+    return word
+
+
+def reader_schema(record_format: RecordFormat) -> SchemaText:
+    """The reader's schema as it is now (driver), after a check that it has a column.
+
+    Raises:
+        ConfigError: The schema cannot be read, or is refused; the registry has none, or
+            its settings are illegal.
+        RegistryError: The registry does not answer, or refuses the client.
+    """
+    option = f"{record_format.side}.schema"
+    if record_format.registry:
+        check_settings(record_format.registry)
+    try:
+        found = _found(record_format, option)
+        column(found)
+    except SchemaError as error:
+        where = f", subject '{record_format.subject}'" if record_format.subject else ""
+        raise ConfigError(
+            f"option '{option}' is {record_format.schema[:200]!r}{where}:"
+            f" {error.message}. {_advice(error, record_format)}",
+            option=option,
+        ) from None
+    return found
+
+
+def writer_schema(record_format: RecordFormat, *, registers: bool) -> SchemaText:
+    """The schema to write with, as it is now, with its id (driver).
+
+    ``registers``: one that was given as a text is registered unless it is already.
+
+    Raises:
+        ConfigError: The schema cannot be had, or is not registered.
+        RegistryError: The registry does not answer, or refuses the client.
+    """
+    option = f"{record_format.side}.schema"
+    check_settings(record_format.registry)
+    try:
+        found = _found(record_format, option)
+        parse(found.text, found.references)
+        if found.id is None:
+            registry = Registry(record_format.registry, LOAD_PATIENCE_S)
+            return registry.registered(
+                record_format.subject, found.text, registers=registers
+            )
+    except SchemaError as error:
+        more = (
+            " Set auto.register.schemas=true to register it"
+            if record_format.is_text and not registers
+            else ""
+        )
+        raise ConfigError(
+            f"option '{option}' is {record_format.schema[:200]!r}, subject"
+            f" '{record_format.subject}': {error.message}. Nothing was written.{more}",
+            option=option,
+        ) from None
+    return found
+
+
+@lru_cache(maxsize=64)
+def column(schema: SchemaText) -> Slot:
+    """The column of a reader's schema; raises SchemaError."""
+    return column_of(parse(schema.text, schema.references))
+
+
+def _found(record_format: RecordFormat, option: str) -> SchemaText:
+    word = record_format.schema
+    if word.startswith("@"):
+        return SchemaText(_content(option, word.removeprefix("@")))
+    if word.startswith(("{", "[", '"')):
+        return SchemaText(word)
+    registry = Registry(record_format.registry, LOAD_PATIENCE_S)
+    if word.startswith("id:"):
+        return registry.by_id(int(word.removeprefix("id:")))
+    version = None if word == "latest" else int(word)
+    return registry.of_subject(record_format.subject, version)
+
+
+def _content(option: str, path: str) -> str:
+    try:
+        with Path(path).open(encoding="utf-8") as file:
+            return file.read(LARGEST_TEXT + 1)
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(
+            f"the file of option '{option}' cannot be read: {error}. It is read once,"
+            " by load(), on the machine of the driver",
+            option=option,
+            value=path,
+        ) from None
+
+
+def _advice(error: SchemaError, record_format: RecordFormat) -> str:
+    side = record_format.side
+    if isinstance(error, UnknownSchemaError):
+        return (
+            "Nothing was read. If the schema is registered under another name, set"
+            f" '{side}.subject.name.strategy' or {side}.schema=id:N; if no record was"
+            " written so far, register the schema first"
+        )
+    return (
+        f"Nothing was read. Give another schema that resolves the records', or read"
+        f" {side}.format=bytes and decode in Spark"
+    )

@@ -1,0 +1,306 @@
+"""A schema registry, through Confluent's own client."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, TypeVar
+from uuid import UUID
+
+from kafka_tx.errors import ConfigError, RegistryDeniedError, RegistryError, SchemaError
+from kafka_tx.logs import event_log
+from kafka_tx.model import SchemaText
+
+logger = event_log(__name__)
+
+T = TypeVar("T")
+
+TASK_PATIENCE_S = 120.0
+"""How long a task waits for a registry that is away."""
+
+LOAD_PATIENCE_S = 20.0
+"""How long ``load()`` waits: somebody looks on."""
+
+_TIMEOUT_S = 10
+_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.2, 5.0
+_MOST_REFERENCES = 200
+_PASSING = (408, 429)
+"""Statuses below 500 that another try may change."""
+
+_UNKNOWN_PAUSES_S = (0.5, 2.0)
+"""Before an id that the registry does not know is asked for again: a follower of a
+registry learns ids late."""
+
+_UNKNOWN_IDS_PATIENTLY = 5
+_UNKNOWN_FOR_S = 60.0
+
+
+class UnknownSchemaError(SchemaError):
+    """The registry has no schema of this id, subject or version."""
+
+
+@dataclass(slots=True)
+class Registry:
+    """A registry as one process sees it; not for several threads.
+
+    Attributes:
+        settings: Of Confluent's client, by their names without ``schema.registry.``.
+        patience_s: How long a request is repeated while the registry is away.
+    """
+
+    settings: Mapping[str, str]
+    patience_s: float = TASK_PATIENCE_S
+    _client: Any = None
+    _known: dict[int | UUID, SchemaText] = field(default_factory=dict)
+    _unknown: dict[int | UUID, tuple[str, float]] = field(default_factory=dict)
+
+    @property
+    def url(self) -> str:
+        """Its addresses."""
+        return self.settings.get("url", "")
+
+    def by_id(self, wanted: int | UUID) -> SchemaText:
+        """The schema of an id, asked for once.
+
+        An id that the registry does not know is asked for again before it fails, and
+        then not for a minute.
+
+        Raises:
+            UnknownSchemaError: The registry has no such id.
+            SchemaError: It is no schema of Avro.
+            RegistryError: The registry does not answer, or refuses.
+        """
+        if wanted in self._known:
+            return self._known[wanted]
+        why, until_s = self._unknown.get(wanted, ("", 0.0))
+        if time.monotonic() < until_s:
+            raise UnknownSchemaError(why)
+        is_patient = len(self._unknown) < _UNKNOWN_IDS_PATIENTLY
+        for pause_s in (*(_UNKNOWN_PAUSES_S if is_patient else ()), None):
+            try:
+                found = self._with_references(
+                    self._asked(lambda client: _by_id(client, wanted), f"id {wanted}"),
+                    wanted if isinstance(wanted, int) else None,
+                )
+            except UnknownSchemaError as error:
+                if pause_s is None:
+                    self._unknown[wanted] = (
+                        error.message,
+                        time.monotonic() + _UNKNOWN_FOR_S,
+                    )
+                    raise
+                time.sleep(pause_s)
+            else:
+                self._unknown.pop(wanted, None)
+                self._known[wanted] = found
+                return found
+        raise AssertionError
+
+    def of_subject(self, subject: str, version: int | None) -> SchemaText:
+        """A version of a subject; None: the latest one. Raises as ``by_id``."""
+        what = f"subject '{subject}'" + (f", version {version}" if version else "")
+        found = self._asked(
+            lambda client: (
+                client.get_latest_version(subject)
+                if version is None
+                else client.get_version(subject, version)
+            ),
+            what,
+        )
+        return self._with_references(found.schema, found.schema_id)
+
+    def registered(self, subject: str, text: str, *, registers: bool) -> SchemaText:
+        """A text with its id; it is registered, or must be already. As ``by_id``."""
+        from confluent_kafka.schema_registry import Schema
+
+        schema = Schema(text, "AVRO")
+        number = self._asked(
+            lambda client: (
+                client.register_schema(subject, schema)
+                if registers
+                else client.lookup_schema(subject, schema).schema_id
+            ),
+            f"the schema in subject '{subject}'",
+        )
+        return SchemaText(text, number)
+
+    def _with_references(self, schema: Any, number: int | None) -> SchemaText:  # noqa: ANN401 - of the client
+        kind = schema.schema_type or "AVRO"
+        if kind != "AVRO":
+            raise SchemaError(
+                f"schema {number or ''} is of the type {kind}; legal: AVRO. To decode"
+                " JSON Schema or Protobuf, read bytes and decode them in Spark"
+            )
+        if not isinstance(schema.schema_str, str):
+            raise _no_registry(self.url, "the answer has no schema")
+        texts: dict[tuple[str, int], str] = {}
+        self._add_references(schema, texts, set())
+        return SchemaText(schema.schema_str, number, tuple(texts.values()))
+
+    def _add_references(
+        self,
+        schema: Any,  # noqa: ANN401 - of the client
+        texts: dict[tuple[str, int], str],
+        above: set[tuple[str, int]],
+    ) -> None:
+        for each in schema.references or ():
+            key = each.subject, each.version
+            if key in texts:
+                continue
+            if key in above or len(texts) + len(above) > _MOST_REFERENCES:
+                raise SchemaError(
+                    f"the schema refers to more than {_MOST_REFERENCES} others, or to"
+                    " itself"
+                )
+            what = f"subject '{each.subject}', version {each.version}"
+            found = self._asked(partial(_version, key), what)
+            self._add_references(found.schema, texts, above | {key})
+            texts[key] = found.schema.schema_str
+
+    # --- requests ---
+
+    def _asked(self, ask: Callable[[Any], T], what: str) -> T:
+        until_s = time.monotonic() + self.patience_s
+        pause_s = _FIRST_PAUSE_S
+        while True:
+            try:
+                if self._client is None:
+                    self._client = _client(self.settings)
+                return ask(self._client)
+            except Exception as error:  # noqa: BLE001 - the client's own are of many libraries
+                why = self._judged(error, what)
+            if time.monotonic() + pause_s > until_s:
+                raise RegistryError(
+                    f"the schema registry at {self.url} did not give {what} within"
+                    f" {self.patience_s:g} s: {why}. Check 'schema.registry.url', the"
+                    " network, and that the registry runs; then start again. Nothing is"
+                    " lost"
+                )
+            logger.warning("the schema registry did not give %s: %s", what, why)
+            time.sleep(pause_s)
+            pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
+
+    def _judged(self, error: Exception, what: str) -> str:
+        """Why to ask again; raises what another try does not change."""
+        status = getattr(error, "http_status_code", None)
+        if status in (401, 403):
+            raise RegistryDeniedError(
+                f"the schema registry at {self.url} refused {what}: {error}. Check"
+                " 'schema.registry.basic.auth.user.info' or"
+                " 'schema.registry.bearer.auth.*', and the rights of the user"
+            ) from None
+        if status == 404:
+            raise UnknownSchemaError(self._absent(error, what)) from None
+        if status is not None and status < 500 and status not in _PASSING:
+            raise SchemaError(
+                f"the schema registry at {self.url} refused {what}: {error}"
+            ) from None
+        if isinstance(error, ConfigError):
+            raise error
+        is_odd = isinstance(error, (ValueError, TypeError, KeyError, AttributeError))
+        if (is_odd and status is None) or "CERTIFICATE_VERIFY" in str(error).upper():
+            why = f"{type(error).__name__}: {error}"
+            raise _no_registry(self.url, why) from None
+        return f"{type(error).__name__}: {error}"
+
+    def _absent(self, error: Exception, what: str) -> str:
+        code = getattr(error, "error_code", None)
+        if not isinstance(code, int) or code < 40400:
+            return (
+                f"{self.url} answers 404 for {what}: is it the address of the"
+                " registry's API? Some registries have it below a path"
+            )
+        return f"the schema registry at {self.url} has no {what}"
+
+
+def _no_registry(url: str, why: str) -> ConfigError:
+    return ConfigError(
+        f"{url} does not answer as a schema registry does ({why}). Give the address of"
+        " the registry's API, and for TLS 'schema.registry.ssl.ca.location'",
+        option="schema.registry.url",
+        value=url,
+    )
+
+
+def _version(key: tuple[str, int], client: Any) -> Any:  # noqa: ANN401 - of the client
+    return client.get_version(*key)
+
+
+def _by_id(client: Any, wanted: int | UUID) -> Any:  # noqa: ANN401 - of the client
+    if isinstance(wanted, UUID):
+        return client.get_schema_by_guid(str(wanted))
+    return client.get_schema(wanted)
+
+
+_NUMBERS = {
+    "timeout": _TIMEOUT_S,
+    "max.retries": 0,  # repeated here
+    "cache.capacity": 1_000,
+    "cache.latest.ttl.sec": 0,
+    "retries.wait.ms": 1_000,
+    "retries.max.wait.ms": 20_000,
+}
+_OF_JAVA = {
+    "basic.auth.credentials.source": ("USER_INFO", "URL"),
+    "ssl.endpoint.identification.algorithm": ("https",),
+}
+"""Settings of Java's client that say what is always so here."""
+
+
+def check_settings(settings: Mapping[str, str]) -> None:
+    """Refuse what no registry can be asked with (driver); raises ConfigError.
+
+    Also where the client is not installed.
+    """
+    _client(settings)
+
+
+def _client(settings: Mapping[str, str]) -> Any:  # noqa: ANN401 - of the client
+    try:
+        from confluent_kafka.schema_registry import SchemaRegistryClient
+    except ImportError as error:
+        raise ConfigError(
+            f"the client of schema registries is not installed ({error}): pip install"
+            " 'kafka-tx[registry]', on executors, too",
+            option="schema.registry.url",
+        ) from None
+    given: dict[str, Any] = {
+        name: value
+        for name, value in settings.items()
+        if value.strip() not in _OF_JAVA.get(name, ())
+    }
+    if "@" in given.get("url", ""):
+        raise ConfigError(
+            "'schema.registry.url' has a user in it, which plans of Spark would show."
+            " Give it as 'schema.registry.basic.auth.user.info'",
+            option="schema.registry.url",
+        )
+    for name, default in _NUMBERS.items():
+        given[name] = _number(name, given[name]) if name in given else default
+    try:
+        return SchemaRegistryClient(given)
+    except (ValueError, TypeError, OSError) as error:
+        raise ConfigError(
+            f"the client of the schema registry refuses 'schema.registry.*': {error}."
+            " The names are those of confluent-kafka's SchemaRegistryClient",
+            option="schema.registry",
+        ) from None
+
+
+def _number(name: str, value: str) -> int:
+    if not value.strip().isdecimal():
+        raise ConfigError.illegal(f"schema.registry.{name}", value, "a whole number")
+    return int(value)
+
+
+_of_process: dict[frozenset[tuple[str, str]], Registry] = {}
+
+
+def registry_of(settings: Mapping[str, str]) -> Registry:
+    """The registry of this process: schemas are fetched once (executor)."""
+    key = frozenset(settings.items())
+    if key not in _of_process:
+        _of_process[key] = Registry(dict(settings))
+    return _of_process[key]

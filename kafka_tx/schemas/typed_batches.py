@@ -1,0 +1,192 @@
+"""Batches of Kafka's records with typed keys and values, in the task that reads."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import pyarrow as pa
+
+from kafka_tx.config import RecordFormat, Side
+from kafka_tx.errors import RecordFormatError, SchemaError
+from kafka_tx.model import SchemaText
+from kafka_tx.record_schema import BYTES, ERROR, arrow_schema
+from kafka_tx.schemas.framed import Broken, FramedColumn, header_ids, reshaped
+from kafka_tx.schemas.planned import in_words
+from kafka_tx.schemas.readers import column
+from kafka_tx.schemas.registry import registry_of
+
+_HEADER = {"key": "__key_schema_id", "value": "__value_schema_id"}
+"""Where newer producers name the schema."""
+
+
+def typed_schema(formats: tuple[RecordFormat, ...], include_headers: bool) -> pa.Schema:
+    """The columns of a batch whose formats have their readers' schemas."""
+    schema = arrow_schema(include_headers)
+    for each in formats:
+        assert each.reader is not None
+        index = schema.get_field_index(each.side)
+        typed = pa.field(each.side, column(each.reader).arrow)
+        schema = schema.set(index, typed)
+    for each in formats:
+        if each.is_permissive:
+            schema = schema.append(pa.field(each.side + ERROR, pa.string()))
+            schema = schema.append(pa.field(each.side + BYTES, pa.binary()))
+    return schema
+
+
+class _Reading(NamedTuple):
+    """One side: its format, what decodes it, and the schema of the batch's plan."""
+
+    format: RecordFormat
+    framed: FramedColumn
+    planned: str
+
+
+class TypedBatches:
+    """Types the keys and values of one task's batches.
+
+    Args:
+        formats: With their readers' schemas.
+        include_headers: Whether the result has the column ``headers``; what is given
+            has it if records may name their schema there.
+        planned: By side the names of the schemas with which the batch was planned:
+            a replay is decoded with these. Empty: the readers' own.
+
+    Raises:
+        SchemaError: A planned schema cannot be had.
+        RegistryError: The registry does not answer, or refuses.
+    """
+
+    def __init__(
+        self,
+        formats: tuple[RecordFormat, ...],
+        include_headers: bool,
+        planned: Mapping[str, str],
+    ) -> None:
+        self._include_headers = include_headers
+        self._schema = typed_schema(formats, include_headers)
+        self._readings = [
+            _Reading(each, *_decoding(each, planned.get(each.side))) for each in formats
+        ]
+
+    def __call__(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """The batch with typed columns.
+
+        Raises:
+            RecordFormatError: A record is broken, and its side is not permissive.
+            SchemaError: A replay's columns do not fit those of this start.
+            RegistryError: The registry does not answer, or refuses.
+        """
+        columns = dict(zip(batch.schema.names, batch.columns, strict=True))
+        broken: dict[Side, list[Broken]] = {}
+        for reading in self._readings:
+            side = reading.format.side
+            made = reading.framed.typed(columns[side], self._named(columns, side))
+            if made.broken and not reading.format.is_permissive:
+                raise _error(batch, side, made.broken[0])
+            columns[side] = self._as_now(reading, made.column)
+            broken[side] = made.broken
+        if not self._include_headers:
+            columns.pop("headers", None)
+        rows = sorted({each.row for found in broken.values() for each in found})
+        for reading in self._readings:
+            if reading.format.is_permissive:
+                side = reading.format.side
+                columns |= _beside(side, batch.column(side), broken[side], rows)
+        return pa.RecordBatch.from_arrays([*columns.values()], schema=self._schema)
+
+    def _named(
+        self, columns: Mapping[str, pa.Array], side: Side
+    ) -> dict[int, bytes | None]:
+        headers = columns.get("headers")
+        return {} if headers is None else header_ids(headers, _HEADER[side])
+
+    def _as_now(self, reading: _Reading, given: pa.Array) -> pa.Array:
+        wanted = self._schema.field(reading.format.side).type
+        try:
+            return reshaped(given, wanted)
+        except SchemaError as error:
+            raise planned_otherwise(
+                reading.format, reading.planned, error.message
+            ) from None
+
+
+def planned_otherwise(
+    record_format: RecordFormat, planned: str, why: str
+) -> SchemaError:
+    """The error of a replay that this start's schema does not fit."""
+    side, reader = str(record_format.side), record_format.reader
+    others = {side: (planned, reader.name if reader else record_format.schema)}
+    return SchemaError(f"{why}: {in_words(others)}. Nothing was written")
+
+
+_of_process: dict[tuple[str, frozenset[tuple[str, str]], SchemaText], FramedColumn] = {}
+_MOST_COLUMNS = 50
+
+
+def _decoding(
+    record_format: RecordFormat, planned: str | None
+) -> tuple[FramedColumn, str]:
+    """What decodes a side in this process, and the name of its schema."""
+    reader = record_format.reader
+    assert reader is not None
+    if planned is not None and planned != reader.name:
+        if not planned.isdecimal() or not record_format.registry:
+            raise planned_otherwise(
+                record_format, planned, "the schema of the plan is not in a registry"
+            )
+        reader = registry_of(record_format.registry).by_id(int(planned))
+    key = record_format.side, frozenset(record_format.registry.items()), reader
+    if key not in _of_process:
+        while len(_of_process) >= _MOST_COLUMNS:
+            del _of_process[next(iter(_of_process))]
+        registry = (
+            registry_of(record_format.registry) if record_format.registry else None
+        )
+        writer = None if registry is None else registry.by_id
+        _of_process[key] = FramedColumn(column(reader), reader, writer)
+    return _of_process[key], reader.name
+
+
+def _beside(
+    side: str, given: pa.Array, broken: list[Broken], rows: list[int]
+) -> dict[str, pa.Array]:
+    """The columns that ``PERMISSIVE`` adds.
+
+    Rows with a fault on either side have their bytes on both: a dead letter is whole.
+    """
+    errors: list[str | None] = [None] * len(given)
+    bytes_: list[bytes | None] = [None] * len(given)
+    for each in broken:
+        errors[each.row] = _told(each)
+    for row in rows:
+        bytes_[row] = given[row].as_py()
+    return {
+        side + ERROR: pa.array(errors, pa.string()),
+        side + BYTES: pa.array(bytes_, pa.binary()),
+    }
+
+
+def _told(broken: Broken) -> str:
+    named = "" if broken.schema_id is None else f"schema {broken.schema_id}: "
+    return named + broken.reason
+
+
+def _error(batch: pa.RecordBatch, side: str, broken: Broken) -> RecordFormatError:
+    topic, partition, offset = (
+        batch.column(name)[broken.row].as_py()
+        for name in ("topic", "partition", "offset")
+    )
+    return RecordFormatError(
+        f"the {side} of offset {offset} of {topic}-{partition} cannot be decoded:"
+        f" {_told(broken)}. Nothing of this batch was given out. Set"
+        f" {side}.mode=PERMISSIVE to get null for such a record, the reason in"
+        f" '{side}{ERROR}' and its bytes in '{side}{BYTES}'; with_dead_letters writes"
+        " them to a topic",
+        topic=topic,
+        partition=partition,
+        offset=offset,
+        schema_id=None if broken.schema_id is None else str(broken.schema_id),
+        reason=broken.reason,
+    )

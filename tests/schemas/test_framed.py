@@ -1,0 +1,290 @@
+"""Which schema a record names, and what becomes of records that name none."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kafka_tx.config import RecordFormat
+from kafka_tx.errors import RecordFormatError, SchemaError
+from kafka_tx.model import SchemaText
+from kafka_tx.record_schema import arrow_schema
+from kafka_tx.schemas.defaults import number
+from kafka_tx.schemas.framed import FramedColumn, header_ids, reshaped
+from kafka_tx.schemas.readers import column
+from kafka_tx.schemas.registry import UnknownSchemaError
+from kafka_tx.schemas.typed_batches import TypedBatches, typed_schema
+
+OLD: Any = {"type": "record", "name": "R", "fields": [{"name": "a", "type": "int"}]}
+NEW: Any = {
+    **OLD,
+    "fields": [*OLD["fields"], {"name": "b", "type": "string", "default": "none"}],
+}
+GUID = uuid.UUID(int=77)
+TEXTS = {1: json.dumps(OLD), 2: json.dumps(NEW), 3: '"string"', GUID: json.dumps(NEW)}
+READER = SchemaText(TEXTS[2], 2)
+
+
+def writer(key: Any) -> SchemaText:
+    if key not in TEXTS:
+        raise UnknownSchemaError(f"no id {key}")
+    return SchemaText(TEXTS[key])
+
+
+def framed(schema_id: int, payload: bytes) -> bytes:
+    return b"\0" + schema_id.to_bytes(4, "big") + payload
+
+
+def typed(values: list[bytes | None], named: Any = None) -> tuple[list[Any], list[Any]]:
+    made = FramedColumn(column(READER), READER, writer).typed(
+        pa.array(values, pa.binary()), named
+    )
+    made.column.validate(full=True)
+    return made.column.to_pylist(), [tuple(each) for each in made.broken]
+
+
+def test_each_record_is_decoded_with_the_schema_it_names() -> None:
+    rows, broken = typed(
+        [framed(1, number(7)), framed(2, number(8) + b"\x02x"), None, framed(1, b"\0")]
+    )
+
+    assert rows == [
+        {"a": 7, "b": "none"},
+        {"a": 8, "b": "x"},
+        None,
+        {"a": 0, "b": "none"},
+    ]
+    assert broken == []
+
+
+def test_a_long_prefix_names_a_schema_by_its_uuid() -> None:
+    rows, broken = typed(
+        [b"\x01" + GUID.bytes + number(8) + b"\x02x", framed(1, b"\0")]
+    )
+
+    assert rows == [{"a": 8, "b": "x"}, {"a": 0, "b": "none"}]
+    assert broken == []
+
+
+def test_a_header_wins_over_the_bytes() -> None:
+    by_uuid, by_id = b"\x01" + GUID.bytes, framed(1, b"")
+    rows, broken = typed(
+        [number(8) + b"\x02x", number(5), framed(1, number(6)), None],
+        {0: by_uuid, 1: by_id, 3: by_uuid},
+    )
+
+    assert rows == [
+        {"a": 8, "b": "x"},
+        {"a": 5, "b": "none"},
+        {"a": 6, "b": "none"},
+        None,
+    ]
+    assert broken == []
+
+
+@pytest.mark.parametrize(
+    ("value", "schema_id", "reason"),
+    [
+        (b"", None, "it has 0 bytes, too few for a schema id"),
+        (b"\0\0\0\1", None, "it has 4 bytes, too few for a schema id"),
+        (
+            b'{"a": 1}',
+            None,
+            "its first byte names no schema: it is 7b; legal: 00 or 01, and an id",
+        ),
+        (
+            b"\1" + b"x" * 15,
+            None,
+            "its first byte names no schema: it is 01; legal: 00 or 01, and an id",
+        ),
+        (framed(9, b"\0"), 9, "no id 9"),
+        (
+            framed(3, b"\0"),
+            3,
+            "the value is string where it was written, and record 'R' where it is read",
+        ),
+        (framed(1, b""), 1, "the bytes end within the value"),
+        (framed(1, b"\0\0"), 1, "bytes are left after the value"),
+    ],
+)
+def test_a_broken_record_is_null_and_says_why(
+    value: bytes, schema_id: int | None, reason: str
+) -> None:
+    rows, broken = typed([framed(1, b"\2"), value, framed(1, b"\4")])
+
+    assert rows == [{"a": 1, "b": "none"}, None, {"a": 2, "b": "none"}]
+    assert broken == [(1, schema_id, reason)]
+
+
+@pytest.mark.parametrize(
+    ("head", "reason"),
+    [
+        (None, "its header names no schema: it is nothing; legal: 00 or 01, and an id"),
+        (b"\2abc", "its header names no schema: it is 02; legal: 00 or 01, and an id"),
+    ],
+)
+def test_a_header_that_names_no_schema_breaks_the_record(
+    head: bytes | None, reason: str
+) -> None:
+    rows, broken = typed([number(8)], {0: head})
+
+    assert rows == [None]
+    assert broken == [(0, None, reason)]
+
+
+@given(st.lists(st.one_of(st.none(), st.binary(max_size=24)), max_size=20))
+def test_any_bytes_leave_their_neighbours_alone(values: list[bytes | None]) -> None:
+    good = framed(1, number(7))
+    mixed = [each for value in values for each in (good, value)]
+
+    rows, broken = typed([*mixed, good])
+
+    assert rows[::2] == [{"a": 7, "b": "none"}] * (len(values) + 1)
+    faults = {row for row, _, _ in broken}
+    assert all(mixed[row] is not None and rows[row] is None for row in faults)
+
+
+def test_a_slice_of_a_column_is_decoded() -> None:
+    values = pa.array([framed(1, b"\2"), framed(2, b"\4\2x"), framed(1, b"\6")])[1:]
+
+    made = FramedColumn(column(READER), READER, writer).typed(values)
+
+    assert made.column.to_pylist() == [{"a": 2, "b": "x"}, {"a": 3, "b": "none"}]
+
+
+def test_headers_are_found_by_their_name() -> None:
+    kind = arrow_schema(True).field("headers").type
+    headers = pa.array(
+        [
+            None,
+            [{"key": "x", "value": b"1"}, {"key": "id", "value": b"2"}],
+            [],
+            [{"key": "id", "value": None}],
+            [{"key": "id", "value": b"3"}, {"key": "id", "value": b"4"}],
+        ],
+        kind,
+    )
+
+    assert header_ids(headers, "id") == {1: b"2", 3: None, 4: b"4"}
+    assert header_ids(headers[2:], "id") == {1: None, 2: b"4"}
+    assert header_ids(headers[:1], "id") == {}
+
+
+# --- batches --------------------------------------------------------------------------
+
+
+def batch(*values: bytes | None) -> pa.RecordBatch:
+    rows = [
+        {"value": value, "topic": "t", "partition": 3, "offset": 10 + index}
+        for index, value in enumerate(values)
+    ]
+    return pa.RecordBatch.from_pylist(rows, schema=arrow_schema(False))
+
+
+def own(text: Any, **more: Any) -> RecordFormat:
+    return RecordFormat(side="value", reader=SchemaText(json.dumps(text)), **more)
+
+
+def test_a_schema_as_text_reads_records_without_a_schema_id() -> None:
+    formats = (own(OLD),)
+
+    made = TypedBatches(formats, False, {})(batch(number(7), None))
+
+    assert made.schema == typed_schema(formats, False)
+    assert made.column("value").to_pylist() == [{"a": 7}, None]
+
+
+def test_fail_fast_names_the_record() -> None:
+    with pytest.raises(
+        RecordFormatError, match="the value of offset 11 of t-3"
+    ) as raised:
+        TypedBatches((own(OLD),), False, {})(batch(number(7), b"", b""))
+
+    assert raised.value.fields == {
+        "topic": "t",
+        "partition": 3,
+        "offset": 11,
+        "schema_id": None,
+        "reason": "the bytes end within the value",
+    }
+    assert "value.mode=PERMISSIVE" in str(raised.value)
+
+
+def test_permissive_gives_reason_and_bytes_beside_null() -> None:
+    formats = (own(OLD, is_permissive=True),)
+
+    made = TypedBatches(formats, False, {})(batch(number(7), b"\0\0", None))
+
+    assert made.schema == typed_schema(formats, False)
+    assert made.column("value").to_pylist() == [{"a": 7}, None, None]
+    assert made.column("value_error").to_pylist() == [
+        None,
+        "bytes are left after the value",
+        None,
+    ]
+    assert made.column("value_bytes").to_pylist() == [None, b"\0\0", None]
+
+
+def test_a_text_that_is_another_one_than_the_plans_stops_the_batch() -> None:
+    with pytest.raises(
+        SchemaError, match="was planned with schema text-77 for 'value'"
+    ):
+        TypedBatches((own(OLD),), False, {"value": "text-77"})
+
+
+# --- replays under a newer schema -----------------------------------------------------
+
+
+def test_a_column_takes_the_shape_of_another_schema() -> None:
+    inner = pa.struct([("x", pa.int32())])
+    wider = pa.struct([("new", pa.string()), ("x", pa.int64())])
+    old = pa.struct(
+        [
+            ("a", pa.int32()),
+            ("l", pa.list_(pa.field("element", inner))),
+            ("m", pa.map_(pa.string(), inner)),
+        ]
+    )
+    new = pa.struct(
+        [
+            ("m", pa.map_(pa.string(), wider)),
+            ("b", pa.bool_()),
+            ("l", pa.list_(pa.field("element", wider))),
+        ]
+    )
+    rows = [{"a": 1, "l": [{"x": 2}, None], "m": [("k", {"x": 3})]}, None]
+
+    made = reshaped(pa.array(rows, old), new)
+
+    made.validate(full=True)
+    assert made.to_pylist() == [
+        {
+            "m": [("k", {"new": None, "x": 3})],
+            "b": None,
+            "l": [{"new": None, "x": 2}, None],
+        },
+        None,
+    ]
+
+
+@pytest.mark.parametrize(
+    ("have", "wanted"),
+    [
+        (pa.string(), pa.int32()),
+        (pa.int64(), pa.int32()),
+        (pa.int32(), pa.date32()),
+        (pa.decimal128(9, 2), pa.decimal128(9, 3)),
+        (pa.struct([("a", pa.int32())]), pa.int32()),
+    ],
+)
+def test_a_type_that_does_not_hold_the_former_is_refused(
+    have: Any, wanted: Any
+) -> None:
+    with pytest.raises(SchemaError, match="cannot become"):
+        reshaped(pa.array([], have), wanted)

@@ -1,0 +1,244 @@
+"""What a registry may answer, by a server that answers as it is told."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from kafka_tx.config import RecordFormat
+from kafka_tx.errors import (
+    ConfigError,
+    RegistryDeniedError,
+    RegistryError,
+    SchemaError,
+)
+from kafka_tx.schemas.readers import reader_schema
+from kafka_tx.schemas.registry import Registry, UnknownSchemaError
+from tests.schemas.told import Told
+
+
+def test_a_schema_is_fetched_once(told: Told) -> None:
+    told.schema(7, '"string"')
+    registry = Registry({"url": told.url})
+
+    assert registry.by_id(7) == registry.by_id(7) == ('"string"', 7, ())
+    assert told.paths() == ["/schemas/ids/7"]
+
+
+def test_references_come_before_what_needs_them(told: Told) -> None:
+    def needs(*names: str) -> list[dict[str, Any]]:
+        return [{"name": each, "subject": each, "version": 1} for each in names]
+
+    told.schema(7, '"b"', references=needs("b", "c"))
+    told.version("b", "1", 8, "B", references=needs("c"))
+    told.version("c", "1", 9, "C")
+
+    assert Registry({"url": told.url}).by_id(7).references == ("C", "B")
+
+
+def test_references_in_a_circle_are_refused(told: Told) -> None:
+    again = [{"name": "b", "subject": "b", "version": 1}]
+    told.schema(7, '"b"', references=again)
+    told.version("b", "1", 8, '"b"', references=again)
+
+    with pytest.raises(SchemaError, match="or to itself"):
+        Registry({"url": told.url}).by_id(7)
+
+
+def test_a_registry_that_is_away_is_waited_for(told: Told) -> None:
+    told.answers["/schemas/ids/7"] = [
+        (503, {}),
+        (500, b"<html>"),
+        (429, {}),
+        (200, {"schema": '"int"'}),
+    ]
+
+    assert Registry({"url": told.url}).by_id(7).text == '"int"'
+
+
+def test_a_registry_that_stays_away_is_an_error_that_may_pass(told: Told) -> None:
+    told.answers["/schemas/ids/7"] = [(503, {"message": "later"})]
+
+    with pytest.raises(RegistryError, match="within 0.05 s.*later") as raised:
+        Registry({"url": told.url}, patience_s=0.05).by_id(7)
+
+    assert raised.value.retryable
+
+
+def test_nobody_at_the_address_is_an_error_that_may_pass(told: Told) -> None:
+    told.server.server_close()
+
+    with pytest.raises(RegistryError, match="Check 'schema.registry.url'"):
+        Registry({"url": told.url}, patience_s=0.05).by_id(7)
+
+
+@pytest.mark.parametrize("status", [401, 403])
+def test_a_refusal_of_the_client_is_not_tried_again(told: Told, status: int) -> None:
+    told.answers["/schemas/ids/7"] = [(status, {"message": "no"})]
+
+    with pytest.raises(RegistryDeniedError, match=r"basic\.auth\.user\.info") as raised:
+        Registry({"url": told.url}).by_id(7)
+
+    assert not raised.value.retryable
+    assert len(told.asked) == 1
+
+
+def test_an_unknown_id_is_asked_for_again_but_not_for_ever(told: Told) -> None:
+    registry = Registry({"url": told.url})
+
+    for _ in range(3):
+        with pytest.raises(UnknownSchemaError, match="has no id 7"):
+            registry.by_id(7)
+
+    assert len(told.asked) == 3
+
+
+def test_an_id_that_the_registry_learns_late_is_found(told: Told) -> None:
+    unknown = 404, {"error_code": 40403, "message": "none"}
+    told.answers["/schemas/ids/7"] = [unknown, unknown, (200, {"schema": '"int"'})]
+
+    assert Registry({"url": told.url}).by_id(7).text == '"int"'
+
+
+def test_many_unknown_ids_are_not_waited_for(told: Told) -> None:
+    registry = Registry({"url": told.url})
+
+    for number in range(20):
+        with pytest.raises(UnknownSchemaError):
+            registry.by_id(number)
+
+    assert len(told.asked) == 3 * 5 + 15
+
+
+@pytest.mark.parametrize("kind", ["JSON", "PROTOBUF"])
+def test_a_schema_of_another_kind_is_refused_by_name(told: Told, kind: str) -> None:
+    told.schema(7, "{}", schemaType=kind)
+
+    with pytest.raises(
+        SchemaError, match=f"schema 7 is of the type {kind}; legal: AVRO"
+    ):
+        Registry({"url": told.url}).by_id(7)
+
+
+def test_credentials_are_sent(told: Told) -> None:
+    told.schema(7, '"int"')
+    settings = {
+        "url": told.url,
+        "basic.auth.credentials.source": "USER_INFO",
+        "basic.auth.user.info": "me:secret",
+    }
+
+    Registry(settings).by_id(7)
+
+    assert told.asked[0][1] == "Basic bWU6c2VjcmV0"
+
+
+def test_a_bearer_token_is_sent(told: Told) -> None:
+    told.schema(7, '"int"')
+    settings = {
+        "url": told.url,
+        "bearer.auth.credentials.source": "STATIC_TOKEN",
+        "bearer.auth.token": "token",
+        "bearer.auth.logical.cluster": "lsrc-1",
+        "bearer.auth.identity.pool.id": "pool-1",
+    }
+
+    Registry(settings).by_id(7)
+
+    assert told.asked[0][1] == "Bearer token"
+
+
+def test_the_next_address_is_asked_where_one_is_away(told: Told) -> None:
+    told.schema(7, '"int"')
+    away = "http://127.0.0.1:9"
+
+    assert Registry({"url": f"{away},{told.url}"}).by_id(7).text == '"int"'
+
+
+# --- the reader's schema --------------------------------------------------------------
+
+
+def reading(told: Told, schema: str = "latest", **more: Any) -> RecordFormat:
+    registry = {"url": told.url}
+    return RecordFormat(
+        **{
+            "side": "value",
+            "schema": schema,
+            "subject": "t-value",
+            "registry": registry,
+        }
+        | more
+    )
+
+
+def test_the_latest_schema_is_asked_for_at_each_start(told: Told) -> None:
+    for number in (1, 2):
+        told.version("t-value", "latest", number, '"int"')
+        assert reader_schema(reading(told)).id == number
+
+
+def test_a_version_and_an_id_are_schemas(told: Told) -> None:
+    told.version("t-value", "3", 30, '"int"')
+    told.schema(40, '"long"')
+
+    assert reader_schema(reading(told, "3")) == ('"int"', 30, ())
+    assert reader_schema(reading(told, "id:40")) == ('"long"', 40, ())
+
+
+def test_a_file_is_a_schema(told: Told, tmp_path: Any) -> None:
+    path = tmp_path / "order.avsc"
+    path.write_text('"int"')
+
+    assert reader_schema(reading(told, f"@{path}")) == ('"int"', None, ())
+
+
+def test_an_absent_file_is_refused(told: Told, tmp_path: Any) -> None:
+    with pytest.raises(ConfigError, match="the file of option 'value.schema'"):
+        reader_schema(reading(told, f"@{tmp_path}/none.avsc"))
+
+
+_NOT_FOUND = {"error_code": 40401, "message": "Subject not found"}
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        ((404, _NOT_FOUND), "has no subject 't-value'.*'value.subject.name.strategy'"),
+        ((404, b"<html>"), "is it the address of the registry's API"),
+        ((200, b"<html>"), "does not answer as a schema registry does"),
+        ((200, {"id": 1, "schema": "{}", "schemaType": "JSON"}), "is of the type JSON"),
+        ((200, {"id": 1, "schema": '["int", "string"]'}), "a union of int, string"),
+        ((200, {"id": 1, "schema": " " * 2_000_000}), "has 2000000 characters"),
+        ((200, {"hello": "world"}), "does not answer as a schema registry does"),
+    ],
+)
+def test_what_gives_no_column_is_refused_at_the_start(
+    told: Told, answer: tuple[int, Any], said: str
+) -> None:
+    told.answers["/subjects/t-value/versions/latest"] = [answer]
+
+    with pytest.raises(ConfigError, match=f"(?s){said}"):
+        reader_schema(reading(told))
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"url": "registry:8081"}, "Invalid url"),
+        ({"url": "http://me:secret@registry"}, "has a user in it"),
+        ({"url": "http://registry", "timeot": "3"}, "Unrecognized properties: timeot"),
+        ({"url": "http://registry", "timeout": "soon"}, "a whole number"),
+        (
+            {"url": "https://registry", "ssl.ca.location": "/no/such.pem"},
+            "No such file",
+        ),
+    ],
+)
+def test_settings_that_no_client_takes_are_refused(
+    settings: dict[str, str], said: str
+) -> None:
+    with pytest.raises(ConfigError, match=said) as raised:
+        reader_schema(RecordFormat(side="value", subject="s", registry=settings))
+
+    assert "secret" not in str(raised.value).replace("user in it", "")

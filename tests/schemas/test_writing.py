@@ -1,0 +1,225 @@
+"""Columns that are written with a schema, and those that do not fit it."""
+
+from __future__ import annotations
+
+import json
+from decimal import Decimal
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+
+from kafka_tx.errors import ConfigError
+from kafka_tx.model import SchemaText
+from kafka_tx.schemas.avro import parse
+from kafka_tx.schemas.columns import column_of
+from kafka_tx.schemas.decoding import decode
+from kafka_tx.schemas.resolution import resolve
+from kafka_tx.schemas.writing import AvroColumn, check_schema
+from tests.schemas.evolving import Case, cases, encoded
+
+PREFIX = b"\0\0\0\0\7"
+
+
+def column(schema: Any) -> AvroColumn:
+    return AvroColumn("value", SchemaText(json.dumps(schema), 7))
+
+
+def decoded(schema: Any, values: pa.Array, skip: int) -> pa.Array:
+    slot = column_of(parse(json.dumps(schema)))
+    program = resolve(parse(json.dumps(schema)), slot)
+    count = len(values)
+    begins = np.full(count, skip, np.int32)
+    made = decode(values, begins, np.zeros(count, np.int32), [program], slot)
+    assert made.failures == []
+    return made.column
+
+
+@given(cases())
+@settings(max_examples=60)
+def test_what_was_decoded_is_written_as_it_was(case: Case) -> None:
+    """The columns of a schema fit it, and their values come back."""
+    schema = case.writer
+    given_bytes = pa.array([encoded(schema, each) for each in case.values], pa.binary())
+    rows = decoded(schema, given_bytes, 0)
+
+    check_schema(
+        SchemaText(json.dumps(schema)),
+        column_of(parse(json.dumps(schema))).spark,
+        "value",
+    )
+    written = column(schema).encoded(rows)
+
+    assert all(each.startswith(PREFIX) for each in written.to_pylist())
+    again = decoded(schema, written.cast(pa.binary()), len(PREFIX))
+    assert again.to_pylist() == rows.to_pylist()
+
+
+def test_null_is_a_tombstone() -> None:
+    written = column("string").encoded(pa.array(["a", None, "b"]))
+
+    assert written.to_pylist() == [PREFIX + b"\2a", None, PREFIX + b"\2b"]
+
+
+def test_times_are_rounded_down_to_the_unit_of_the_schema() -> None:
+    kind = pa.timestamp("us", tz="UTC")
+    times = pa.array([-1, 0, 1_999, -1_001], pa.int64()).view(kind)
+
+    written = column({"type": "long", "logicalType": "timestamp-millis"}).encoded(times)
+
+    assert [each[5:] for each in written.to_pylist()] == [b"\1", b"\0", b"\2", b"\3"]
+
+
+def test_a_field_without_column_has_its_default() -> None:
+    schema = {
+        "type": "record",
+        "name": "R",
+        "fields": [
+            {"name": "a", "type": "int"},
+            {"name": "b", "type": "string", "default": "x"},
+            {"name": "c", "type": ["null", "long"], "default": None},
+        ],
+    }
+
+    written = column(schema).encoded(pa.array([{"a": 1}]))
+
+    assert written.to_pylist() == [PREFIX + b"\2\2x\0"]
+
+
+def struct(**fields: Any) -> Any:
+    return {
+        "type": "struct",
+        "fields": [{"name": name, "type": kind} for name, kind in fields.items()],
+    }
+
+
+def record(*fields: Any) -> Any:
+    return {"type": "record", "name": "R", "fields": list(fields)}
+
+
+_A = {"name": "a", "type": "int"}
+_DECIMAL = {"type": "bytes", "logicalType": "decimal", "precision": 9, "scale": 2}
+
+
+@pytest.mark.parametrize(
+    ("schema", "spark", "said"),
+    [
+        (record(_A), struct(a="long"), r"column 'value.a' is long, .* takes byte or"),
+        (record(_A), struct(a="string"), r"column 'value.a' is string"),
+        (
+            record(_A),
+            struct(a="integer", b="long"),
+            r"'value.b' is a column, .* no such",
+        ),
+        (record(_A), struct(), r"'value.a' is no column, .* without a default"),
+        (
+            record(_A),
+            "string",
+            r"column 'value' is string, and the schema takes record",
+        ),
+        ("string", struct(a="integer"), r"column 'value' is struct"),
+        (
+            _DECIMAL,
+            "decimal(10,2)",
+            r"takes decimals of at most 9 digits with 2 behind",
+        ),
+        (_DECIMAL, "decimal(9,3)", r"takes decimals of at most 9 digits"),
+        (_DECIMAL, "double", r"column 'value' is double"),
+        (["int", "string"], "integer", r"a union of more than null and one type"),
+        (
+            {"type": "long", "logicalType": "timestamp-millis"},
+            "timestamp_ntz",
+            r"is timestamp_ntz, and the schema takes timestamp \(long\)",
+        ),
+        (
+            {"type": "fixed", "name": "D", "size": 12, "logicalType": "duration"},
+            "binary",
+            "a duration, which is not written",
+        ),
+        (
+            {"type": "map", "values": "int"},
+            {
+                "type": "map",
+                "keyType": "integer",
+                "valueType": "integer",
+                "valueContainsNull": True,
+            },
+            "column 'value' is map",
+        ),
+        (
+            {"type": "array", "items": "int"},
+            {"type": "array", "elementType": "string", "containsNull": True},
+            r"column 'value\[\]' is string",
+        ),
+    ],
+)
+def test_a_column_that_does_not_fit_is_refused_by_name(
+    schema: Any, spark: Any, said: str
+) -> None:
+    with pytest.raises(ConfigError, match=said):
+        check_schema(SchemaText(json.dumps(schema)), spark, "value")
+
+
+@pytest.mark.parametrize(
+    ("schema", "values", "said"),
+    [
+        (
+            record(_A),
+            pa.array([{"a": None}], pa.struct([("a", pa.int32())])),
+            "'value.a' has null",
+        ),
+        (
+            {"type": "array", "items": "int"},
+            pa.array([[1, None]], pa.list_(pa.int32())),
+            r"'value\[\]' has null",
+        ),
+        (
+            {"type": "enum", "name": "E", "symbols": ["A", "B"]},
+            pa.array(["A", "C"]),
+            "takes A, B",
+        ),
+        (
+            {"type": "fixed", "name": "F", "size": 2},
+            pa.array([b"ab", b"abc"]),
+            "takes 2 bytes",
+        ),
+    ],
+)
+def test_a_value_that_does_not_fit_is_refused_by_name(
+    schema: Any, values: pa.Array, said: str
+) -> None:
+    with pytest.raises(ConfigError, match=said):
+        column(schema).encoded(values)
+
+
+def test_nested_nulls_keep_their_places() -> None:
+    inner = record({"name": "x", "type": {"type": "array", "items": _DECIMAL}})
+    schema = record({"name": "in", "type": ["null", {**inner, "name": "In"}]})
+    rows = [
+        {"in": None},
+        {"in": {"x": [Decimal("1.25")]}},
+        {"in": None},
+        {"in": {"x": []}},
+    ]
+    kind = pa.struct([("in", pa.struct([("x", pa.list_(pa.decimal128(9, 2)))]))])
+
+    written = column(schema).encoded(pa.array(rows, kind))
+
+    assert decoded(schema, written.cast(pa.binary()), 5).to_pylist() == rows
+
+
+def test_times_beyond_pythons_years_are_written() -> None:
+    kind = pa.timestamp("us", tz="UTC")
+    far = pa.array([2**62, -(2**62)], pa.int64()).view(kind)
+    schema = {"type": "long", "logicalType": "timestamp-micros"}
+
+    written = column(schema).encoded(far)
+
+    assert decoded(schema, written.cast(pa.binary()), 5).view(
+        pa.int64()
+    ).to_pylist() == [
+        2**62,
+        -(2**62),
+    ]
