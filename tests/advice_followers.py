@@ -471,7 +471,7 @@ NOTHING_AT_RISK: dict[str, str] = {
     "transactional_sink::_Batch._waiting": _AGAIN,
     "redrive::Redrive._recalled": _MEANT,
     "meeting::ConnectRun.__init__": _CALLER,
-    "meeting::_reported": _TOLD,
+    "meeting::_reply": _TOLD,
     "moving::renamed": _MEANT,
     "doctor::_folder": _OUTSIDE,
     "moving::_check": _MEANT,
