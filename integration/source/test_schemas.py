@@ -11,7 +11,7 @@ from io import BytesIO
 
 import fastavro
 import pytest
-from confluent_kafka.schema_registry.avro import AvroSerializer
+from confluent_kafka.schema_registry.avro import AvroDeserializer, AvroSerializer
 from confluent_kafka.serialization import MessageField, SerializationContext
 from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
@@ -319,6 +319,39 @@ def test_broken_records_are_dead_letters_with_their_bytes(
     assert "the bytes end within the value" in reasons[1]
     assert "bytes are left after the value" in reasons[2]
     assert "has no id 4000000" in reasons[3]
+
+
+def test_what_is_written_is_read_by_confluents_own_deserializer(
+    spark, kafka, registry, topic, rows, options
+):
+    """And by the source: every type comes back."""
+    name = topic()
+    orders = [order(n) for n in range(3)]
+    kind = (
+        "value struct<id:long, user:string, amount:decimal(9,2), at:timestamp,"
+        " tags:array<string>>"
+    )
+    df = spark.createDataFrame([(each,) for each in orders], kind)
+    given = {name.replace("__", "."): value for name, value in options.items()}
+
+    (
+        df.write.format("kafka_tx")
+        .option("kafka.bootstrap.servers", kafka.bootstrap_servers)
+        .option("topic", name)
+        .option("value.schema", json.dumps(ORDER))
+        .option("auto.register.schemas", "true")
+        .options(**given)
+        .mode("append")
+        .save()
+    )
+
+    read = AvroDeserializer(registry.client)
+    context = SerializationContext(name, MessageField.VALUE)
+    records = committed_records(kafka.bootstrap_servers, name)
+    found = [read(record.value, context) for record in records]
+    assert sorted(found, key=lambda each: each["id"]) == orders
+    typed = rows(name, "value.*", **options)
+    assert sorted(row.amount for row in typed) == [each["amount"] for each in orders]
 
 
 # --- what is refused when a query is made ---------------------------------------------

@@ -26,6 +26,9 @@ LOAD_PATIENCE_S = 20.0
 _TIMEOUT_S = 10
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.2, 5.0
 _MOST_REFERENCES = 200
+_LONGEST_ANSWER = 300
+"""Characters of an answer in an error: it may be a page."""
+
 _PASSING = (408, 429)
 """Statuses below 500 that another try may change."""
 
@@ -201,9 +204,9 @@ class Registry:
             raise error
         is_odd = isinstance(error, (ValueError, TypeError, KeyError, AttributeError))
         if (is_odd and status is None) or "CERTIFICATE_VERIFY" in str(error).upper():
-            why = f"{type(error).__name__}: {error}"
+            why = f"{type(error).__name__}: {str(error)[:_LONGEST_ANSWER]}"
             raise _no_registry(self.url, why) from None
-        return f"{type(error).__name__}: {error}"
+        return f"{type(error).__name__}: {str(error)[:_LONGEST_ANSWER]}"
 
     def _absent(self, error: Exception, what: str) -> str:
         code = getattr(error, "error_code", None)

@@ -1,0 +1,139 @@
+"""Records that the sink writes with a schema, as Confluent's own client reads them."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from confluent_kafka import Consumer
+from confluent_kafka.schema_registry import SchemaRegistryClient
+from confluent_kafka.schema_registry.avro import AvroDeserializer
+from confluent_kafka.serialization import MessageField, SerializationContext
+from pyspark.sql.types import StructType
+
+from kafka_tx.errors import ConfigError
+from kafka_tx.spark.source.data_source import KafkaTxDataSource
+from tests.schemas.told import Told
+from tests.told_registry import told as told
+
+ORDER: Any = {
+    "type": "record",
+    "name": "Order",
+    "fields": [
+        {"name": "id", "type": "long"},
+        {"name": "user", "type": ["null", "string"], "default": None},
+        {"name": "state", "type": {"type": "enum", "name": "S", "symbols": ["NEW"]}},
+    ],
+}
+COLUMNS = StructType().add(
+    "value", StructType().add("id", "long").add("state", "string")
+)
+
+
+@pytest.fixture
+def options(cluster, topic, told: Told) -> dict[str, str]:
+    name = topic()
+    told.schema(7, json.dumps(ORDER))
+    told.version(f"{name}-value", "latest", 7, json.dumps(ORDER))
+    return {
+        "kafka.bootstrap.servers": cluster.bootstrap_servers,
+        "topic": name,
+        "value.format": "avro",
+        "schema.registry.url": told.url,
+    }
+
+
+def written(options: dict[str, str], rows: list[Any], columns: Any = COLUMNS) -> None:
+    writer = KafkaTxDataSource(options).writer(columns, overwrite=False)
+    kind = pa.struct([("id", pa.int64()), ("state", pa.string())])
+    batch = pa.record_batch({"value": pa.array(rows, kind)})
+    writer.commit([writer.write(iter([batch]))])
+
+
+def values(options: dict[str, str], count: int) -> list[bytes | None]:
+    consumer = Consumer(
+        {
+            "bootstrap.servers": options["kafka.bootstrap.servers"],
+            "group.id": options["topic"],
+            "auto.offset.reset": "earliest",
+        }
+    )
+    consumer.subscribe([options["topic"]])
+    try:
+        return [message.value() for message in consumer.consume(count, timeout=30)]
+    finally:
+        consumer.close()
+
+
+def test_confluents_deserializer_reads_what_was_written(options, told: Told) -> None:
+    written(options, [{"id": 1, "state": "NEW"}, None, {"id": 3, "state": "NEW"}])
+
+    client = SchemaRegistryClient({"url": told.url})
+    read = AvroDeserializer(client)
+    context = SerializationContext(options["topic"], MessageField.VALUE)
+    found = [value and read(value, context) for value in values(options, 3)]
+    assert found == [
+        {"id": 1, "user": None, "state": "NEW"},
+        None,
+        {"id": 3, "user": None, "state": "NEW"},
+    ]
+
+
+def test_columns_that_do_not_fit_are_refused_before_anything_is_written(
+    options,
+) -> None:
+    wrong = StructType().add("value", StructType().add("id", "string"))
+
+    with pytest.raises(ConfigError, match=r"column 'value\.id' is string"):
+        KafkaTxDataSource(options).writer(wrong, overwrite=False)
+
+
+def test_a_value_that_does_not_fit_is_refused_with_its_column(options) -> None:
+    with pytest.raises(ConfigError, match=r"column 'value\.state' .* takes NEW"):
+        written(options, [{"id": 1, "state": "OLD"}])
+
+
+def test_a_text_is_registered_where_that_is_asked_for(options, told: Told) -> None:
+    subject = f"/subjects/{options['topic']}-value/versions"
+    told.answers[subject] = [(200, {"id": 9})]
+    given = {"value.schema": json.dumps(ORDER), "auto.register.schemas": "true"}
+
+    written(options | given, [{"id": 1, "state": "NEW"}])
+
+    assert values(options, 1)[0][:5] == b"\0\0\0\0\x09"  # type: ignore[index]
+    assert subject in told.paths()
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"schema.registry.url": None}, "there is no 'schema.registry.url'"),
+        (
+            {"value.schema": json.dumps(ORDER), "schema.registry.url": None},
+            "A record begins with the id",
+        ),
+        ({"value.schema": "4"}, "has no subject"),
+        ({"value.schema": json.dumps(ORDER)}, "Set auto.register.schemas=true"),
+        ({"topic": None}, "there is no single topic"),
+    ],
+)
+def test_a_schema_that_cannot_be_had_is_refused(
+    options, given: dict[str, str | None], said: str
+) -> None:
+    left = {name: value for name, value in {**options, **given}.items() if value}
+    columns = (
+        StructType().add("topic", "string").add("value", COLUMNS["value"].dataType)
+    )
+
+    with pytest.raises(ConfigError, match=said):
+        KafkaTxDataSource(left).writer(columns, overwrite=False)
+
+
+def test_tasks_get_no_settings_of_the_registry(options) -> None:
+    options |= {"schema.registry.basic.auth.user.info": "me:hunter2"}
+
+    writer = KafkaTxDataSource(options).writer(COLUMNS, overwrite=False)
+
+    assert all(not each.registry for each in writer._config.formats)
