@@ -20,7 +20,7 @@ IN_MEMORY = place=$$(mktemp -d "$$($(IN)/python -m integration.cluster.memory)/t
 	&& chmod 755 "$$place" && trap 'rm -rf "$$place"' EXIT && TMPDIR=$$place
 
 .PHONY: setup servers engine demo test test-cost test-fast test-all matrix simulate mutants chaos \
-    integration check format bench dashboard docs pictures wheel release-check sanitize clean
+    integration check format bench stored dashboard docs pictures wheel release-check sanitize clean
 
 setup: $(INSTALLED)
 	@$(IN)/python -m integration.cluster.java >/dev/null
@@ -158,6 +158,9 @@ format: setup
 # make bench BENCH=read runs one benchmark; without BENCH all of them.
 bench: servers
 	$(IN)/python -m benchmarks $(BENCH)
+
+stored: setup
+	$(IN)/python -m integration.stored
 
 dashboard: setup
 	$(IN)/python -m grafana.dashboard kafka_tx/metrics/dashboard.json

@@ -191,18 +191,10 @@ def __dir__() -> list[str]:
 
 def __getattr__(name: str) -> Any:  # noqa: ANN401 - any public name
     if name == "__version__":
-        return _version()
+        from kafka_tx.stored import VERSION
+
+        return VERSION
     for home, names in _HOMES.items():
         if name in names.split():
             return getattr(import_module(f"kafka_tx.{home}"), name)
     raise AttributeError(f"module 'kafka_tx' has no attribute {name!r}")
-
-
-def _version() -> str:
-    """Of the installed package; empty where only its source is on the path."""
-    from importlib.metadata import PackageNotFoundError, version
-
-    try:
-        return version("kafka-tx")
-    except PackageNotFoundError:
-        return ""

@@ -8,7 +8,7 @@ KafkaTxError
 ├── StateError
 │   ├── StateUnavailableError *, StateGivenUpError, StateLostError
 │   ├── StateConflictError, StateCorruptedError, CheckpointDisagreesError
-│   ├── BatchIdsAgainError, OtherTopicsError
+│   ├── BatchIdsAgainError, OtherTopicsError, FormatError
 │   └── FencedError
 │       └── OwnerLivesError
 ├── KafkaError
@@ -240,6 +240,16 @@ class OtherTopicsError(StateError):
     """
 
     error_class = "KAFKA_TX_OTHER_TOPICS"
+
+
+class FormatError(StateError):
+    """Something is stored in a format that this version does not read.
+
+    Another version or another program has written it. Also: driver and task have
+    different versions. Fields: ``format`` and ``reads``, or ``driver`` and ``task``.
+    """
+
+    error_class = "KAFKA_TX_FORMAT"
 
 
 class KafkaError(KafkaTxError):

@@ -16,6 +16,7 @@ from typing import Any, Literal, NamedTuple
 
 from kafka_tx.errors import ConfigError, StateCorruptedError
 from kafka_tx.own_topics import is_left_out
+from kafka_tx.stored import ATTEMPTS
 
 ATTEMPTS_PER_EPOCH = 10**12
 """Attempt 12 of epoch 3 is 3000000000012: readable, rising, below 2**63."""
@@ -164,7 +165,7 @@ class TransactionAttempt:
     def as_json(self) -> str:
         """The text that a sink of yours stores beside the rows; one line."""
         named = {"source": self.source, "numbering": self.numbering, "plan": self.plan}
-        return json.dumps({"attempt": str(self), **named})
+        return json.dumps(ATTEMPTS.stamped({"attempt": str(self), **named}))
 
     @classmethod
     def of_json(cls, text: str) -> TransactionAttempt:
@@ -172,9 +173,12 @@ class TransactionAttempt:
 
         Raises:
             StateCorruptedError: It is another text.
+            FormatError: It has a format that this version does not read.
         """
         try:
             stored = json.loads(text)
+            if {"v", "attempt"} & stored.keys():
+                ATTEMPTS.check_members(stored, f"the attempt {text!r:.200} of a sink")
             return replace(
                 cls.parse(stored["attempt"]),
                 source=str(stored["source"]),

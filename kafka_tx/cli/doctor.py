@@ -36,7 +36,7 @@ from kafka_tx.cli.lake_tables import Verdict
 from kafka_tx.cli.positions import each_id
 from kafka_tx.cli.stores import JsonOption, text_or_file
 from kafka_tx.config import SinkConfig
-from kafka_tx.errors import KafkaTxError, StateCorruptedError
+from kafka_tx.errors import KafkaTxError, StateError
 from kafka_tx.kafka.client_settings import client_settings
 from kafka_tx.kafka.cluster_checks import ClusterChecks, finalized_features
 from kafka_tx.kafka.marker_topic import MarkerTopic
@@ -282,7 +282,7 @@ def _tables(url: str) -> Iterator[tuple[str, _Check]]:
     """Tables of a lakehouse: whether they still know the batches of ids."""
     try:
         for _, found in each_id(url):
-            if isinstance(found, StateCorruptedError):
+            if isinstance(found, StateError):
                 yield "table", partial(_unreadable, found)
                 continue
             for known in found:

@@ -11,7 +11,7 @@ import typer
 from kafka_tx.cli.lag import Logs, positions_of
 from kafka_tx.cli.positions import each_id
 from kafka_tx.cli.stores import checked, text_or_file
-from kafka_tx.errors import KafkaTxError, StateCorruptedError
+from kafka_tx.errors import KafkaTxError, StateError
 from kafka_tx.metrics.endpoint import serve
 from kafka_tx.metrics.events import OffsetsStored
 from kafka_tx.metrics.registry import MetricsRegistry
@@ -91,7 +91,7 @@ class _Exporter:
         ids = [self.wanted] if self.wanted is not None else []
         found = []
         for name, doors in each_id(checked(self.store), ids):
-            if isinstance(doors, StateCorruptedError):
+            if isinstance(doors, StateError):
                 if self.wanted is not None:
                     raise doors
                 typer.echo(f"kafka-tx: no figures of '{name}': {doors}", err=True)

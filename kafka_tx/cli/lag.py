@@ -25,7 +25,7 @@ from kafka_tx.cli.stores import (
     text_or_file,
 )
 from kafka_tx.config import SourceConfig
-from kafka_tx.errors import ConfigError, StateCorruptedError
+from kafka_tx.errors import ConfigError, StateError
 from kafka_tx.model import (
     Earliest,
     Latest,
@@ -149,7 +149,7 @@ class Logs:
         """The offsets of a consumer group, as at-least-once topologies store them.
 
         Raises:
-            StateCorruptedError: Metadata of ours cannot be read.
+            StateCorruptedError, FormatError: Metadata of ours cannot be read.
             StateUnavailableError, KafkaError: As of ``KafkaGroupOffsetStore.load``.
         """
         topics = self._view.topics(TopicPattern(".*"))
@@ -178,7 +178,7 @@ class StoredPositions(NamedTuple):
     """Committed positions of ids, and the ids that cannot be read."""
 
     positions: dict[str, Positions]
-    unreadable: dict[str, StateCorruptedError]
+    unreadable: dict[str, StateError]
 
 
 def positions_of(url: str, wanted: str | None, logs: Logs) -> StoredPositions:
@@ -186,7 +186,7 @@ def positions_of(url: str, wanted: str | None, logs: Logs) -> StoredPositions:
 
     Raises:
         StateError: The wanted id has none, or those of two topologies.
-        StateCorruptedError: The wanted id cannot be read.
+        StateCorruptedError, FormatError: The wanted id cannot be read.
     """
     if kind_of(text_or_file(url)) is StoreKind.GROUP:
         if wanted is None:
@@ -203,7 +203,7 @@ def positions_of(url: str, wanted: str | None, logs: Logs) -> StoredPositions:
         return StoredPositions({wanted: of_id}, {})
     found = StoredPositions({}, {})
     for name, doors in each_id(checked(url)):
-        if isinstance(doors, StateCorruptedError):
+        if isinstance(doors, StateError):
             found.unreadable[name] = doors
             continue
         at: dict[TopicPartition, LogPosition] = {}

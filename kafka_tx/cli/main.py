@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib import import_module
-from importlib.metadata import version
 from importlib.resources import files
 from typing import Annotated, Any
 
@@ -15,6 +14,7 @@ from typer.main import get_group
 
 from kafka_tx.errors import ConfigError, KafkaTxError
 from kafka_tx.logs import shown
+from kafka_tx.stored import VERSION
 
 _COMMANDS = {
     "demo": "Count words while the job is killed, and compare the counts.",
@@ -121,7 +121,7 @@ def _print_file(name: str) -> None:
 
 def _show_version(is_asked: bool) -> None:
     if is_asked:
-        typer.echo(f"kafka-tx {version('kafka-tx')}")
+        typer.echo(f"kafka-tx {VERSION}")
         raise typer.Exit
 
 

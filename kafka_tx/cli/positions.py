@@ -7,8 +7,9 @@ from dataclasses import dataclass
 
 from kafka_tx import assembly
 from kafka_tx.cli.stores import text_or_file
-from kafka_tx.errors import StateCorruptedError, StateError
+from kafka_tx.errors import FormatError, StateCorruptedError, StateError
 from kafka_tx.protocols import Store
+from kafka_tx.transactions import records
 from kafka_tx.transactions.ledger import Committed, Ledger, LedgerState
 from kafka_tx.transactions.ledger_reading import stored_batches
 from kafka_tx.transactions.memory import Positions
@@ -29,10 +30,12 @@ def known_doors(store: Store, at_least_once: Callable[[], Positions]) -> list[Kn
     An at-least-once topology may have the id of something that counts txids.
 
     Raises:
-        StateCorruptedError: A record cannot be read.
+        StateCorruptedError, FormatError: A record cannot be read.
         StateUnavailableError: The store does not answer.
     """
-    door, known = door_of(store.read()), []
+    texts = store.read()
+    records.check_formats(texts, store.url, store.id)
+    door, known = door_of(texts), []
     if door is Door.SOURCE:
         known.append(KnownId(door, Ledger(store).load()))
     if door is Door.TRANSACTIONAL:
@@ -49,7 +52,7 @@ def known_doors(store: Store, at_least_once: Callable[[], Positions]) -> list[Kn
 
 def each_id(
     url: str, ids: Collection[str] = ()
-) -> Iterator[tuple[str, list[KnownId] | StateCorruptedError]]:
+) -> Iterator[tuple[str, list[KnownId] | StateError]]:
     """The states of these ids, or of all, ascending; raises as ``stored_ids``.
 
     An id that cannot be read hides no other: its error stands for its states.
@@ -57,7 +60,7 @@ def each_id(
     for name, stored in assembly.stored_states(url, ids).items():
         try:
             yield name, known_doors(stored.store, stored.at_least_once)
-        except StateCorruptedError as error:
+        except (StateCorruptedError, FormatError) as error:
             yield name, error
 
 

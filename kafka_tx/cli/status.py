@@ -19,7 +19,13 @@ from kafka_tx import assembly
 from kafka_tx.cli.lag import KafkaConfigOption, KafkaOption, Logs, kafka_options
 from kafka_tx.cli.positions import KnownId, known_doors
 from kafka_tx.cli.stores import STORE, JsonOption, StoreOption, checked, opened
-from kafka_tx.errors import ConfigError, KafkaTxError, StateCorruptedError
+from kafka_tx.errors import (
+    ConfigError,
+    FormatError,
+    KafkaTxError,
+    StateCorruptedError,
+    StateError,
+)
 from kafka_tx.logs import one_line, shown
 from kafka_tx.model import BatchMetadata, LogBounds
 from kafka_tx.offsets.position_checks import check_position
@@ -41,7 +47,7 @@ class Found:
     epoch: int
     known: KnownId | None = None
     paths: tuple[str, ...] = ()
-    error: StateCorruptedError | None = None
+    error: StateError | None = None
     stop: Stop | None = None
 
 
@@ -91,7 +97,7 @@ def found_ids(url: str, wanted: str | None) -> list[Found]:
 def _is_notes(stored: StoredId) -> bool:
     try:
         return not stored.store.read().keys() - {STOP, OWNER}
-    except StateCorruptedError:
+    except (StateCorruptedError, FormatError):
         return False
 
 
@@ -106,7 +112,7 @@ def _found_in(stored: StoredId, notes: StoredId | None) -> list[Found]:
         doors = known_doors(store, stored.at_least_once)
         reported = [replace(found, known=one) for one in doors]
         return [_with_notes(notes, one) for one in reported] or [found]
-    except StateCorruptedError as error:
+    except (StateCorruptedError, FormatError) as error:
         return [replace(found, error=error)]
 
 

@@ -18,8 +18,9 @@ from kafka_tx.cli.stores import (
     opened_unasked,
     unknown_id,
 )
-from kafka_tx.errors import StateCorruptedError, StateError
+from kafka_tx.errors import FormatError, StateCorruptedError, StateError
 from kafka_tx.store_place import StoreKind, is_file, kind_of
+from kafka_tx.transactions import records
 from kafka_tx.transactions.ledger_repair import examine
 from kafka_tx.transactions.memory import StoredId
 from kafka_tx.transactions.stops import notes_id
@@ -128,8 +129,10 @@ def _beside(url: str, stored: StoredId) -> list[str]:
 
 def _check(source: str, target: str, stored: StoredId, there: StoredId | None) -> None:
     """Refuse a place in use, and offsets that would go back or cannot be copied."""
+    texts = stored.store.read()
+    records.check_formats(texts, stored.store.url, stored.store.id)
     if there is not None:
-        check_unused(there.store, stored.store.read())
+        check_unused(there.store, texts)
     name, (_, offsets) = stored.store.id, stored.at_least_once()
     if not offsets:
         return
@@ -161,10 +164,13 @@ def _there(url: str) -> dict[str, StoredId]:
 
 
 def _problems(stored: StoredId) -> dict[str, str]:
-    wrong = dict(examine(stored.store).problems)
+    try:
+        wrong = dict(examine(stored.store).problems)
+    except FormatError as error:
+        return {"format": str(error)}
     try:
         stored.at_least_once()
-    except (StateCorruptedError, ValueError) as error:
+    except (StateCorruptedError, FormatError, ValueError) as error:
         wrong["offsets"] = str(error)
     return wrong
 
@@ -173,7 +179,7 @@ def _here(texts: dict[str, str]) -> dict[str, str]:
     """The same records without the note that the id has moved."""
     try:
         return as_moved(texts, "")
-    except StateCorruptedError:  # ``_problems`` names it
+    except (StateCorruptedError, FormatError):  # ``_problems`` names it
         return texts
 
 

@@ -15,6 +15,7 @@ from kafka_tx.config import check_id
 from kafka_tx.errors import ConfigError, StateError
 from kafka_tx.protocols import Store
 from kafka_tx.store_place import DEFAULT, store_url
+from kafka_tx.transactions import records
 
 
 def text_or_file(value: str) -> str:
@@ -73,12 +74,14 @@ def opened(url: str, id: str) -> Iterator[Store]:  # noqa: A002 - the word users
     Raises:
         ConfigError: The URL or the id cannot be used.
         StateError: The store has no such id (names those it has), or cannot be read.
+        FormatError: Another version has written a record of the id.
     """
     check_id(id, "--id")
     ids = assembly.stored_ids(checked(url))
     with opened_unasked(url, id) as store:
         if id not in ids:
             raise unknown_id(store.url, id, ids)
+        records.check_formats(store.read(), store.url, id)
         yield store
 
 

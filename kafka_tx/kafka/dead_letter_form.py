@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
+from kafka_tx.stored import LETTERS
+
 PREFIX = "kafka_tx."
 TOPIC, PARTITION, OFFSET = f"{PREFIX}topic", f"{PREFIX}partition", f"{PREFIX}offset"
 ERROR, ATTEMPTS, TXID = f"{PREFIX}error", f"{PREFIX}attempts", f"{PREFIX}txid"
+FORMAT = f"{PREFIX}format"
 BYTES = f"{PREFIX}bytes"
 """Size of the record's value, if the letter lacks it because it did not fit."""
 
@@ -45,6 +48,7 @@ def headers_of(
         OFFSET: offset,
         ERROR: error,
         ATTEMPTS: attempts,
+        FORMAT: LETTERS.number,
     }
     return [(name, str(value).encode()) for name, value in about.items()]
 
@@ -75,6 +79,13 @@ def time_of(about: Mapping[str, str], written_ms: int | None) -> int | None:
     with suppress(ValueError):
         return int(text) if len(text) <= _LONGEST_NUMBER else written_ms
     return written_ms
+
+
+def check_format(about: Mapping[str, str], where: str) -> None:
+    """Refuse a dead letter of another version, by FormatError."""
+    found = about.get(FORMAT)
+    is_number = found is not None and found.isascii() and found.isdecimal()
+    LETTERS.check(int(found or 0) if is_number else found, f"the dead letter {where}")
 
 
 def split(headers: Sequence[Header]) -> tuple[list[Header], dict[str, str]]:

@@ -3,9 +3,10 @@
 Kafka keeps a short text with every committed offset, 4,096 characters unless the broker
 says otherwise. Ours holds the runs that are done beyond the offset, and by whom:
 ``kafka_tx:<version>:<checksum>:<how>:<content>``: deployment id, its name and topic id,
-then leader epoch, number of runs, for every run the gap before it and its length, and
-for every failed run the gap, its length and how often it failed, as variable-length
-integers, deflated if that is shorter, in base 85. A run takes about 2 to 4 characters.
+then leader epoch, numbers of runs and of failed runs, for every run the gap before it
+and its length, and for every failed run the gap, its length and how often it failed, as
+variable-length integers, deflated if that is shorter, in base 85. What follows them is
+ignored. A run takes about 2 to 4 characters.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from kafka_tx.kafka.group_commits import as_commit
 from kafka_tx.kafka.mirror import GroupMirror
 from kafka_tx.model import CommittedOffset, TopicPartition
 from kafka_tx.offsets.owners import lost_offsets
+from kafka_tx.stored import GROUPS
 from kafka_tx.transactions.retry_policy import DEFAULT_MS
 from kafka_tx.transactions.state_of_id import StateOfId
 
@@ -36,7 +38,6 @@ LIMIT = 4_096
 """Characters that a broker takes by default (``offset.metadata.max.bytes``)."""
 
 _PREFIX = "kafka_tx:"
-_VERSION = "1"
 
 
 def encode(committed: CommittedOffset, limit: int = LIMIT) -> str:
@@ -71,16 +72,21 @@ def fitting(committed: CommittedOffset, limit: int = LIMIT) -> int:
     return low
 
 
-def decode(offset: int, metadata: str) -> CommittedOffset:
-    """Read the text stored with ``offset``, if it is ours; raises ValueError."""
+def decode(
+    offset: int, metadata: str, what: str = "a group's offset"
+) -> CommittedOffset:
+    """Read the text stored with ``offset``, if it is ours.
+
+    ``what`` is the offset in words. Raises ValueError, or FormatError for a format that
+    this version does not read.
+    """
     if not metadata.startswith(_PREFIX):
         return CommittedOffset(offset)
     try:
         version, checksum, how, content = metadata.removeprefix(_PREFIX).split(":", 3)
     except ValueError:
         raise ValueError("it is cut short") from None
-    if version != _VERSION:
-        raise ValueError(f"its version is {version!r}; this release reads {_VERSION}")
+    GROUPS.check(int(version) if version.isdecimal() else version, what)
     if checksum != _checksum(offset, content):
         raise ValueError("its checksum does not match")
     try:
@@ -101,15 +107,15 @@ def _text(committed: CommittedOffset) -> str:
         data = name.encode()
         body += _packed([len(data)]) + data
     epoch, at = committed.leader_epoch, committed.offset
-    body += _packed([0 if epoch is None else epoch + 1, len(committed.completed)])
-    body += _packed(
-        chain(_gaps(at, committed.completed), _gaps(at, committed.failures))
-    )
+    completed, failures = committed.completed, committed.failures
+    known = 0 if epoch is None else epoch + 1
+    body += _packed([known, len(completed), len(failures)])
+    body += _packed(chain(_gaps(at, completed), _gaps(at, failures)))
     plain, deflated = bytes(body), zlib.compress(body, 9)
     how, shorter = ("z", deflated) if len(deflated) < len(plain) else ("-", plain)
     content = b85encode(shorter).decode()
     checksum = _checksum(committed.offset, content)
-    return f"{_PREFIX}{_VERSION}:{checksum}:{how}:{content}"
+    return f"{_PREFIX}{GROUPS.number}:{checksum}:{how}:{content}"
 
 
 def _parse(offset: int, body: bytes) -> CommittedOffset:
@@ -118,14 +124,17 @@ def _parse(offset: int, body: bytes) -> CommittedOffset:
         length, at = _take(body, at)
         names.append(body[at : at + length].decode())
         at += length
-    epoch, count, *numbers = _numbers(body, at)
+    epoch, count, failed, *numbers = _numbers(body, at)
+    first, last = 2 * count, 2 * count + 3 * failed
+    if len(numbers) < last:
+        raise IndexError("runs are missing")
     return CommittedOffset(
         offset,
-        completed=tuple(_runs(offset, numbers[: 2 * count], 2)),
+        completed=tuple(_runs(offset, numbers[:first], 2)),
         topology_id=names[0],
         topology_name=names[1],
         topic_id=names[2],
-        failures=tuple(_runs(offset, numbers[2 * count :], 3)),
+        failures=tuple(_runs(offset, numbers[first:last], 3)),
         leader_epoch=epoch - 1 if epoch else None,
     )
 
@@ -284,12 +293,13 @@ class KafkaGroupOffsetStore(StateOfId):
                 )
 
     def _read(self, at: ClientPartition) -> CommittedOffset:
+        where = f"{at.topic}-{at.partition}"
+        what = f"the offset that group '{self.id}' has committed for {where}"
         try:
-            found = decode(at.offset, at.metadata or "")
+            found = decode(at.offset, at.metadata or "", what)
             epoch = at.leader_epoch if found.leader_epoch is None else None
             return found if epoch is None else replace(found, leader_epoch=epoch)
         except ValueError as error:
-            where = f"{at.topic}-{at.partition}"
             raise StateCorruptedError(
                 f"the metadata of the offset {at.offset} that group '{self.id}' has"
                 f" committed for {where} cannot be read: {error}. Nothing was changed."

@@ -23,6 +23,7 @@ from kafka_tx.kafka.out_record import OutRecord
 from kafka_tx.logs import event_log
 from kafka_tx.model import LogBounds
 from kafka_tx.transactions.sent_letters import LetterPlace, SentLetters
+from kafka_tx.transactions.sink_memory import NOT_OURS
 
 logger = event_log(__name__)
 
@@ -137,10 +138,11 @@ class LetterLog:
         )
 
     def _read(self, kept: Kept) -> SentLetters:
+        name, key = self._markers.name, kept.key.decode(errors="replace")
+        what = f"the record at offset {kept.offset} of topic '{name}', key {key},"
         try:
-            return SentLetters.of_value(kept.value or b"null")
-        except (ValueError, TypeError, RecursionError) as error:
-            name, key = self._markers.name, kept.key.decode(errors="replace")
+            return SentLetters.of_value(kept.value or b"null", what)
+        except NOT_OURS as error:
             raise StateCorruptedError(
                 f"the record at offset {kept.offset} of topic '{name}', with the key"
                 f" {key}, does not say which dead letters were sent back: {error}."

@@ -23,7 +23,12 @@ from kafka_tx.kafka.out_record import OutRecord
 from kafka_tx.kafka.transaction import Transaction
 from kafka_tx.model import LogBounds
 from kafka_tx.own_topics import MARKERS, add_own
-from kafka_tx.transactions.sink_memory import Entry, Memory, starts_of_keys
+from kafka_tx.transactions.sink_memory import (
+    NOT_OURS,
+    Entry,
+    Memory,
+    starts_of_keys,
+)
 from kafka_tx.transactions.sink_parts import Marker, name_of
 
 _Spoilt = dict[bytes, tuple[int, Entry, str]]
@@ -74,14 +79,14 @@ class MarkerLog:
         """The entry that its group has committed, once no commit of it is open.
 
         None also for an offset that a person or another program has set: it tells
-        nothing of the sink. Raises: as ``read_group``.
+        nothing of the sink. Raises: as ``read_group``, and FormatError.
         """
         found = self._group_offset(entry, timeout_ms)
         if found is None or not found.metadata:
             return None
         try:
             return entry.of_group(found.offset, found.metadata)
-        except (ValueError, LookupError, TypeError):
+        except NOT_OURS:
             return None
 
     def knows(self, entry: Entry) -> bool:

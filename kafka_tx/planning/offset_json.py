@@ -33,12 +33,15 @@ from kafka_tx.model import (
 )
 from kafka_tx.offsets.leader_epochs import packed, unpacked
 from kafka_tx.own_topics import RESERVED
+from kafka_tx.stored import CHECKPOINTS
 
 _T = TypeVar("_T")
 
 MARK = RESERVED
 _NOTE = f"{MARK} "
 _BEGINS, _TOPIC_IDS, _EPOCHS = "begins", "topic_ids", "leader_epochs"
+_OF_OLD_VERSIONS = f"{MARK}_begins"
+_WHAT = "an offset in the checkpoint of this query"
 _UNSEEN, _QUERY = "unseen", "query"
 
 LATEST, EARLIEST = -1, -2
@@ -82,9 +85,13 @@ class TransactionMark:
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Self:
         """Read the result of ``to_json``."""
+        CHECKPOINTS.check_members(data, _WHAT)
+        names = {each.name for each in fields(cls)}
+        known = {name: value for name, value in data.items() if name in names}
         unseen, epochs = flat(data.get(_UNSEEN, {})), unpacked(data.get(_EPOCHS, {}))
-        query = QueryShape(*map(tuple, data[_QUERY])) if _QUERY in data else None
-        return cls(**{**data, _UNSEEN: unseen, _EPOCHS: epochs, _QUERY: query})
+        size = len(fields(QueryShape))
+        query = QueryShape(*map(tuple, data[_QUERY][:size])) if _QUERY in data else None
+        return cls(**{**known, _UNSEEN: unseen, _EPOCHS: epochs, _QUERY: query})
 
     def to_json(self) -> dict[str, Any]:
         """A dict without empty members."""
@@ -93,7 +100,9 @@ class TransactionMark:
         if self.query is not None:
             data[_QUERY] = [list(names) for names in astuple(self.query)]
         always = ("id", "txid", "epoch")
-        return {name: value for name, value in data.items() if value or name in always}
+        return CHECKPOINTS.stamped(
+            {name: value for name, value in data.items() if value or name in always}
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +140,10 @@ class SourceOffset:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Self:
-        """Read the result of ``to_json``, or an offset of Spark's own source."""
+        """Read the result of ``to_json``, or an offset of Spark's own source.
+
+        Raises FormatError: Mark or note have a format that this version does not read.
+        """
         mark, note = data.get(MARK), _noted(data)
         return cls(
             flat(only_offsets(data)),
@@ -153,7 +165,7 @@ class SourceOffset:
         }
         if any(note.values()):
             said = {name: value for name, value in note.items() if value}
-            data[_NOTE + json.dumps(said)] = {}
+            data[_NOTE + json.dumps(CHECKPOINTS.stamped(said))] = {}
         return data
 
     def digest(self) -> str:
@@ -167,8 +179,14 @@ def only_offsets(data: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _noted(data: Mapping[str, Any]) -> dict[str, Any]:
+    if any(isinstance(at, dict) for at in data.get(_OF_OLD_VERSIONS, {}).values()):
+        CHECKPOINTS.check(None, _WHAT)
     name = next((name for name in data if name.startswith(_NOTE)), None)
-    return {} if name is None else dict(json.loads(name.removeprefix(_NOTE)))
+    if name is None:
+        return {}
+    note = dict(json.loads(name.removeprefix(_NOTE)))
+    CHECKPOINTS.check_members(note, _WHAT)
+    return note
 
 
 def nested(values: Mapping[TopicPartition, _T]) -> dict[str, dict[str, _T]]:

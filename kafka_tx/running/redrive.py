@@ -16,6 +16,7 @@ from kafka_tx.errors import (
     BrokerUnavailableError,
     ConfigError,
     DeliveryError,
+    FormatError,
     KafkaTxError,
     UnknownTopicError,
 )
@@ -320,16 +321,12 @@ class Redrive:
         A time that its topic does not take or has removed becomes the present one.
 
         Raises:
-            DeadLetterUnusableError: Its headers do not name the failed record; its
-                value is missing, and the failed record is gone; or the topic does not
-                take the record, or is not among those to send to.
+            DeadLetterUnusableError: Another version has written it, or its headers do
+                not name the failed record; its value is missing, and the failed record
+                is gone; or the topic does not take the record, or is not among those to
+                send to.
         """
-        origin = dead_letter.origin
-        if origin is None:
-            raise dead_letter.unusable(
-                "it is no dead letter: its headers do not say where the record was"
-            )
-        at, offset = origin
+        at, offset = _origin(dead_letter)
         if at.topic in {self._markers, self._topic} or is_internal(at.topic):
             raise dead_letter.unusable(f"nothing is sent to topic '{at.topic}'")
         if self._to and at.topic not in self._to:
@@ -427,6 +424,19 @@ class Redrive:
             for at, (log, done) in known.items()
             for run in (SentLetters() if sent else done).waiting(log.log_start, log.end)
         ]
+
+
+def _origin(dead_letter: DeadLetter) -> tuple[TopicPartition, int]:
+    if dead_letter.about:
+        try:
+            dead_letter_form.check_format(dead_letter.about, dead_letter.where)
+        except FormatError as error:  # the right version can send it
+            raise dead_letter.unusable(error.message, lasts=False) from error
+    if dead_letter.origin is None:
+        raise dead_letter.unusable(
+            "it is no dead letter: its headers do not say where the record was"
+        )
+    return dead_letter.origin
 
 
 _Known = dict[TopicPartition, tuple[LogBounds, SentLetters]]

@@ -22,6 +22,7 @@ from kafka_tx.clock import SystemClock
 from kafka_tx.errors import ConfigError, StateLostError, StateUnavailableError
 from kafka_tx.sql import postgresql
 from kafka_tx.sql.database_failures import address, translate
+from kafka_tx.sql.state_tables import OURS, check_columns
 from kafka_tx.transactions.refusals import AFTER_A_FILE, unpicklable
 from kafka_tx.transactions.retry_policy import DEFAULT_MS, RetryPolicy
 
@@ -310,6 +311,9 @@ class Database:
             return
         with self._connect(writes=False) as connection:
             existing = set(sa.inspect(connection).get_table_names())
+            for name in sorted(existing & set(tables.tables)):
+                if name.startswith(OURS):
+                    check_columns(connection, tables.tables[name])
         if not set(tables.tables) <= existing:
             try:
                 self._create(tables)

@@ -14,6 +14,7 @@ from sqlalchemy.sql import quoted_name
 
 from kafka_tx.errors import ConfigError, harmless
 from kafka_tx.sql.dialects import LONG_BYTES, LONG_TEXT, Utf8Key
+from kafka_tx.sql.state_tables import OURS
 from kafka_tx.sql.values import LONGEST_MYSQL_KEY
 
 LEGAL_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,59}")
@@ -100,11 +101,7 @@ def map_table(name: str, kind: str, key: type, value: type) -> MapTable:
 def check_table_name(name: str, option: str = "name") -> str:
     """Return the name if databases take it, and it is not ours; raises ConfigError."""
     is_text = isinstance(name, str)
-    if (
-        not is_text
-        or not LEGAL_NAME.fullmatch(name)
-        or name.lower().startswith("kafka_tx_")
-    ):
+    if not is_text or not LEGAL_NAME.fullmatch(name) or name.lower().startswith(OURS):
         raise ConfigError.illegal(
             option,
             harmless(name),
@@ -116,7 +113,7 @@ def check_table_name(name: str, option: str = "name") -> str:
 
 def own_name(table: str, what: str) -> str:
     """A name of ours beside a table, which no table has and every database takes."""
-    return f"kafka_tx_{sha256(table.encode()).hexdigest()[:16]}_{what}"
+    return f"{OURS}{sha256(table.encode()).hexdigest()[:16]}_{what}"
 
 
 def _check_type(option: str, given: type, legal: dict[type, Any]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
+from typing import Any
 
 import sqlalchemy as sa
 
@@ -13,6 +14,7 @@ from kafka_tx.offsets.offset_fields import optional_fields, with_optional_fields
 from kafka_tx.offsets.owners import Claim, Owners, new_word
 from kafka_tx.sql.database import Database
 from kafka_tx.sql.dialects import LONG_TEXT, exact_text, upsert
+from kafka_tx.stored import SQL_OFFSETS
 from kafka_tx.transactions import records
 from kafka_tx.transactions.state_of_id import OffsetsOfId
 
@@ -150,7 +152,7 @@ class SqlOffsetStore(OffsetsOfId):
     def _read(self, partition: TopicPartition, row: sa.RowMapping) -> CommittedOffset:
         host, port = row["broker_host"], row["broker_port"]
         try:
-            more = json.loads(row["completed"])
+            more = members_of(row, self.url)
             committed = CommittedOffset(
                 offset=row["next_offset"],
                 completed=tuple((s, e) for s, e in more["completed"]),
@@ -159,18 +161,24 @@ class SqlOffsetStore(OffsetsOfId):
                 broker=Broker(host, port) if host else None,
             )
             return with_optional_fields(committed, more)
-        except (ValueError, TypeError, KeyError) as error:
+        except (ValueError, TypeError, KeyError, AttributeError) as error:
             at = records.Place(str(partition), self.url, self.id)
             raise records.corrupted(str(error), at) from None
 
 
 def _runs_text(offset: CommittedOffset) -> str:
     """The runs, and the fields that have no column."""
-    reported = {"completed": offset.completed, **optional_fields(offset)}
-    return json.dumps(reported, separators=(",", ":"))
+    said = {"completed": offset.completed, **optional_fields(offset)}
+    return json.dumps(SQL_OFFSETS.stamped(said), separators=(",", ":"))
 
 
-def log_in(text: str) -> tuple[str | None, int | None]:
-    """Topic id and leader epoch in what ``_runs_text`` made; None: not known."""
-    found = json.loads(text)
-    return found.get("topic_id"), found.get("leader_epoch")
+def members_of(row: sa.RowMapping, url: str) -> Mapping[str, Any]:
+    """The result of ``_runs_text`` in a row.
+
+    Raises FormatError, or ValueError, AttributeError: Another text.
+    """
+    members: Mapping[str, Any] = json.loads(row["completed"])
+    at = {"store": url, "id": row["id"], "path": f"{row['topic']}-{row['partition']}"}
+    what = f"the offset of {at['path']} of id '{at['id']}' in store {url}"
+    SQL_OFFSETS.check_members(members, what, **at)
+    return members

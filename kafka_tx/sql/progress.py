@@ -11,6 +11,7 @@ from kafka_tx.model import ATTEMPTS_PER_EPOCH, TransactionAttempt
 from kafka_tx.offsets.owners import LOST_BY
 from kafka_tx.sql.dialects import exact_text
 from kafka_tx.sql.state_tables import check_store_beside
+from kafka_tx.stored import SQL_SINKS
 from kafka_tx.transactions.admission import following, is_written
 
 NEVER = TransactionAttempt(0, 0)
@@ -38,6 +39,7 @@ def progress_table(metadata: sa.MetaData) -> sa.Table:
         sa.Column("numbering", exact_text(32), nullable=False),
         sa.Column("source", exact_text(200), nullable=False),
         sa.Column("digest", exact_text(64), nullable=False),
+        sa.Column("format", sa.Integer, nullable=False),
     )
 
 
@@ -76,12 +78,20 @@ class Progress:
         self._is_alone = False
 
     def check_name(self, connection: sa.Connection) -> None:
-        """Refuse a name that the database takes for another one's; asked once.
+        """Refuse a row of another version, and a name that is another one's here.
+
+        Asked once.
 
         A database that does not tell capital letters apart would give both one table.
-        The first name stays: only the second is refused, with ConfigError.
+        The first name stays: only the second is refused, with ConfigError. Raises also
+        FormatError.
         """
-        if self._is_alone or not _folds_names(connection):
+        if self._is_alone:
+            return
+        query = sa.select(self._table.c.format).where(self._is_ours)
+        self._check_format(connection.execute(query).first())
+        if not _folds_names(connection):
+            self._is_alone = True
             return
         is_same = sa.func.lower(self._table.c.name) == self._name.lower()
         rows = connection.execute(sa.select(self._table).where(is_same)).all()
@@ -95,6 +105,11 @@ class Progress:
                 if table != self._name and table.lower() == self._name.lower():
                     raise _same_name(self._name, table, f"table '{table}'", both=False)
         self._is_alone = True
+
+    def _check_format(self, row: sa.Row[Any] | None) -> None:
+        if row is not None:
+            what = f"the row '{self._name}' of {PROGRESS} in {self._address}"
+            SQL_SINKS.check(row.format, what, store=self._address, id=self._name)
 
     def stored(self, connection: sa.Connection) -> TransactionAttempt:
         """The attempt that wrote last; 0:0 before the first. Raises ConfigError."""
@@ -126,6 +141,7 @@ class Progress:
         next_ = following(attempt, stored)
         names = ("txid", "attempt_id", "epoch", "plan", "numbering", "source")
         written = {name: getattr(next_, name) for name in names}
+        written["format"] = SQL_SINKS.number
         if row is None:
             first = {"name": self._name, "kind": self._kind, "digest": ""}
             connection.execute(sa.insert(self._table).values(**first, **written))
@@ -180,6 +196,7 @@ class Progress:
     ) -> sa.Row[Any] | None:
         query = sa.select(self._table).where(self._is_ours)
         row = connection.execute(query.with_for_update() if lock else query).first()
+        self._check_format(row)
         if row is not None and row.kind != self._kind:
             raise ConfigError.illegal(
                 "name",

@@ -13,6 +13,7 @@ from kafka_tx.errors import StateLostError
 from kafka_tx.model import TransactionAttempt
 from kafka_tx.sql.database_failures import address
 from kafka_tx.sql.dialects import LONG_TEXT, exact_text
+from kafka_tx.stored import RECORDS, SQL_SINKS
 from kafka_tx.transactions.records import MAX_PATH_LENGTH
 from kafka_tx.transactions.refusals import AFTER_A_LOSS, LEFT_BEHIND
 from kafka_tx.transactions.txid_layout import (
@@ -38,7 +39,36 @@ OWNER = sa.Table(
     sa.Column("epoch", sa.BigInteger, nullable=False),
 )
 
+OURS = "kafka_tx_"
+"""Begins the names of all tables of ours, and of no table of a user."""
+
 _IS_HERE = "kafka_tx_store_is_here"
+
+
+def has_table(connection: sa.Connection, table: sa.Table) -> bool:
+    """Whether the database has a table of ours.
+
+    More columns than ours are fine. Raises FormatError: It has fewer, so that another
+    version has made it.
+    """
+    if not sa.inspect(connection).has_table(table.name):
+        return False
+    check_columns(connection, table)
+    return True
+
+
+def check_columns(connection: sa.Connection, table: sa.Table) -> None:
+    """As ``has_table``, of a table that exists."""
+    try:
+        connection.execute(sa.select(table).where(sa.false()))
+    except sa.exc.DBAPIError:
+        with connection.engine.connect() as other:  # a failure may end a transaction
+            columns = sa.inspect(other).get_columns(table.name)
+        if {column.name for column in table.columns} <= {c["name"] for c in columns}:
+            raise
+        url = address(connection.engine.url)
+        kind = SQL_SINKS if "txid" in table.c else RECORDS
+        kind.check(None, f"the table '{table.name}' in {url}", store=url)
 
 
 def check_store_beside(
@@ -51,7 +81,7 @@ def check_store_beside(
 
     Raises:
         StateLostError: The store has not come as far: the database went back.
-        StateCorruptedError: A record of the store cannot be read.
+        StateCorruptedError, FormatError: A record of the store cannot be read.
     """
     if not attempt.numbering or not _has_store(connection):
         return False
@@ -80,7 +110,6 @@ def check_store_beside(
 def _has_store(connection: sa.Connection) -> bool:
     known = connection.info.get(_IS_HERE)
     if known is None:
-        inspected = sa.inspect(connection)
-        known = all(inspected.has_table(name) for name in (STATE.name, OWNER.name))
+        known = all(has_table(connection, table) for table in (STATE, OWNER))
         connection.info[_IS_HERE] = known
     return bool(known)

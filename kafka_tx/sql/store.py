@@ -22,9 +22,10 @@ from kafka_tx.model import LogPosition, TopicPartition
 from kafka_tx.protocols import NOTHING, Expected, Paths, Texts
 from kafka_tx.sql.database import Database
 from kafka_tx.sql.dialects import chunks, upsert
-from kafka_tx.sql.offsets import OFFSETS, OWNERS, log_in
-from kafka_tx.sql.progress import progress_table
-from kafka_tx.sql.state_tables import OWNER, STATE, STORE
+from kafka_tx.sql.offsets import OFFSETS, OWNERS, members_of
+from kafka_tx.sql.progress import PROGRESS, progress_table
+from kafka_tx.sql.state_tables import OWNER, STATE, STORE, has_table
+from kafka_tx.stored import SQL_SINKS
 from kafka_tx.transactions import records
 from kafka_tx.transactions.memory import (
     MemorySnapshot,
@@ -49,7 +50,7 @@ def stored_ids(url: str) -> list[str]:
     found: set[str] = set()
     with closing(_existing(url)) as database, database.reading(_NONE) as connection:
         for table in (STATE, OFFSETS):
-            if sa.inspect(connection).has_table(table.name):
+            if has_table(connection, table):
                 found |= set(connection.scalars(sa.select(table.c.id).distinct()))
     return sorted(found)
 
@@ -68,7 +69,7 @@ def stored_states(url: str, ids: Collection[str] = ()) -> dict[str, StoredId]:
 def _rows_by_id(
     connection: sa.Connection, table: sa.Table, ids: Collection[str]
 ) -> dict[str, list[sa.RowMapping]]:
-    if not sa.inspect(connection).has_table(table.name):
+    if not has_table(connection, table):
         return {}
     query = sa.select(table)
     if ids:
@@ -108,8 +109,10 @@ def _offset(
 ) -> tuple[TopicPartition, LogPosition]:
     try:
         partition = TopicPartition(row["topic"], int(row["partition"]))
+        log = members_of(row, url)
+        at_offset = int(row["next_offset"])
         return partition, LogPosition(
-            int(row["next_offset"]), *log_in(row["completed"])
+            at_offset, log.get("topic_id"), log.get("leader_epoch")
         )
     except (AttributeError, TypeError, ValueError) as error:
         at = records.Place(f"{OFFSETS.name}/{row['topic']}", url, id_)
@@ -246,13 +249,15 @@ class SqlStore(StateOfId):
         """Maps and tables of the same database; see ``Store.sinks``."""
         progress = progress_table(sa.MetaData())
         with self._database.reading(STORE) as connection:
-            seen = sa.inspect(connection)
-            if not seen.has_table(progress.name):
+            if not has_table(connection, progress):
                 return {}
-            query = sa.select(progress.c.name, progress.c.txid).where(
-                progress.c.numbering == numbering
-            )
-            return {row.name: row.txid for row in connection.execute(query)}
+            columns = progress.c.name, progress.c.txid, progress.c.format
+            query = sa.select(*columns).where(progress.c.numbering == numbering)
+            rows = connection.execute(query).all()
+        for row in rows:
+            what = f"the row '{row.name}' of {PROGRESS} in {self.url}"
+            SQL_SINKS.check(row.format, what, store=self.url, id=row.name)
+        return {row.name: row.txid for row in rows}
 
     def close(self) -> None:
         """Release connections. Calling it twice is harmless."""

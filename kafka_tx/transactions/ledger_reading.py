@@ -163,8 +163,10 @@ class LedgerReader:
 
         Raises:
             StateCorruptedError: A record cannot be read, or two contradict each other.
+            FormatError: A record is of another version.
             StateError: The records belong to another door.
         """
+        records.check_formats(texts, self._url, self.id)
         numbering = self._record(texts, NUMBERING, read_numbering)
         if numbering is not None and numbering.door is not self._door:
             raise another_door(self._url, self.id, numbering.door)

@@ -8,7 +8,7 @@ topic had another id than ``topic_ids`` says has this id as a third member.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
 
 from kafka_tx.model import (
@@ -269,7 +269,7 @@ def read_joint(payload: Any) -> JointBatch | None:  # noqa: ANN401 - any JSON
     """Decode ``joint_fields``; None for None."""
     if payload is None:
         return None
-    parts = {name: JointPart(*part) for name, part in payload["parts"].items()}
+    parts = {name: JointPart(*part[:3]) for name, part in payload["parts"].items()}
     return JointBatch(str(payload["numbers"]), parts)
 
 
@@ -280,4 +280,5 @@ def shape_fields(shape: QueryShape) -> dict[str, list[str]]:
 
 def read_shape(payload: Any) -> QueryShape:  # noqa: ANN401 - any JSON
     """Decode ``shape_fields``."""
-    return QueryShape(**{name: tuple(values) for name, values in payload.items()})
+    known = {each.name for each in fields(QueryShape)} & payload.keys()
+    return QueryShape(**{name: tuple(payload[name]) for name in known})

@@ -69,7 +69,10 @@ class Examination:
 
 
 def examine(store: Store) -> Examination:
-    """Check every record of an id, a source's or a topology's. Writes nothing."""
+    """Check every record of an id, a source's or a topology's. Writes nothing.
+
+    Raises FormatError: Another version has written one, and nothing is to be repaired.
+    """
     poll = _Look(store)
     is_source = poll.door is not Door.TRANSACTIONAL
     position, source = poll.position() if is_source else poll.of_topology()
@@ -99,6 +102,7 @@ class _Look:
     def __init__(self, store: Store) -> None:
         self._where = store.url, store.id
         found = store.read()
+        records.check_formats(found, *self._where)
         self.door = door_of(found)
         is_of_batches = self.door in {Door.SOURCE, Door.TRANSACTIONAL}
         ours = list(filter(is_numbered, found)) if is_of_batches else []

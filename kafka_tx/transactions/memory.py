@@ -8,7 +8,7 @@ from threading import Lock
 from typing import Self, TypeAlias
 
 from kafka_tx.config import check_id
-from kafka_tx.errors import StateCorruptedError
+from kafka_tx.errors import StateError
 from kafka_tx.model import CommittedOffset, LogPosition, TopicPartition
 from kafka_tx.protocols import NOTHING, Expected, Paths, Texts
 from kafka_tx.transactions.records import check_path, check_value
@@ -41,8 +41,8 @@ class StoredId:
     at_least_once: Callable[[], Positions]
 
     @classmethod
-    def unreadable(cls, url: str, id_: str, error: StateCorruptedError) -> Self:
-        """What is known of an id with a record that is none."""
+    def unreadable(cls, url: str, id_: str, error: StateError) -> Self:
+        """What is known of an id that cannot be read."""
 
         def fail() -> Positions:
             raise error
@@ -149,7 +149,7 @@ class MemoryStore(StateOfId):
 class _Unreadable(MemoryStore):
     """Stands for the copy of an id that could not be read."""
 
-    def __init__(self, url: str, id_: str, error: StateCorruptedError) -> None:
+    def __init__(self, url: str, id_: str, error: StateError) -> None:
         StateOfId.__init__(self, url, id_)
         self._error = error
 

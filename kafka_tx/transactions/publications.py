@@ -14,13 +14,14 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from itertools import pairwise
 from operator import attrgetter
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from kafka_tx.errors import StateCorruptedError
 from kafka_tx.model import TransactionAttempt
+from kafka_tx.stored import PUBLICATIONS
 
 PUBLISHED, ATTEMPTS = "_kafka_tx/published", "_kafka_tx/attempts"
 """Where publications and attempts' folders are, below the path."""
@@ -84,6 +85,7 @@ class Publication:
         follows: The txid that was published before this one; 0: none was. So a
             publication that is missing is noticed.
         is_floor: The files of this txid and of all earlier ones were removed.
+        more: Members that this version does not know.
     """
 
     attempt: TransactionAttempt
@@ -94,6 +96,7 @@ class Publication:
     at_ms: int
     follows: int = 0
     is_floor: bool = False
+    more: Mapping[str, Any] = field(default_factory=dict, compare=False)
 
     @property
     def order(self) -> tuple[int, int, str]:
@@ -102,27 +105,39 @@ class Publication:
 
     def as_line(self) -> str:
         """As it is stored."""
-        return json.dumps(
-            {**asdict(self), "attempt": json.loads(self.attempt.as_json())}
-        )
+        said = asdict(self)
+        more = said.pop("more")
+        said["attempt"] = json.loads(self.attempt.as_json())
+        return json.dumps({**more, **PUBLICATIONS.stamped(said)})
 
     @classmethod
     def of_line(cls, line: str, what: str) -> Publication:
-        """Read the result of ``as_line``; raises StateCorruptedError."""
+        """Read the result of ``as_line``; raises StateCorruptedError, FormatError."""
         try:
             stored = json.loads(line)
+            if "v" in stored or {"attempt", "folder"} <= stored.keys():
+                PUBLICATIONS.check_members(stored, f"a publication in {what}")
             attempt = TransactionAttempt.of_json(json.dumps(stored.pop("attempt")))
-            form = stored.pop("form")
+            form, _ = _split(Form, stored.pop("form"))
             form["partition_by"] = tuple(form["partition_by"])
             stored["files"] = tuple(stored["files"])
-            return cls(attempt=attempt, form=Form(**form), **stored)
+            known, more = _split(cls, stored)
+            return cls(attempt=attempt, form=Form(**form), **known, more=more)
         except (*_ODD, StateCorruptedError) as error:
             raise StateCorruptedError(
                 f"{what} has a publication that cannot be read: {line!r:.200}. Nothing"
-                " was changed. Restore its file from a copy. If a newer kafka_tx has"
-                " written it, use that one",
+                " was changed. Restore its file from a copy",
                 value=line,
             ) from error
+
+
+def _split(
+    kind: type[Form] | type[Publication], stored: Mapping[str, Any]
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The members that are fields of a kind, and the others."""
+    names = {each.name for each in fields(kind)} - {"more"}
+    known = {name: value for name, value in stored.items() if name in names}
+    return known, {n: value for n, value in stored.items() if n not in {*names, "v"}}
 
 
 def newest(names: Iterable[Name]) -> Name | None:

@@ -2,10 +2,10 @@
 
 A record is one JSON object::
 
-    {"v":1,"kind":"batch","crc":"5d1f6b0c","data":…}
+    {"v":3,"kind":"batch","crc":"5d1f6b0c","data":…}
 
 The checksum covers version, kind and data, so a record that was cut, edited or put
-under another kind is detected. White space does not count.
+under another kind is detected. White space does not count, nor do further members.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from __future__ import annotations
 import json
 import re
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Any, NamedTuple, TypeVar
 
 from kafka_tx.errors import ConfigError, StateCorruptedError
 from kafka_tx.offsets.owners import Owners
-
-VERSION = 1
+from kafka_tx.stored import RECORDS
 
 _T = TypeVar("_T")
 
@@ -75,8 +75,9 @@ def encode(kind: str, payload: object) -> str:
         raise _unwritable(kind, payload, str(error)) from None
     if not unchanged:
         raise _unwritable(kind, payload, "it would be read back as something else")
-    head = f'"v":{VERSION},"kind":{json.dumps(kind)},"crc":"{_checksum(kind, data)}"'
-    return f'{{{head},"data":{data}}}'
+    fields = {"kind": kind, "crc": _checksum(RECORDS.number, kind, data)}
+    head = _compact(RECORDS.stamped(fields)).removesuffix("}")
+    return f'{head},"data":{data}}}'
 
 
 class Place(NamedTuple):
@@ -88,11 +89,25 @@ class Place(NamedTuple):
 
 
 def decode(text: str, kind: str, at: Place) -> Any:  # noqa: ANN401 - any JSON
-    """Read a record of ``kind``, and return its payload; raises StateCorruptedError."""
+    """Read a record of ``kind``, and return its payload.
+
+    Raises:
+        StateCorruptedError: It is no record of this kind, or it is damaged.
+        FormatError: It has a format that this version does not read.
+    """
     try:
-        return _payload(text, kind)
+        return _payload(text, kind, at)
     except (ValueError, RecursionError) as error:
         raise corrupted(str(error), at) from None
+
+
+def check_formats(texts: Mapping[str, str], store: str, id: str) -> None:  # noqa: A002
+    """Refuse records of other versions, wherever they are, by FormatError."""
+    ours = tuple(f'{{"v":{number},' for number in RECORDS.reads)
+    for path, text in texts.items():
+        if text.startswith('{"v":') and not text.startswith(ours):
+            with suppress(StateCorruptedError):  # who needs the record raises this
+                decode(text, "", Place(path, store, id))
 
 
 def decode_as(kind: str, text: str, read: Callable[[Any], _T], at: Place) -> _T:
@@ -130,22 +145,22 @@ def corrupted(reason: str, at: Place) -> StateCorruptedError:
     )
 
 
-def _payload(text: str, kind: str) -> object:
+def _payload(text: str, kind: str, at: Place) -> object:
     try:
         record = json.loads(text)
     except ValueError as error:
         msg = f"it is not JSON ({error})"
         raise ValueError(msg) from None
+    if isinstance(record, dict) and "v" in record:
+        what = f"the record '{at.path}' of id '{at.id}' in store {at.store}"
+        RECORDS.check_members(record, what, **at._asdict())
     if not isinstance(record, dict) or not {"v", "kind", "crc", "data"} <= set(record):
         msg = "it is JSON, but no record (members v, kind, crc, data)"
-        raise ValueError(msg)
-    if record["v"] != VERSION:
-        msg = f"its version is {record['v']!r}; this release reads {VERSION}"
         raise ValueError(msg)
     if record["kind"] != kind:
         msg = f"it is a record of kind {record['kind']!r}, expected '{kind}'"
         raise ValueError(msg)
-    found = _checksum(kind, _compact(record["data"]))
+    found = _checksum(record["v"], kind, _compact(record["data"]))
     if record["crc"] != found:
         msg = f"its checksum is {record['crc']!r}, its content gives '{found}'"
         raise ValueError(msg)
@@ -157,8 +172,8 @@ def _compact(payload: object) -> str:
     return json.dumps(payload, separators=(",", ":"), allow_nan=False)
 
 
-def _checksum(kind: str, data: str) -> str:
-    covered = f"{VERSION}\n{kind}\n{data}"
+def _checksum(version: int, kind: str, data: str) -> str:
+    covered = f"{version}\n{kind}\n{data}"
     return f"{zlib.crc32(covered.encode('utf-8', 'surrogatepass')):08x}"
 
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from typing import Self
 
 from kafka_tx.offsets.runs import OffsetRuns
+from kafka_tx.stored import SENT_LETTERS
+from kafka_tx.transactions.sink_parts import compact
 
 _KIND = "letters"
 _OWNER = "dead letters of {}"
@@ -64,21 +66,28 @@ class SentLetters:
     @property
     def value(self) -> bytes:
         """The value of the record."""
-        fields = [self.serial, self.next_offset, self.leader_epoch, self.left]
-        return _text(fields).encode()
+        return compact(SENT_LETTERS.stamped(asdict(self))).encode()
 
     @classmethod
-    def of_value(cls, value: bytes) -> Self:
-        """Read ``value``; raises ValueError, TypeError or RecursionError.
+    def of_value(cls, value: bytes, what: str = "a record") -> Self:
+        """Read ``value``; ``what`` is the record in words.
 
-        A record without value means that nothing is known.
+        A record without value means that nothing is known. Raises FormatError, or one
+        of ``NOT_OURS``.
         """
         if value == b"null":
             return cls()
-        serial, next_offset, epoch, left = json.loads(value)
-        runs = tuple((int(start), int(end)) for start, end in left)
+        said = json.loads(value)
+        if isinstance(said, list) and len(said) == len(fields(cls)):
+            SENT_LETTERS.check(None, what)
+        if "v" in said:
+            SENT_LETTERS.check_members(said, what)
+        epoch = said["leader_epoch"]
         return cls(
-            int(next_offset), runs, None if epoch is None else int(epoch), int(serial)
+            int(said["next_offset"]),
+            tuple((int(start), int(end)) for start, end in said["left"]),
+            None if epoch is None else int(epoch),
+            int(said["serial"]),
         )
 
 
@@ -98,26 +107,27 @@ class LetterPlace:
     def key(self) -> bytes:
         """The key of the record: the marker topic keeps the newest of each key."""
         whose = _OWNER.format(self.topic)
-        return _text([_KIND, whose, self.topic_id, self.partition]).encode()
+        return compact([_KIND, whose, self.topic_id, self.partition]).encode()
 
     def metadata(self, serial: int) -> str:
         """The metadata of the group's offset, committed with the record."""
-        return _text([_KIND, self.topic_id, serial])
+        said = {"kind": _KIND, "topic_id": self.topic_id, "serial": serial}
+        return compact(SENT_LETTERS.stamped(said))
 
     def serial_of(self, metadata: str | None) -> int | None:
         """The serial in the metadata of the group's offset.
 
-        0: the offset is of an earlier version, or a person set it. None: it is of a
-        former topic of the same name.
+        0: a person set the offset. None: it is of a former topic of the same name.
+        Raises FormatError.
         """
         try:
-            kind, topic_id, serial = json.loads(metadata or "")
-        except (ValueError, TypeError, RecursionError):
+            said = json.loads(metadata or "")
+        except (ValueError, RecursionError):
             return 0
-        if kind != _KIND:
+        what = f"the group's offset of dead letters of '{self.topic}'"
+        if isinstance(said, list) and said[:1] == [_KIND]:
+            SENT_LETTERS.check(None, what)
+        if not isinstance(said, dict) or said.get("kind") != _KIND:
             return 0
-        return int(serial) if topic_id == self.topic_id else None
-
-
-def _text(value: object) -> str:
-    return json.dumps(value, separators=(",", ":"))
+        SENT_LETTERS.check_members(said, what)
+        return int(said["serial"]) if said["topic_id"] == self.topic_id else None

@@ -8,16 +8,26 @@ from dataclasses import dataclass, replace
 from typing import Any, Self
 
 from kafka_tx.model import TransactionAttempt
-from kafka_tx.transactions.sink_parts import Marker, SinkPlan, group_of, name_of
+from kafka_tx.stored import MARKERS
+from kafka_tx.transactions.sink_parts import (
+    Marker,
+    SinkPlan,
+    compact,
+    group_of,
+    name_of,
+)
 
 _PLAN, _PART = "plan", "part"
-_NOT_OURS = (ValueError, LookupError, TypeError, OverflowError, RecursionError)
-"""What reading raises of records that no sink wrote."""
+NOT_OURS = (
+    *(ValueError, LookupError, TypeError),
+    *(AttributeError, OverflowError, RecursionError),
+)
+"""Errors of reading a record that no sink wrote."""
 
 
 def starts_of_keys(sink: str) -> tuple[bytes, ...]:
     """How all keys of a sink begin, to skip other records fast."""
-    return tuple(_text([kind, sink])[:-1].encode() for kind in (_PART, _PLAN))
+    return tuple(compact([kind, sink])[:-1].encode() for kind in (_PART, _PLAN))
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,22 +75,22 @@ class Entry:
 
     @property
     def metadata(self) -> str:
-        """The metadata of the group's offset."""
+        """The metadata of the group's offset, and the value of the record."""
         kept = self.kept
-        return kept.metadata if isinstance(kept, Marker) else _text(kept.as_fields())
+        return kept.metadata if isinstance(kept, Marker) else compact(kept.as_fields())
 
     @property
     def key(self) -> bytes:
         """The key of the record: the topic keeps the newest record of each key."""
         kept = self.kept
         if isinstance(kept, Marker):
-            return _text([_PART, self.sink, kept.life, kept.index]).encode()
-        return _text([_PLAN, self.sink]).encode()
+            return compact([_PART, self.sink, kept.life, kept.index]).encode()
+        return compact([_PLAN, self.sink]).encode()
 
     @property
     def value(self) -> bytes:
         """The value of the record."""
-        return _text([self.txid, self.metadata]).encode()
+        return self.metadata.encode()
 
     @classmethod
     def of_key(cls, key: bytes) -> Self | None:
@@ -95,26 +105,47 @@ class Entry:
                 nothing = TransactionAttempt(0, 0)
                 entry = cls(sink, Marker(index if is_whole else -1, nothing, life=life))
             return entry if isinstance(sink, str) and entry.key == key else None
-        except (*_NOT_OURS, AttributeError):
+        except NOT_OURS:
             return None
 
     def of_value(self, value: bytes) -> Entry:
-        """The entry with the values of its record; raises ValueError: none of ours."""
-        try:
-            txid, metadata = json.loads(value)
-            if type(txid) is int and txid >= 0 and isinstance(metadata, str):
-                return self.of_group(txid, metadata)
-        except _NOT_OURS as error:
-            raise ValueError(f"{type(error).__name__}: {error}"[:100]) from None
-        raise ValueError("it has no txid and text")
+        """The entry with the values of its record.
 
-    def of_group(self, txid: int, metadata: str | None) -> Entry:
-        """The entry with the values of its group's offset."""
+        Raises ValueError: It is none of ours. FormatError: Of another version.
+        """
+        try:
+            said = json.loads(value)
+            if isinstance(said, list) and list(map(type, said)) == [int, str]:
+                MARKERS.check(None, self._what)
+            if "v" in said:
+                MARKERS.check_members(said, self._what)
+            txid = said["txid" if isinstance(self.kept, Marker) else "since"]
+            if type(txid) is int and txid >= 0:
+                return self.of_group(txid, value.decode())
+        except NOT_OURS as error:
+            raise ValueError(f"{type(error).__name__}: {error}"[:100]) from None
+        raise ValueError("it has no txid")
+
+    def of_group(self, txid: int, metadata: str) -> Entry:
+        """The entry with the values of its group's offset.
+
+        Raises FormatError, or one of ``NOT_OURS``.
+        """
         kept = self.kept
         if isinstance(kept, Marker):
-            marker = Marker.of_metadata(kept.index, txid, metadata, kept.life)
+            given = kept.index, txid, metadata, kept.life
+            marker = Marker.of_metadata(*given, what=self._what)
             return Entry(self.sink, marker)
-        return Entry(self.sink, SinkPlan.of_fields(json.loads(metadata or "{}")))
+        fields = json.loads(metadata)
+        return Entry(self.sink, SinkPlan.of_fields(fields, self._what))
+
+    @property
+    def _what(self) -> str:
+        kept = self.kept
+        which = (
+            f"the marker of part {kept.index}" if isinstance(kept, Marker) else _PLAN
+        )
+        return f"{which} of the Kafka sink '{self.sink}'"
 
 
 class Memory:
@@ -170,7 +201,7 @@ class Memory:
         parts = [[m.life, m.index, m.txid, m.metadata] for m in self.markers]
         plan = None if self.plan is None else self.plan.as_fields()
         log = {"end": self.end, "topic_id": self.topic_id}
-        return _text({**log, "plan": plan, "parts": parts})
+        return compact({**log, "plan": plan, "parts": parts})
 
     @classmethod
     def of_text(cls, text: str) -> Self:
@@ -186,7 +217,3 @@ class Memory:
 def _parts(given: Iterable[Any]) -> Iterable[tuple[tuple[str, int], Marker]]:
     for life, index, txid, metadata in given:
         yield (life, index), Marker.of_metadata(index, txid, metadata, life)
-
-
-def _text(value: object) -> str:
-    return json.dumps(value, separators=(",", ":"))

@@ -6,6 +6,8 @@ parts is decided before the first write.
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from struct import Struct
@@ -13,10 +15,11 @@ from typing import Any, Protocol, Self, TypeVar
 from zlib import crc32
 
 from kafka_tx.model import TransactionAttempt
+from kafka_tx.stored import MARKERS
 from kafka_tx.transactions.admission import check_newest, check_numbering, following
 
-_WORDS = 8
-_NONE = "-"
+_OF_OLD_VERSIONS = re.compile(r"\d+ \d+ [0-9a-f]+( |$)|\d+$")
+"""Markers of versions before the first release: words that begin with numbers."""
 _LENGTHS, _OF_HEADER = Struct("<6q"), Struct("<2q")
 _NO_TIME = -(2**63)
 
@@ -114,23 +117,45 @@ class Marker:
         Of the attempt's id it has the epoch, by which alone sinks compare.
         """
         its = self.attempt
-        who = f"{self.run or _NONE} {its.epoch} {its.source or _NONE}"
-        what = f"{its.plan or _NONE} {its.numbering or _NONE}"
-        return f"{self.parts} {self.digest} {who} {what}"
+        named = {"source": its.source, "plan": its.plan, "numbering": its.numbering}
+        said = {"txid": self.txid, "parts": self.parts, "digest": str(self.digest)}
+        said |= {"run": self.run, "epoch": its.epoch}
+        return compact(MARKERS.stamped(said | named))
 
     @classmethod
     def of_metadata(
-        cls, index: int, txid: int, metadata: str | None, life: str = ""
+        cls,
+        index: int,
+        txid: int,
+        metadata: str,
+        life: str = "",
+        what: str = "a marker",
     ) -> Marker:
-        """Read the result of ``metadata``; of other text only the txid is known."""
-        words = ["" if word == _NONE else word for word in (metadata or "").split()]
-        if len(words) != _WORDS:
-            return cls(index, TransactionAttempt(txid, 0), life=life)
-        parts, rows, total, run, epoch, source, plan, numbering = words
-        attempt = TransactionAttempt.of(txid, epoch=int(epoch), number=0)
-        attempt = replace(attempt, source=source, plan=plan, numbering=numbering)
+        """Read the result of ``metadata``.
+
+        Raises FormatError, or Python's errors: It is another text. ``what`` is the
+        marker in words.
+        """
+        if _OF_OLD_VERSIONS.match(metadata):
+            MARKERS.check(None, what)
+        said = json.loads(metadata)
+        MARKERS.check_members(said, what)
+        attempt = TransactionAttempt.of(txid, epoch=int(said["epoch"]), number=0)
+        rows, total = said["digest"].split()
         digest = Digest(int(rows), int(total, 16))
-        return cls(index, attempt, int(parts), digest, run, life)
+        attempt = replace(
+            attempt,
+            source=str(said["source"]),
+            plan=str(said["plan"]),
+            numbering=str(said["numbering"]),
+        )
+        parts, run = int(said["parts"]), str(said["run"])
+        return cls(index, attempt, parts, digest, run, life)
+
+
+def compact(value: object) -> str:
+    """JSON without blanks, as markers are stored."""
+    return json.dumps(value, separators=(",", ":"))
 
 
 def name_of(sink: str, which: int | str) -> str:
@@ -225,14 +250,16 @@ class SinkPlan:
 
     def as_fields(self) -> dict[str, Any]:
         """The plan's fields, for its record."""
-        return asdict(self)
+        return MARKERS.stamped(asdict(self))
 
     @classmethod
-    def of_fields(cls, fields: dict[str, Any]) -> Self:
-        """Read the result of ``as_fields``; fields of later versions are ignored.
+    def of_fields(cls, fields: dict[str, Any], what: str = "a plan") -> Self:
+        """Read the result of ``as_fields``; ``what`` is the plan in words.
 
-        Raises TypeError: Something else.
+        Raises FormatError, or TypeError: Something else.
         """
+        if {"v", "parts"} & fields.keys():
+            MARKERS.check_members(fields, what)
         plan = cls(**{name: fields[name] for name in cls.__slots__ if name in fields})
         numbers = plan.parts, plan.since, plan.before, plan.epoch
         if not all(type(number) is int for number in numbers):

@@ -16,6 +16,7 @@ from typing import Any, Protocol
 from kafka_tx.errors import ConfigError, StateGivenUpError, StateLostError
 from kafka_tx.logs import event_log
 from kafka_tx.model import TransactionAttempt
+from kafka_tx.stored import TABLES
 from kafka_tx.transactions.admission import following, is_written, second_write
 from kafka_tx.transactions.held import TableWrite
 
@@ -299,15 +300,16 @@ def _lost(table: SinkTable, how: str) -> StateLostError:
 # --- an attempt in a table's commits ------------------------------------------------
 
 
-def record_of(name: str, attempt: TransactionAttempt) -> dict[str, str]:
+def record_of(name: str, attempt: TransactionAttempt) -> dict[str, Any]:
     """An attempt of a sink, as stored in a commit of the table."""
-    return {
+    said = {
         "sink": name,
         "attempt": str(attempt),
         "source": attempt.source,
         "numbering": attempt.numbering,
         "plan": attempt.plan,
     }
+    return TABLES.stamped(said)
 
 
 def record_in(text: str | None) -> dict[str, Any]:
@@ -320,10 +322,14 @@ def record_in(text: str | None) -> dict[str, Any]:
 
 
 def attempt_in(record: Any, name: str) -> TransactionAttempt | None:  # noqa: ANN401
-    """The sink's attempt in a commit; None: the commit is not of this sink."""
+    """The sink's attempt in a commit; None: the commit is not of this sink.
+
+    Raises FormatError: It is, and of a format that this version does not read.
+    """
     try:
         if record["sink"] != name:
             return None
+        TABLES.check_members(record, f"the last commit of the table sink '{name}'")
         attempt = TransactionAttempt.parse(record["attempt"])
         named = {key: str(record[key]) for key in ("source", "numbering", "plan")}
     except (ValueError, LookupError, TypeError):

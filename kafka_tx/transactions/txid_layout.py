@@ -84,7 +84,7 @@ def numbering_of(
     store: str,
     id: str,  # noqa: A002 - the word of every store
 ) -> Numbering | None:
-    """The numbering of these records; None: no txid yet. Raises StateCorruptedError."""
+    """The numbering of these records; None: no txid yet; raises as ``decode_as``."""
     text = texts.get(NUMBERING)
     if text is None:
         return None
@@ -165,10 +165,11 @@ def numbered(store: Store, epoch: int) -> Mapping[str, str]:
 
     Raises:
         StateError: The id belongs to a source, or was copied to another store.
-        StateCorruptedError, FencedError, StateUnavailableError: As ``numbering_of`` and
-            ``Store.write``.
+        StateCorruptedError, FormatError: A record cannot be read.
+        FencedError, StateUnavailableError: As ``Store.write``.
     """
     texts = store.read()
+    records.check_formats(texts, store.url, store.id)
     if door_of(texts) is Door.SOURCE:
         raise another_door(store.url, store.id, Door.SOURCE)
     refuse_moved(store, texts)

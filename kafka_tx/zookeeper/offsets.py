@@ -22,6 +22,7 @@ from kafka_tx.errors import StateCorruptedError
 from kafka_tx.model import Broker, CommittedOffset, TopicPartition
 from kafka_tx.offsets.offset_fields import optional_fields, with_optional_fields
 from kafka_tx.offsets.owners import Claim, Owners, new_word
+from kafka_tx.stored import NODES
 from kafka_tx.transactions import records
 from kafka_tx.transactions.state_of_id import OffsetsOfId
 from kafka_tx.zookeeper.client import (
@@ -218,7 +219,7 @@ NO_RECORD = (ValueError, TypeError, KeyError, AttributeError)
 
 
 def decoded(data: bytes) -> tuple[Mapping[str, Any], CommittedOffset]:
-    """The JSON of a node, and its offset; raises one of ``NO_RECORD``."""
+    """The JSON of a node, and its offset; raises one of ``NO_RECORD``, FormatError."""
     record = json.loads(data)
     offset, topology = record["offset"], record.get("topology") or {}
     if type(offset) is not int or offset < 0:
@@ -229,7 +230,11 @@ def decoded(data: bytes) -> tuple[Mapping[str, Any], CommittedOffset]:
         topology_name=str(topology.get("name") or ""),
         broker=_broker(record.get("broker")),
     )
-    return record, with_optional_fields(committed, record.get("kafka_tx") or {})
+    ours = record.get("kafka_tx")
+    if ours:
+        what = f"the offset of {record.get('topic')}-{record.get('partition')}"
+        NODES.check_members(ours, f"{what} in ZooKeeper, of topology {topology}")
+    return record, with_optional_fields(committed, ours or {})
 
 
 def unreadable(
@@ -259,9 +264,7 @@ def _record(partition: TopicPartition, committed: CommittedOffset) -> bytes:
         "broker": {"host": broker.host, "port": broker.port},
         "topic": partition.topic,
     }
-    more = optional_fields(committed)
-    if more:
-        record["kafka_tx"] = more
+    record["kafka_tx"] = NODES.stamped(optional_fields(committed))
     return json.dumps(record, separators=(",", ":"), ensure_ascii=False).encode()
 
 

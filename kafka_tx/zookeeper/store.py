@@ -20,6 +20,7 @@ from threading import RLock
 from kafka_tx.config import check_id
 from kafka_tx.errors import (
     ConfigError,
+    FormatError,
     StateCorruptedError,
     StateError,
     StateUnavailableError,
@@ -95,7 +96,7 @@ def _readable(
     """One id; an error that a person must mend is raised when its state is used."""
     try:
         return _stored(client, settings, id_, names)
-    except StateCorruptedError as error:
+    except (StateCorruptedError, FormatError) as error:
         return StoredId.unreadable(settings.url, id_, error)
     except ConfigError as error:  # the name is no id
         at = records.Place("", settings.url, id_)

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kafka_tx.transactions.sent_letters import LetterPlace, SentLetters
+from kafka_tx.transactions.sink_memory import NOT_OURS
 
 PLACE = LetterPlace("dead", "id-1", 3)
 offsets = st.integers(0, 40)
@@ -53,13 +54,13 @@ def test_a_group_says_of_which_topic_its_offset_is():
 
 
 @pytest.mark.parametrize("metadata", [None, "", "a person", "[]", "[" * 4_000, "7"])
-def test_an_offset_without_our_metadata_is_of_an_earlier_version(metadata):
+def test_an_offset_without_our_metadata_was_set_by_a_person(metadata):
     assert PLACE.serial_of(metadata) == 0
 
 
-@pytest.mark.parametrize("value", [b"", b"{}", b"[1]", b"[1,2,3,[4]]", b"[" * 9_999])
+@pytest.mark.parametrize("value", [b"", b"{}", b"[1]", b"[" * 9_999])
 def test_a_value_that_is_none_is_an_error(value):
-    with pytest.raises((ValueError, TypeError, RecursionError)):
+    with pytest.raises(NOT_OURS):
         SentLetters.of_value(value)
 
 

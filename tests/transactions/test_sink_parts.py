@@ -87,7 +87,10 @@ def test_a_marker_is_read_as_it_was_written():
 
 
 def test_a_marker_has_the_form_that_other_versions_read():
-    text = "4 2 1f run 2 orders plan numbering"
+    text = (
+        '{"v":3,"txid":7,"parts":4,"digest":"2 1f","run":"run","epoch":2,'
+        '"source":"orders","plan":"plan","numbering":"numbering"}'
+    )
     names = {"source": "orders", "plan": "plan", "numbering": "numbering"}
 
     found = Marker.of_metadata(3, 7, text)

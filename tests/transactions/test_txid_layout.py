@@ -151,7 +151,7 @@ def test_repair_finds_nothing_wrong_with_a_topology_and_names_what_is(open_store
     numbered(store, store.acquire())
 
     assert examine(store).problems == {}
-    store.write(store.epoch(), {"meta/5": '{"v": 1}'})
+    store.write(store.epoch(), {"meta/5": '{"w": 1}'})
 
     found = examine(store)
     assert set(found.problems) == {"meta/5", "currtx"}

@@ -29,6 +29,7 @@ from kafka_tx.spark.queries.foreach import for_each_transaction
 from kafka_tx.spark.sinks.transaction import write_transaction
 from kafka_tx.spark.versions import jvm
 from kafka_tx.spark.versions.names import BATCH_ID, QUERY_ID
+from kafka_tx.stored import LETTERS
 
 if TYPE_CHECKING:
     from kafka_tx.transactions.letter_topic import TopicFacts
@@ -230,6 +231,7 @@ def dead_letters(
             dead_letter_form.OFFSET: F.col("offset"),
             dead_letter_form.ERROR: error,
             dead_letter_form.TXID: F.lit(txid),
+            dead_letter_form.FORMAT: F.lit(LETTERS.number),
         }
     )
     has_headers = "headers" in rows.columns

@@ -21,6 +21,7 @@ from kafka_tx.spark.connect.meeting import ConnectRun
 from kafka_tx.spark.default_store import refuse_default_store
 from kafka_tx.spark.versions import jvm
 from kafka_tx.spark.versions.names import QUERY_ID
+from kafka_tx.stored import VERSION, check_same_version
 from kafka_tx.transactions.retry_policy import RetryPolicy
 
 
@@ -92,9 +93,11 @@ class _ForEach:
         self._beside: _Tries | None = None
 
     def __getstate__(self) -> dict[str, object]:
-        return {"function": self._function, "tx_id": self._tx_id}
+        known = {"function": self._function, "tx_id": self._tx_id}
+        return {"version": VERSION, **known}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
+        check_same_version(state.get("version"), "for_each_transaction")
         self.__init__(state["function"], state["tx_id"])  # type: ignore[misc]
         if self._tx_id is not None and is_remote():
             self._beside = _Tries(ConnectRun(self._tx_id).ask, self._tx_id)

@@ -29,6 +29,7 @@ from kafka_tx.running.worker_python import task_done
 from kafka_tx.spark.speculation import refuse_speculative_tasks
 from kafka_tx.spark.versions.names import BATCH_ID, QUERY_ID, RUN_ID, SESSION_ZONE
 from kafka_tx.spark.versions.streams import StreamWriter, record_batches
+from kafka_tx.stored import VERSION, check_same_version
 from kafka_tx.transactions.marker_rules import begun_elsewhere, check_cut
 
 if TYPE_CHECKING:
@@ -71,9 +72,11 @@ class KafkaTxWriter(DataSourceArrowWriter):
                 value=config.id,
             )
         self._config = _with_schemas(config, schema)
+        self._version = VERSION
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Write one task's rows; returns when every one is delivered (executor)."""
+        check_same_version(getattr(self, "_version", None), "this write")
         return write_part(self._config, iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
@@ -159,9 +162,11 @@ class KafkaTxStreamWriter(StreamWriter):
         if config.id is not None:
             config = replace(config, memory=sink_assembly.remembered(config))
         self._config = config
+        self._version = VERSION
 
     def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
         """Write one task's rows; returns when every one is delivered (executor)."""
+        check_same_version(getattr(self, "_version", None), "this write")
         config = self._config
         if config.id is not None:
             config = _of_this_batch(config)

@@ -43,6 +43,7 @@ from kafka_tx.planning.start_positions import (
 )
 from kafka_tx.protocols import ClusterView
 from kafka_tx.spark.source.ranges import read_range
+from kafka_tx.stored import VERSION, check_same_version
 
 
 class OpenPartition(InputPartition):
@@ -60,6 +61,7 @@ class OpenPartition(InputPartition):
         super().__init__(str(task))
         self.task = task
         self.planned = planned
+        self.version = VERSION
 
 
 @raises_own_error_first("partitions", "read")
@@ -81,6 +83,8 @@ class KafkaTxBatchReader(DataSourceReader):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Read the range of a task, with bounds known by now (executor)."""
         if isinstance(partition, OpenPartition):
+            driver = getattr(partition, "version", None)
+            check_same_version(driver, "the range of this task")
             for wanted in self._bound(partition):
                 yield from read_range(self._config, wanted)
 

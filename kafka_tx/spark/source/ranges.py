@@ -24,6 +24,7 @@ from kafka_tx.planning.replays import replay_impossible
 from kafka_tx.running.worker_python import task_done
 from kafka_tx.source.read_reports import ReadReport
 from kafka_tx.spark.source.reports import send_read_report
+from kafka_tx.stored import VERSION, check_same_version
 
 logger = event_log(__name__)
 
@@ -47,18 +48,19 @@ class RangePartition(InputPartition):
     ) -> None:
         partition, topic_id = wanted.topic_partition, wanted.topic_id
         at = tuple(partition), wanted.start, wanted.end, topic_id, wanted.leader_epoch
-        super().__init__((at, dict(schemas)) if schemas else (at,))
+        super().__init__((VERSION, at, dict(schemas)) if schemas else (VERSION, at))
 
     @property
     def wanted(self) -> OffsetRange:
-        """The range."""
-        partition, *others = self.value[0]
+        """The range. Raises FormatError: The driver has another version."""
+        check_same_version(self.value[0], "the range of this task")
+        partition, *others = self.value[1]
         return OffsetRange(TopicPartition(*partition), *others)
 
     @property
     def schemas(self) -> Mapping[str, str]:
         """By side the schemas with which the batch was planned."""
-        return self.value[1] if len(self.value) > 1 else NO_SCHEMAS
+        return self.value[2] if len(self.value) > 2 else NO_SCHEMAS
 
 
 def read_range(

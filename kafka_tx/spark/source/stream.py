@@ -160,7 +160,8 @@ class KafkaTxStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Read one range (executor)."""
         assert isinstance(partition, RangePartition)
-        return read_range(self._config, partition.wanted, partition.schemas)
+        wanted = partition.wanted  # first: a driver may have other options
+        return read_range(self._config, wanted, partition.schemas)
 
     def commit(self, end: dict[str, Any]) -> None:
         """Spark is done with everything below ``end``; comes one batch late."""

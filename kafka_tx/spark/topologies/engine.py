@@ -21,15 +21,16 @@ import pyarrow as pa
 from pyspark import RDD, cloudpickle
 from pyspark.sql import DataFrame, SparkSession
 
-from kafka_tx.errors import FailedException, KafkaTxError
+from kafka_tx.errors import FailedException, FormatError, KafkaTxError
 from kafka_tx.model import TransactionAttempt
 from kafka_tx.running.permit import PermitAddress, PermitServer, permit
 from kafka_tx.running.task_reports import DriverAddress
 from kafka_tx.running.worker_python import task_done
 from kafka_tx.spark.versions.job_failures import JobLostError, job_failure
+from kafka_tx.stored import VERSION, check_same_version
 from kafka_tx.topology.plan.physical import Phase, PhysicalPlan
 from kafka_tx.topology.run.jobs import FrameJob, Reads, TaskJob
-from kafka_tx.topology.run.messages import Message
+from kafka_tx.topology.run.messages import BatchStopped, Message
 from kafka_tx.topology.run.task_failures import failure_of
 
 COMMIT_POOL = "kafka-tx-commit"
@@ -145,9 +146,8 @@ class SparkEngine:
         make, reads = job.shipped(), cloudpickle.dumps(dict(job.reads))
         rdd = self._first(job)
         for number in range(len(job.partitions)):
-            run = PartitionRun(
-                self._plan, job.attempt, make, b"" if number else reads, number, address
-            )
+            work = self._plan, job.attempt, make, b"" if number else reads
+            run = PartitionRun(VERSION, *work, number, address)
             if number:
                 rdd = rdd.partitionBy(job.partitions[number], _same)
             rdd = rdd.mapPartitionsWithIndex(run)
@@ -192,12 +192,14 @@ class PartitionRun:
     Runs the tasks of both kinds of topologies.
 
     Attributes:
+        version: Of the driver.
         plan: Pickled; read once per process.
         reads: Pickled; the reads of spouts, for the first wave.
         wave: Index of the wave.
         address: The task asks this server before it begins; None: it does not ask.
     """
 
+    version: str
     plan: bytes
     attempt: TransactionAttempt
     make: Callable[[PhysicalPlan, Reads], TaskJob]
@@ -217,6 +219,13 @@ class PartitionRun:
     def _run(
         self, partition: int, given: Iterator[Any]
     ) -> Iterator[tuple[int, Message]]:
+        try:
+            check_same_version(self.version, f"attempt {self.attempt}")
+        except FormatError as error:
+            yield 0, BatchStopped(self.attempt, error)
+            for _ in given:
+                pass
+            return
         plan = _plan_of(self.plan)
         if self.wave:
             messages: Iterator[Message] = (message for _, message in given)

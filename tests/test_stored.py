@@ -1,0 +1,487 @@
+"""What is stored: one list, a set of each release, and versions that are refused."""
+
+from __future__ import annotations
+
+import json
+import re
+import sqlite3
+import subprocess
+import sys
+import tomllib
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from typer.testing import CliRunner
+
+from integration.stored import builds, sets, texts
+from integration.stored.jobs import JOBS, StoredJob, saved_jobs
+from kafka_tx import stored
+from kafka_tx.cli.main import app
+from kafka_tx.errors import FormatError, StateCorruptedError, StateError
+from kafka_tx.kafka import dead_letter_form, group_offsets
+from kafka_tx.model import TopicPartition, TransactionAttempt
+from kafka_tx.planning.offset_json import SourceOffset
+from kafka_tx.sql.maps import NonTransactionalMap, OpaqueMap, TransactionalMap
+from kafka_tx.sql.offsets import SqlOffsetStore
+from kafka_tx.sql.store import SqlStore
+from kafka_tx.sql.tables import append_rows
+from kafka_tx.transactions.ledger import Ledger
+from kafka_tx.transactions.publications import Publication, merged
+from kafka_tx.transactions.rehearsals import RehearsedStore, taken_over
+from kafka_tx.transactions.sent_letters import LetterPlace, SentLetters
+from kafka_tx.transactions.sink_memory import Entry
+from kafka_tx.transactions.table_writes import attempt_in
+from kafka_tx.transactions.txid_layout import numbered
+from kafka_tx.zookeeper import offsets as nodes
+from tests.doc_pages import tables
+
+ROOT = Path(__file__).parents[1]
+RELEASE, BEFORE = sets.FOLDER / sets.RELEASE, sets.FOLDER / sets.BEFORE
+A0 = TopicPartition("a", 0)
+LATER = stored.FIRST + 1
+
+
+def test_the_page_shows_the_list():
+    (found,) = tables("stored.md", "What")
+    assert [[name, *row.values()] for name, row in found.items()] == [
+        [f.name, f.place, f.writer, f.reader, str(f.number)] for f in stored.EVERY
+    ]
+
+
+def test_the_version_is_that_of_the_package():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+
+    assert project["version"] == stored.VERSION, "set VERSION in kafka_tx/stored.py"
+
+
+def test_every_format_is_listed():
+    formats = [each for each in vars(stored).values() if type(each) is stored.Format]
+
+    assert sorted(map(str, formats)) == sorted(map(str, stored.EVERY))
+
+
+# --- the set of the release ---------------------------------------------------------
+
+
+@pytest.fixture
+def release(tmp_path) -> str:
+    """The URL of its store."""
+    return sets.opened(RELEASE, tmp_path)
+
+
+def test_no_format_changes_unnoticed(tmp_path):
+    sets.make(tmp_path)
+
+    assert sets.shapes(tmp_path) == sets.shapes(RELEASE), (
+        "What is stored has changed. A new member that older versions may drop: run"
+        " `make stored` and add it to docs/stored.md. Anything else needs a new number"
+    )
+
+
+@pytest.mark.parametrize("name", JOBS)
+def test_a_job_of_the_release_goes_on_exactly_once(release, name):
+    StoredJob(name, release, release).load(saved_jobs(RELEASE)[name]).go_on()
+
+
+def test_everything_else_of_the_release_is_read(release):
+    texts.read_back(json.loads((RELEASE / "texts.json").read_text()))
+    texts.read_back_from_sql(release)
+
+
+def test_at_least_once_offsets_go_on(release):
+    with closing(SqlOffsetStore(release, texts.SPOUT)) as offsets:
+        epoch = offsets.acquire(0, 2)
+        offsets.store({A0: texts.WAITING})
+        assert offsets.load([A0]) == {A0: texts.WAITING}
+    assert epoch == 3
+
+
+def test_an_id_that_was_moved_names_its_place(release):
+    store = SqlStore(release, "moved")
+    ledger = Ledger(store)
+    ledger.rehearse()
+
+    with pytest.raises(StateError, match="was copied from .* to memory:elsewhere"):
+        ledger.load()
+
+
+def test_commands_read_the_release(release):
+    for words in (
+        ("status", "--store", release),
+        ("offsets", "show", "--store", release, "--id", "planned"),
+        ("offsets", "show", "--store", release, "--id", texts.SPOUT),
+        ("offsets", "repair", "--store", release, "--id", "topology_written"),
+        ("store", "verify", "--store", release),
+        ("history", "--store", release, "--id", "fenced"),
+    ):
+        result = CliRunner().invoke(app, words)
+        assert result.exit_code == 0, (words, result.output)
+
+
+# --- a version that stores more -----------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def more(tmp_path_factory) -> Path:
+    """A build of which each record has a member that this version does not know."""
+    return builds.build(tmp_path_factory.mktemp("builds") / "more", builds.MORE)
+
+
+def python(build, *words) -> str:
+    run = [sys.executable, "-m", "integration.stored", *map(str, words)]
+    done = subprocess.run(run, cwd=build, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert f"by {build}/kafka_tx" in done.stdout
+    return done.stdout
+
+
+def test_drivers_of_two_versions_take_turns_and_die(more, tmp_path):
+    """This one, the other, this one, the other: nothing is lost, nothing doubled."""
+    for turn, build in enumerate((ROOT, more, ROOT, more)):
+        python(build, "play", tmp_path, turn)
+
+    url = f"sqlite:///{tmp_path}/store.db"
+    with closing(sqlite3.connect(tmp_path / "store.db")) as database:
+        query = "SELECT count(*) FROM kafka_tx_state WHERE value LIKE '%later%'"
+        assert database.execute(query).fetchone()[0] > len(JOBS)
+    for name, saved in saved_jobs(tmp_path).items():
+        StoredJob(name, url, url).load(saved).go_on()
+
+
+@pytest.fixture(scope="module")
+def more_members(more, tmp_path_factory) -> Path:
+    """The set of that build."""
+    folder = tmp_path_factory.mktemp("more")
+    python(more, "make", folder)
+    return folder
+
+
+def test_members_of_a_later_version_are_passed_over(more_members, tmp_path):
+    kept = (more_members / "texts.json").read_text()
+
+    url = sets.opened(more_members, tmp_path)
+
+    assert kept.count("later") >= 10
+    texts.read_back(json.loads(kept))
+    texts.read_back_from_sql(url)
+    for name, saved in saved_jobs(more_members).items():
+        StoredJob(name, url, url).load(saved).go_on()
+
+
+def test_merged_publications_keep_the_members_of_a_later_version(more_members):
+    kept = json.loads((more_members / "texts.json").read_text())
+    (line,) = kept["publications"].values()
+
+    merged_line = merged([Publication.of_line(line, "it")])
+
+    assert json.loads(merged_line)["later"] == {"more": [1, {"x": None}]}
+
+
+def test_more_columns_are_passed_over(release):
+    with closing(sqlite3.connect(release.removeprefix("sqlite:///"))) as database:
+        names = "SELECT name FROM sqlite_master WHERE name LIKE 'kafka_tx%'"
+        names += " AND type = 'table'"
+        for (name,) in database.execute(names).fetchall():
+            database.execute(f"ALTER TABLE {name} ADD COLUMN later INTEGER DEFAULT 1")
+        database.commit()
+
+    for name in ("written", "topology_opaque"):
+        StoredJob(name, release, release).load(saved_jobs(RELEASE)[name]).go_on()
+    texts.read_back_from_sql(release)
+
+
+# --- other versions -----------------------------------------------------------------
+
+
+@contextmanager
+def numbers(number: int):
+    """Let this version be one that writes and reads another number everywhere."""
+    former = [(each, each.number, each.reads) for each in stored.EVERY]
+    try:
+        for each in stored.EVERY:
+            _renumber(each, number, (number,))
+        yield
+    finally:
+        for each in former:
+            _renumber(*each)
+
+
+def _renumber(kind, number, reads):
+    object.__setattr__(kind, "number", number)
+    object.__setattr__(kind, "reads", reads)
+
+
+@pytest.fixture(scope="module", params=["before", "later"])
+def other(request, tmp_path_factory):
+    """The set of another version, and how it differs from that of the release."""
+    if request.param == "before":
+        return BEFORE, "A version before 0.3"
+    folder = tmp_path_factory.mktemp("later")
+    with numbers(LATER):
+        sets.make(folder)
+    return folder, "A later version"
+
+
+@pytest.fixture
+def url(other, tmp_path) -> str:
+    return sets.opened(other[0], tmp_path)
+
+
+@pytest.fixture
+def refused(other, request):
+    """A context in which FormatError must be raised, and nothing be changed."""
+    _, who = other
+
+    @contextmanager
+    def raised():
+        url = request.getfixturevalue("url") if "url" in request.fixturenames else ""
+        before = _content(url)
+        with pytest.raises(FormatError) as found:
+            yield
+        check_text(str(found.value), who)
+        assert _content(url) == before
+
+    return raised
+
+
+def check_text(text: str, who: str) -> None:
+    assert "KAFKA_TX_FORMAT" in text
+    assert who in text
+    assert f"reads format {stored.FIRST}" in text
+    assert "Nothing was changed" in text
+    assert not re.search("repair|no such column|corrupt|cannot be read", text)
+
+
+def _content(url: str) -> list[tuple[object, ...]]:
+    """All rows of tables that a version may have made."""
+    if not url:
+        return []
+    with closing(sqlite3.connect(url.removeprefix("sqlite:///"))) as database:
+        names = "SELECT name FROM sqlite_master WHERE type = 'table' ORDER BY name"
+        tables = [name for (name,) in database.execute(names)]
+        rows = [[*database.execute(f'SELECT * FROM "{name}"')] for name in tables]
+    return [row for found in rows for row in found]
+
+
+def ids(other) -> dict[str, str]:
+    is_before = other[0] == BEFORE
+    return {
+        "source": "source" if is_before else "planned",
+        "topology": "topology" if is_before else "topology_written",
+        "spout": "spout" if is_before else texts.SPOUT,
+        "table": "appended" if is_before else "rows_written",
+    }
+
+
+def test_a_source_refuses_another_version(other, url, refused):
+    ledger = Ledger(SqlStore(url, ids(other)["source"]))
+    ledger.rehearse()
+    with refused():
+        ledger.load()
+
+
+def test_a_topology_refuses_another_version(other, url, refused):
+    store = RehearsedStore(SqlStore(url, ids(other)["topology"]))
+    with refused():
+        taken_over(store, lambda: numbered(store, store.epoch()))
+
+
+def test_an_at_least_once_topology_refuses_another_version(other, url, refused):
+    with refused():
+        SqlOffsetStore(url, ids(other)["spout"]).acquire()
+    with refused():
+        SqlOffsetStore(url, ids(other)["spout"]).load([A0])
+
+
+@pytest.mark.parametrize("kind", [TransactionalMap, OpaqueMap])
+def test_a_map_refuses_another_version(tmp_path, other, kind, refused):
+    name, address = "counts", f"sqlite:///{tmp_path}/maps.db"
+    attempt = TransactionAttempt.of(1, epoch=1, number=1)
+    rows = pa.table({"key": ["x"], "value": pa.array([1], pa.int64())})
+    if other[0] == BEFORE:
+        address = sets.opened(BEFORE, tmp_path)
+        name = "counts" if kind is TransactionalMap else "opaque_counts"
+    else:
+        with numbers(LATER):
+            kind(address, name).update(attempt, rows)
+    before = _content(address)
+    map_ = kind(address, name)
+
+    for call in (
+        lambda: map_.update(TransactionAttempt.of(2, epoch=1, number=1), rows),
+        lambda: map_.get(["x"]),
+        lambda: map_.entries(["x"]),
+        map_.to_arrow,
+        map_.last_attempt,
+    ):
+        with refused():
+            call()
+    assert _content(address) == before
+
+
+def test_a_plain_map_refuses_a_database_of_old_maps(tmp_path):
+    address = sets.opened(BEFORE, tmp_path)
+
+    with pytest.raises(FormatError, match="kafka_tx_progress"):
+        NonTransactionalMap(address, "plain_counts").get(["x"])
+
+
+def test_a_table_refuses_another_version(other, url, refused):
+    attempt = TransactionAttempt.of(9, epoch=9, number=1)
+    rows = pa.table({"n": pa.array([1], pa.int64())})
+    with refused():
+        append_rows(url, ids(other)["table"], attempt, rows)
+
+
+def test_a_store_refuses_maps_of_another_version_beside_it(other, url, refused):
+    store, numbering = SqlStore(url, "new-job"), "x"
+    if other[0] != BEFORE:
+        with closing(sqlite3.connect(url.removeprefix("sqlite:///"))) as database:
+            (numbering,) = database.execute(
+                "SELECT numbering FROM kafka_tx_progress"
+            ).fetchone()
+    with refused():
+        store.sinks(numbering)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "offsets show",
+        'offsets set --offsets {"a":{"0":1}} --unchecked --yes',
+        "offsets forget --topic a --yes",
+        "offsets reset --yes",
+        "offsets repair",
+        "offsets repair --yes",
+        "status",
+        "rename --to else --yes",
+        "history",
+    ],
+)
+@pytest.mark.parametrize("door", ["source", "topology"])
+def test_commands_refuse_another_version(other, url, words, door):
+    before = _content(url)
+
+    given = [*words.split(), "--store", url, "--id", ids(other)[door]]
+    result = CliRunner().invoke(app, given)
+
+    assert result.exit_code != 0
+    error = result.exception
+    text = result.output if isinstance(error, SystemExit) else str(error)
+    check_text(" ".join(text.split()), other[1])
+    assert _content(url) == before
+
+
+def test_commands_of_all_ids_name_another_version(other, url, tmp_path):
+    copy = f"sqlite:///{tmp_path}/copy.db"
+
+    shown = CliRunner().invoke(app, ["status", "--store", url, "--json"])
+    verified = CliRunner().invoke(app, ["store", "verify", "--store", url])
+    copied = CliRunner().invoke(
+        app, ["store", "copy", "--from", url, "--to", copy, "--yes"]
+    )
+
+    assert shown.exit_code == 1
+    for name in ids(other).values():
+        if name in ids(other)["table"]:
+            continue
+        (found,) = [one for one in json.loads(shown.stdout) if one["id"] == name]
+        check_text(found["error"], other[1])
+    assert verified.exit_code == 1
+    assert other[1] in verified.output
+    assert copied.exit_code == 1
+    check_text(" ".join(copied.output.split()), other[1])
+
+
+def test_what_is_stored_elsewhere_is_refused(other):
+    folder, who = other
+    is_before = folder == BEFORE
+    kept = json.loads(
+        (folder / ("set.json" if is_before else "texts.json")).read_text()
+    )
+    group = kept["group"]
+    calls = [
+        lambda: group_offsets.decode(group["offset"], group["metadata"]),
+        lambda: nodes.decoded(kept["nodes"]["partition_0"].encode()),
+        *(
+            lambda offset=offset: SourceOffset.from_json(offset)
+            for offset in kept["offsets" if is_before else "checkpoint"]
+        ),
+    ]
+    for one in kept["markers"]:
+        entry = Entry.of_key(one["key"].encode())
+        assert entry is not None
+        value = one["value"].encode()
+        calls += [lambda entry=entry, value=value: entry.of_value(value)]
+    if is_before:
+        part = Entry.of_key(kept["markers"][0]["key"].encode())
+        assert part is not None
+        for text in kept["marker_metadata"]:
+            calls += [lambda text=text: part.of_group(7, text)]
+    else:
+        sent, delta = kept["sent_letters"], json.loads(kept["delta"]["userMetadata"])
+        (line,) = kept["publications"].values()
+        headers = kept["letter_headers"]
+        calls += [
+            lambda: SentLetters.of_value(sent["value"].encode(), "the record"),
+            lambda: LetterPlace("letters", texts.ID_A, 0).serial_of(sent["group"]),
+            lambda: dead_letter_form.check_format(headers, "letters-0@1"),
+            lambda: Publication.of_line(line, "the folder"),
+            lambda: attempt_in(delta["kafka_tx"], "s"),
+            lambda: TransactionAttempt.of_json(kept["attempt"]),
+        ]
+    for call in calls:
+        with pytest.raises(FormatError) as found:
+            call()
+        check_text(str(found.value), who)
+
+
+@pytest.mark.parametrize(
+    "read",
+    [
+        lambda: SentLetters.of_value(b"[1,9,null,[]]", "the record"),
+        lambda: LetterPlace("l", "", 0).serial_of('["letters","",1]'),
+        lambda: Entry.of_key(b'["part","s","",0]').of_value(b'[7,"1 2 a - 0 - - -"]'),
+        lambda: TransactionAttempt.of_json(
+            '{"attempt": "1:2", "source": "", "numbering": "", "plan": ""}'
+        ),
+        lambda: attempt_in(
+            {"sink": "s", "attempt": "1:2", "source": "", "numbering": "", "plan": ""},
+            "s",
+        ),
+        lambda: Publication.of_line(
+            '{"attempt": {"attempt": "1:2"}, "folder": "x", "files": []}', "the folder"
+        ),
+        lambda: dead_letter_form.check_format({"kafka_tx.topic": "a"}, "letters-0@1"),
+    ],
+)
+def test_forms_between_then_and_the_release_are_refused(read):
+    with pytest.raises(FormatError) as found:
+        read()
+    check_text(str(found.value), "A version before 0.3")
+
+
+@pytest.mark.parametrize("number", ["3", 3.0, True, -1, "storm"])
+def test_a_foreign_number_is_nobodys(number):
+    with pytest.raises(FormatError, match="No version of kafka_tx writes it"):
+        stored.RECORDS.check(number, "the record")
+
+
+def test_a_damaged_record_is_still_corrupted(release):
+    store = SqlStore(release, "planned")
+    text = store.get("committed")
+    assert text is not None
+    store.write(store.epoch(), {"committed": text.replace('"txid":1', '"txid":2')})
+
+    with pytest.raises(StateCorruptedError, match="offsets repair"):
+        Ledger(store).load()
+
+
+def test_a_driver_of_another_version_is_refused():
+    with pytest.raises(FormatError, match=r"driver with version 0\.1.* one\s+version"):
+        stored.check_same_version("0.1", "the range")
+    with pytest.raises(FormatError, match="another version"):
+        stored.check_same_version(("orders", 0), "the range")
+    stored.check_same_version(stored.VERSION, "the range")
