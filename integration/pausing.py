@@ -51,7 +51,11 @@ class Life:
         job.run(spark, job.arguments(("--work", str(self.work), *self.words)))
 
 
-def kill_when_paused(lives: Sequence[Life], python: str = sys.executable) -> None:
+def kill_when_paused(
+    lives: Sequence[Life],
+    python: str = sys.executable,
+    build: Path = REPOSITORY,
+) -> None:
     """Run jobs in one driver until each of them pauses, and kill it there.
 
     They have nothing in common but its processes: for each of them it is a driver that
@@ -60,6 +64,7 @@ def kill_when_paused(lives: Sequence[Life], python: str = sys.executable) -> Non
     Args:
         lives: What runs until the kill.
         python: What Spark starts its Python processes with.
+        build: Folder of the build of kafka_tx that runs; see ``stored.builds``.
     """
     for life in lives:
         life.work.mkdir(exist_ok=True)
@@ -68,7 +73,7 @@ def kill_when_paused(lives: Sequence[Life], python: str = sys.executable) -> Non
     child = Child(
         [sys.executable, "-m", "integration.pausing", text],
         lives[0].work / "log",
-        directory=REPOSITORY,
+        directory=build,
         environment={"PYSPARK_PYTHON": python},
     )
     try:

@@ -16,7 +16,7 @@ import pytest
 from typer.testing import CliRunner
 
 from integration.stored import builds, sets, texts
-from integration.stored.jobs import JOBS, StoredJob, saved_jobs
+from integration.stored.jobs import JOBS, StoredJob, go_on, saved_jobs
 from kafka_tx import stored
 from kafka_tx.cli.main import app
 from kafka_tx.errors import FormatError, StateCorruptedError, StateError
@@ -38,7 +38,7 @@ from kafka_tx.zookeeper import offsets as nodes
 from tests.doc_pages import tables
 
 ROOT = Path(__file__).parents[1]
-RELEASE, BEFORE = sets.FOLDER / sets.RELEASE, sets.FOLDER / sets.BEFORE
+RELEASE, BEFORE = sets.RELEASE, sets.BEFORE
 A0 = TopicPartition("a", 0)
 LATER = stored.FIRST + 1
 
@@ -146,8 +146,7 @@ def test_drivers_of_two_versions_take_turns_and_die(more, tmp_path):
     with closing(sqlite3.connect(tmp_path / "store.db")) as database:
         query = "SELECT count(*) FROM kafka_tx_state WHERE value LIKE '%later%'"
         assert database.execute(query).fetchone()[0] > len(JOBS)
-    for name, saved in saved_jobs(tmp_path).items():
-        StoredJob(name, url, url).load(saved).go_on()
+    go_on(tmp_path, url, url)
 
 
 @pytest.fixture(scope="module")
@@ -166,8 +165,7 @@ def test_members_of_a_later_version_are_passed_over(more_members, tmp_path):
     assert kept.count("later") >= 10
     texts.read_back(json.loads(kept))
     texts.read_back_from_sql(url)
-    for name, saved in saved_jobs(more_members).items():
-        StoredJob(name, url, url).load(saved).go_on()
+    go_on(more_members, url, url)
 
 
 def test_merged_publications_keep_the_members_of_a_later_version(more_members):

@@ -62,9 +62,13 @@ with socket.socket(socket.AF_UNIX) as asking:
 
 
 class WarmPython:
-    """The process that is forked, and the program that asks it."""
+    """The process that is forked, and the program that asks it.
 
-    def __init__(self) -> None:
+    ``build`` is the folder whose package it imports.
+    """
+
+    def __init__(self, build: Path = REPOSITORY) -> None:
+        self._build = build
         self._work = WorkDirectory("python")
         self._address = self._work.path / "asked"
         self.launcher = self._work.path / "python"
@@ -84,7 +88,7 @@ class WarmPython:
             [sys.executable, "-m", "integration.cluster.warm_python", self._address],
             self._work.path / "log",
             environment={"PYTHONHASHSEED": "0"},  # as Spark sets it for workers
-            directory=REPOSITORY,
+            directory=self._build,
         )
         wait_until(
             "Python is warm",

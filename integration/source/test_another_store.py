@@ -11,6 +11,7 @@ import kafka_tx
 from integration.bounded import read_out
 from integration.cluster.records import Record
 from integration.consuming import committed_records
+from integration.stored import sets
 from kafka_tx.sql.maps import TransactionalMap
 
 
@@ -97,3 +98,34 @@ def test_nothing_is_skipped_or_doubled_under_another_store_or_id(job, produce):
     produce(job.topic, [Record("e")])
     job.run(tx__id="renamed")
     assert job.seen() == (list("abcde"), list("abcde"), True)
+
+
+def test_store_map_and_checkpoint_of_another_version_are_named_and_left(job, produce):
+    produce(job.topic, [Record("a")])
+    before = sets.opened(sets.BEFORE, job.work)
+    reported = job.refused(store="store", tx__id="source")
+    assert "KAFKA_TX_FORMAT" in reported
+    assert "no release reads it" in reported
+    assert "no such column" not in reported
+    job.forget_checkpoint()
+
+    counts, job.counts = job.counts, TransactionalMap(before, "counts")
+    reported = job.refused()
+    assert "KAFKA_TX_FORMAT" in reported
+    assert "the table 'kafka_tx_progress'" in reported
+    assert job.counts.address
+    job.counts.close()
+    job.counts = counts
+    job.run()
+    assert job.seen() == (["a"], ["a"], True)
+
+    produce(job.topic, [Record("b")])
+    for entry in (job.work / "checkpoint" / "offsets").iterdir():
+        if entry.name.isdecimal():
+            entry.write_text(entry.read_text().replace('"v": 3', '"v": 4'))
+    for check_sum in job.work.glob("checkpoint/offsets/.*.crc"):
+        check_sum.unlink()
+    reported = job.refused()
+    assert "KAFKA_TX_FORMAT" in reported
+    assert "an offset in the checkpoint of this query has format 4" in reported
+    assert job.seen() == (["a"], ["a"], True)

@@ -20,7 +20,7 @@ from integration.stored.jobs import JOBS, StoredJob
 
 
 def main() -> None:
-    words = sys.argv[1:] or ["make", str(sets.FOLDER / sets.RELEASE)]
+    words = sys.argv[1:] or ["make", str(sets.RELEASE)]
     command, folder = words[0], Path(words[1])
     if command == "make":
         sets.make(folder)

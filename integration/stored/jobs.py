@@ -44,6 +44,7 @@ class StoredJob:
         self.setup = JOBS[name]
         self.name, self.table = name, f"rows_{name}"
         self._store, self._sink = store, sink
+        self._opened: list[Any] = []
         self.brokers, self.clock = Brokers(), Clock()
         self.checkpoint = Checkpoint(name)
         self.produced: list[tuple[str, int]] = []
@@ -55,14 +56,19 @@ class StoredJob:
         streams = self.setup.streams(self.name)
         if self.setup.is_topology:
             (stream,) = streams
-            store: Any = assembly.open_store(self._store, stream.tx_id)
-            read = stream.topics, stream.mode, self.brokers, store
+            read = stream.topics, stream.mode, self.brokers, self._open(stream.tx_id)
             return TopologyRun(*read, self.clock, self._write)
         planners = Planners(streams, self.brokers, self.clock, self._open)
         return Run(streams, planners, self.brokers, self.checkpoint, self._write)
 
     def _open(self, id_: str) -> Any:
-        return assembly.open_store(self._store, id_)
+        self._opened.append(assembly.open_store(self._store, id_))
+        return self._opened[-1]
+
+    def close(self) -> None:
+        """Release connections."""
+        for store in self._opened:
+            store.close()
 
     def produce(self, count: int) -> None:
         for partition in self.brokers.partitions():
@@ -90,6 +96,7 @@ class StoredJob:
         self.run = self.started()
         self.go_to(lambda job: job.run.is_idle)
         self.check()
+        self.close()
 
     def check(self) -> None:
         """No record is lost or doubled."""
@@ -203,3 +210,9 @@ def saved_jobs(folder: Path) -> dict[str, Any]:
     """What ``StoredJob.saved`` returned, by name."""
     found: dict[str, Any] = json.loads((folder / "jobs.json").read_text())
     return found
+
+
+def go_on(folder: Path, store: str, sink: str) -> None:
+    """Let each job of a set go on, exactly once, on a store that has its content."""
+    for name, saved in saved_jobs(folder).items():
+        StoredJob(name, store, sink).load(saved).go_on()

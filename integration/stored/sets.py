@@ -27,10 +27,10 @@ from kafka_tx.sql.state_tables import OWNER, STATE
 from kafka_tx.zookeeper.store import Owner
 
 FOLDER = Path(__file__).parents[2] / "tests" / "stored"
-RELEASE = "0.3.0"
+RELEASE = FOLDER / "0.3.0"
 """The set that is compared with what this version makes."""
-BEFORE = "before-0.3"
-"""What a version before the first release has stored."""
+BEFORE = FOLDER / "before-0.3"
+"""Stored by a version before the first release (its own code has made it)."""
 
 
 def make(folder: Path) -> None:

@@ -20,6 +20,9 @@ import sqlalchemy as sa
 from integration.cluster.mariadb import MariaDbServer
 from integration.cluster.running import running
 from integration.sizes import size
+from integration.stored import sets, texts
+from integration.stored.jobs import go_on
+from integration.stored.sets import RELEASE
 from integration.stores import maps
 from integration.stores.maps import ODD, content
 from integration.stores.test_stores import opened
@@ -71,6 +74,14 @@ class TestStore(StoreSuite):
         yield from opened(
             lambda id_="orders": RetryingStore(SqlStore(url, id_), policy)
         )
+
+
+def test_jobs_of_the_release_go_on(url, tmp_path):
+    sets.copied(RELEASE, tmp_path, url)
+
+    go_on(RELEASE, url, url)
+
+    texts.read_back_from_sql(url)
 
 
 @pytest.mark.all

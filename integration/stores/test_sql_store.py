@@ -10,6 +10,9 @@ from sqlalchemy import make_url
 from integration.cluster.postgresql import PostgresServer
 from integration.cluster.running import running
 from integration.cluster.topics import fresh_name
+from integration.stored import sets, texts
+from integration.stored.jobs import go_on
+from integration.stored.sets import RELEASE
 from kafka_tx.errors import StateError, StateUnavailableError
 from kafka_tx.sql.store import SqlStore
 from tests.conformance.outage_suite import OutageSuite
@@ -55,6 +58,14 @@ class TestOutage(OutageSuite):
             server.start()
 
         return kill_and_start
+
+
+def test_jobs_of_the_release_go_on(postgresql, tmp_path):
+    sets.copied(RELEASE, tmp_path, postgresql)
+
+    go_on(RELEASE, postgresql, postgresql)
+
+    texts.read_back_from_sql(postgresql)
 
 
 def test_a_writer_that_is_stuck_is_waited_for_and_then_told(open_store, postgresql):

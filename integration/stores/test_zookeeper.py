@@ -1,7 +1,8 @@
 """A real ZooKeeper that fails, and a real Kafka that registers in it."""
 
+import json
 import time
-from contextlib import closing
+from contextlib import closing, contextmanager
 
 import pytest
 from kazoo.client import KazooClient
@@ -9,10 +10,18 @@ from typer.testing import CliRunner
 
 from integration.cluster.topics import fresh_name, spread_topic
 from integration.cluster.waiting import wait_until
+from integration.stored import sets
+from integration.stored.jobs import go_on
+from integration.stored.sets import BEFORE, RELEASE
 from kafka_tx import assembly
 from kafka_tx.cli.main import app
 from kafka_tx.cli.positions import each_id
-from kafka_tx.errors import StateCorruptedError, StateError, StateUnavailableError
+from kafka_tx.errors import (
+    FormatError,
+    StateCorruptedError,
+    StateError,
+    StateUnavailableError,
+)
 from kafka_tx.model import (
     Broker,
     CommittedOffset,
@@ -55,6 +64,50 @@ class TestOutage(OutageSuite):
             zookeeper.restart()
 
         return kill_and_start
+
+
+def test_jobs_of_the_release_go_on(zookeeper, tmp_path):
+    root, sink = fresh_name("release"), sets.opened(RELEASE, tmp_path)
+    with session(zookeeper) as client:
+        for path, text in json.loads((RELEASE / "zookeeper.json").read_text()).items():
+            client.create(f"/{root}/{path}", text.encode(), makepath=True)
+
+    go_on(RELEASE, f"zookeeper://{zookeeper.hosts}/{root}", sink)
+
+
+def test_a_record_of_another_version_is_named(zookeeper):
+    root = fresh_name("before")
+    nodes = json.loads((BEFORE / "set.json").read_text())["nodes"]
+    with session(zookeeper) as client:
+        for name, text in nodes.items():
+            client.create(f"/{root}/old/{name}", text.encode(), makepath=True)
+        before = client.get_children(f"/{root}/old")
+    url = f"zookeeper://{zookeeper.hosts}/{root}"
+    with closing(ZooKeeperStore(url, "old")) as store:
+        for call in (store.epoch, store.acquire, store.read):
+            with pytest.raises(FormatError, match="A version before 0.3"):
+                call()
+    with closing(ZooKeeperOffsetStore(url, "old")) as offsets:
+        for call in (offsets.acquire, lambda: offsets.load([TopicPartition("a", 0)])):
+            with pytest.raises(FormatError, match="A version before 0.3"):
+                call()
+
+    ((name, error),) = each_id(url)
+
+    assert (name, type(error)) == ("old", FormatError)
+    with session(zookeeper) as client:
+        assert client.get_children(f"/{root}/old") == before
+
+
+@contextmanager
+def session(zookeeper):
+    client = KazooClient(zookeeper.hosts)
+    client.start()
+    try:
+        yield client
+    finally:
+        client.stop()
+        client.close()
 
 
 def test_a_session_that_expired_is_replaced(open_store, zookeeper):

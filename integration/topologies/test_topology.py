@@ -19,7 +19,8 @@ from integration.topologies.tally import (
     Leftovers,
 )
 from integration.topologies.topology_job import COMPONENTS, Trouble, kept, recount
-from kafka_tx.errors import ComponentError, ReplayImpossibleError
+from kafka_tx.errors import ComponentError, FormatError, ReplayImpossibleError
+from kafka_tx.spark.topologies import engine
 
 RECORDS = size(4_800, 500_000, "KAFKA_TX_TOPOLOGY_RECORDS")
 
@@ -102,3 +103,22 @@ def test_an_error_in_a_task_names_its_place_and_leaves_the_session_usable(
     assert "topology_job.py" in raised.value.traceback
     assert leftovers.none()
     assert spark.range(10).count() == 10
+
+
+def test_tasks_of_another_version_than_the_driver_read_nothing_and_say_so(
+    spark, kafka, topic, produce, tmp_path, monkeypatch
+):
+    name = topic(1)
+    produce(name, ["v"] * 10, partition=0)
+    store, sink = f"sqlite:///{tmp_path}/state.db", str(tmp_path / "sink.db")
+    well = Trouble(str(tmp_path))
+    built = topology_job.topology(kafka.bootstrap_servers, name, "opaque", sink, well)
+    monkeypatch.setattr(engine, "VERSION", "9.9")
+
+    handle = built.start(spark, {"tx.store": store})
+
+    with pytest.raises(FormatError, match="a driver with version 9.9"):
+        handle.awaitTermination(60)
+    monkeypatch.undo()
+    tally.run_out(built.start(spark, {"tx.store": store}))
+    assert kept(sink)[0][0] == 10

@@ -10,6 +10,7 @@ from typing import Any, Self
 from kafka_tx.model import TransactionAttempt
 from kafka_tx.stored import MARKERS
 from kafka_tx.transactions.sink_parts import (
+    OF_OLD_VERSIONS,
     Marker,
     SinkPlan,
     compact,
@@ -115,7 +116,7 @@ class Entry:
         """
         try:
             said = json.loads(value)
-            if isinstance(said, list) and list(map(type, said)) == [int, str]:
+            if isinstance(said, list) and OF_OLD_VERSIONS.match(said[-1]):
                 MARKERS.check(None, self._what)
             if "v" in said:
                 MARKERS.check_members(said, self._what)
@@ -142,10 +143,8 @@ class Entry:
     @property
     def _what(self) -> str:
         kept = self.kept
-        which = (
-            f"the marker of part {kept.index}" if isinstance(kept, Marker) else _PLAN
-        )
-        return f"{which} of the Kafka sink '{self.sink}'"
+        which = f"marker of part {kept.index}" if isinstance(kept, Marker) else _PLAN
+        return f"the {which} of the Kafka sink '{self.sink}'"
 
 
 class Memory:

@@ -18,7 +18,7 @@ from kafka_tx.model import TransactionAttempt
 from kafka_tx.stored import MARKERS
 from kafka_tx.transactions.admission import check_newest, check_numbering, following
 
-_OF_OLD_VERSIONS = re.compile(r"\d+ \d+ [0-9a-f]+( |$)|\d+$")
+OF_OLD_VERSIONS = re.compile(r"\d+ \d+ [0-9a-f]+( |$)|\d+$")
 """Markers of versions before the first release: words that begin with numbers."""
 _LENGTHS, _OF_HEADER = Struct("<6q"), Struct("<2q")
 _NO_TIME = -(2**63)
@@ -136,7 +136,7 @@ class Marker:
         Raises FormatError, or Python's errors: It is another text. ``what`` is the
         marker in words.
         """
-        if _OF_OLD_VERSIONS.match(metadata):
+        if OF_OLD_VERSIONS.match(metadata):
             MARKERS.check(None, what)
         said = json.loads(metadata)
         MARKERS.check_members(said, what)

@@ -264,7 +264,9 @@ def _record(partition: TopicPartition, committed: CommittedOffset) -> bytes:
         "broker": {"host": broker.host, "port": broker.port},
         "topic": partition.topic,
     }
-    record["kafka_tx"] = NODES.stamped(optional_fields(committed))
+    extras = optional_fields(committed)
+    if extras:
+        record["kafka_tx"] = NODES.stamped(extras)
     return json.dumps(record, separators=(",", ":"), ensure_ascii=False).encode()
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-from kafka_tx.errors import StateCorruptedError
+from integration.stored import sets, texts
+from kafka_tx.errors import FormatError, StateCorruptedError
 from kafka_tx.kafka import marker_topic
 from kafka_tx.kafka.marker_log import MarkerLog
 from kafka_tx.kafka.marker_topic import MarkerTopic
@@ -122,6 +124,36 @@ def test_an_overwritten_marker_is_taken_from_its_group_or_named(
     assert log.recall(entry.sink).own("", 0) == OURS
     put((entry.key, entry.value))
     assert log.recall(entry.sink).own("", 0) == OURS
+
+
+def test_markers_of_the_release_are_read(log, put, commit):
+    kept = json.loads((sets.RELEASE / "texts.json").read_text())["markers"]
+    put(*((one["key"].encode(), one["value"].encode()) for one in kept))
+
+    memory = log.recall("sink")
+
+    announced, marker, plan = texts.ENTRIES
+    assert announced.is_announcement
+    assert memory.markers == [marker.kept]
+    assert memory.plan == plan.kept
+    whole = Entry(f"sink-{log.topic}", marker.kept)
+    commit(log, whole, kept[1]["group"])
+    assert log.kept(whole) == whole
+
+
+@pytest.mark.parametrize("which", [0, 1])
+def test_markers_of_another_version_are_named_and_left(log, put, commit, which):
+    before = json.loads((sets.BEFORE / "set.json").read_text())
+    one = before["markers"][which]
+    put((one["key"].encode(), one["value"].encode()))
+    with pytest.raises(FormatError, match="Kafka sink 'sink' .* A version before 0.3"):
+        log.recall("sink")
+
+    entry = Entry(f"sink-{log.topic}", OURS)
+    for text in before["marker_metadata"]:
+        commit(log, entry, text)
+        with pytest.raises(FormatError, match="no release reads it"):
+            log.kept(entry)
 
 
 def test_a_sink_without_keys_and_groups_begins_again(log, put):

@@ -7,7 +7,8 @@ from kafka_tx.sql.offsets import SqlOffsetStore
 
 
 @pytest.mark.parametrize(
-    "runs", ["", "{", "7", "{}", '{"completed":[[1]]}', '{"completed":[1,2]}']
+    "runs",
+    ["", "{", "7", "{}", '{"v":3,"completed":[[1]]}', '{"v":3,"completed":[1,2]}'],
 )
 def test_a_row_that_makes_no_sense_is_named_and_left_alone(tmp_path, runs):
     one = TopicPartition("orders", 0)

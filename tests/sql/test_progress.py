@@ -116,7 +116,7 @@ def test_two_such_names_from_before_are_named_with_both_ways_out(url):
         db.execute(
             sa.text(
                 f"INSERT INTO {PROGRESS} SELECT 'counts', kind, 2, attempt_id, epoch,"
-                f" plan, numbering, source, digest FROM {PROGRESS}"
+                f" plan, numbering, source, digest, format FROM {PROGRESS}"
             )
         )
 
