@@ -7,6 +7,8 @@ call ``Format.check`` before they use it. ``docs/stored.md`` shows this list.
   record again without it: this must be harmless.
 * Any other change raises the number. The version that raises it reads both formats, and
   writes the former one until a person says for each place that nobody goes back.
+* Whatever is needed to find a thing never changes: paths, keys, names of tables, groups
+  and files, and the member with the number. An older version would not see the thing.
 """
 
 from __future__ import annotations

@@ -3,26 +3,38 @@
 from __future__ import annotations
 
 import json
+import pickle
 import re
 import sqlite3
 import subprocess
 import sys
 import tomllib
+from collections.abc import Callable
 from contextlib import closing, contextmanager
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
+from pyspark.sql.types import StringType, StructField, StructType
 from typer.testing import CliRunner
 
 from integration.stored import builds, sets, texts
+from integration.stored.builds import LATER, numbers
 from integration.stored.jobs import JOBS, StoredJob, go_on, saved_jobs
 from kafka_tx import stored
 from kafka_tx.cli.main import app
 from kafka_tx.errors import FormatError, StateCorruptedError, StateError
 from kafka_tx.kafka import dead_letter_form, group_offsets
-from kafka_tx.model import TopicPartition, TransactionAttempt
+from kafka_tx.model import OffsetRange, TopicPartition, TransactionAttempt
+from kafka_tx.options.sink import parse_sink
+from kafka_tx.options.source import parse_source
 from kafka_tx.planning.offset_json import SourceOffset
+from kafka_tx.spark.queries import foreach
+from kafka_tx.spark.sinks.writer import KafkaTxStreamWriter, KafkaTxWriter
+from kafka_tx.spark.source.batch import KafkaTxBatchReader, OpenPartition
+from kafka_tx.spark.source.ranges import RangePartition
 from kafka_tx.sql.maps import NonTransactionalMap, OpaqueMap, TransactionalMap
 from kafka_tx.sql.offsets import SqlOffsetStore
 from kafka_tx.sql.store import SqlStore
@@ -32,6 +44,7 @@ from kafka_tx.transactions.publications import Publication, merged
 from kafka_tx.transactions.rehearsals import RehearsedStore, taken_over
 from kafka_tx.transactions.sent_letters import LetterPlace, SentLetters
 from kafka_tx.transactions.sink_memory import Entry
+from kafka_tx.transactions.sink_parts import Marker
 from kafka_tx.transactions.table_writes import attempt_in
 from kafka_tx.transactions.txid_layout import numbered
 from kafka_tx.zookeeper import offsets as nodes
@@ -39,8 +52,9 @@ from tests.doc_pages import tables
 
 ROOT = Path(__file__).parents[1]
 RELEASE, BEFORE = sets.RELEASE, sets.BEFORE
+OPTIONS = {"kafka.bootstrap.servers": "b:9092"}
 A0 = TopicPartition("a", 0)
-LATER = stored.FIRST + 1
+MARKER = Marker(0, TransactionAttempt(0, 0))
 
 
 def test_the_page_shows_the_list():
@@ -150,7 +164,7 @@ def test_drivers_of_two_versions_take_turns_and_die(more, tmp_path):
 
 
 @pytest.fixture(scope="module")
-def more_members(more, tmp_path_factory) -> Path:
+def more_members(more, tmp_path_factory):
     """The set of that build."""
     folder = tmp_path_factory.mktemp("more")
     python(more, "make", folder)
@@ -191,24 +205,6 @@ def test_more_columns_are_passed_over(release):
 
 
 # --- other versions -----------------------------------------------------------------
-
-
-@contextmanager
-def numbers(number: int):
-    """Let this version be one that writes and reads another number everywhere."""
-    former = [(each, each.number, each.reads) for each in stored.EVERY]
-    try:
-        for each in stored.EVERY:
-            _renumber(each, number, (number,))
-        yield
-    finally:
-        for each in former:
-            _renumber(*each)
-
-
-def _renumber(kind, number, reads):
-    object.__setattr__(kind, "number", number)
-    object.__setattr__(kind, "reads", reads)
 
 
 @pytest.fixture(scope="module", params=["before", "later"])
@@ -400,24 +396,23 @@ def test_what_is_stored_elsewhere_is_refused(other):
         (folder / ("set.json" if is_before else "texts.json")).read_text()
     )
     group = kept["group"]
-    calls = [
+    calls: list[Callable[[], object]] = [
         lambda: group_offsets.decode(group["offset"], group["metadata"]),
         lambda: nodes.decoded(kept["nodes"]["partition_0"].encode()),
         *(
-            lambda offset=offset: SourceOffset.from_json(offset)
+            partial(SourceOffset.from_json, offset)
             for offset in kept["offsets" if is_before else "checkpoint"]
         ),
     ]
     for one in kept["markers"]:
         entry = Entry.of_key(one["key"].encode())
         assert entry is not None
-        value = one["value"].encode()
-        calls += [lambda entry=entry, value=value: entry.of_value(value)]
+        calls += [partial(entry.of_value, one["value"].encode())]
     if is_before:
         part = Entry.of_key(kept["markers"][0]["key"].encode())
         assert part is not None
         for text in kept["marker_metadata"]:
-            calls += [lambda text=text: part.of_group(7, text)]
+            calls += [partial(part.of_group, 7, text)]
     else:
         sent, delta = kept["sent_letters"], json.loads(kept["delta"]["userMetadata"])
         (line,) = kept["publications"].values()
@@ -441,7 +436,7 @@ def test_what_is_stored_elsewhere_is_refused(other):
     [
         lambda: SentLetters.of_value(b"[1,9,null,[]]", "the record"),
         lambda: LetterPlace("l", "", 0).serial_of('["letters","",1]'),
-        lambda: Entry.of_key(b'["part","s","",0]').of_value(b'[7,"1 2 a - 0 - - -"]'),
+        lambda: Entry("s", MARKER).of_value(b'[7,"1 2 a - 0 - - -"]'),
         lambda: TransactionAttempt.of_json(
             '{"attempt": "1:2", "source": "", "numbering": "", "plan": ""}'
         ),
@@ -483,3 +478,34 @@ def test_a_driver_of_another_version_is_refused():
     with pytest.raises(FormatError, match="another version"):
         stored.check_same_version(("orders", 0), "the range")
     stored.check_same_version(stored.VERSION, "the range")
+
+
+def test_the_tasks_of_a_source_and_the_client_of_a_server_have_one_version():
+    partition = RangePartition(OffsetRange(A0, 1, 2, "id", 3))
+    assert partition.wanted == OffsetRange(A0, 1, 2, "id", 3)
+    partition.value = ("9.9", *partition.value[1:])
+    with pytest.raises(FormatError, match="driver with version 9.9"):
+        _ = partition.wanted
+
+    whole = OpenPartition(None, None)
+    whole.version = "9.9"
+    reader = KafkaTxBatchReader(
+        parse_source({**OPTIONS, "subscribe": "a"}, streaming=False)
+    )
+    with pytest.raises(FormatError, match="driver with version 9.9"):
+        [*reader.read(whole)]
+
+    function: Any = foreach.for_each_transaction(print)
+    state = function.__getstate__()
+    with pytest.raises(FormatError, match="driver with version 9.9"):
+        function.__setstate__({**state, "version": "9.9"})
+
+
+def test_the_tasks_of_a_sink_have_one_version():
+    config = parse_sink({**OPTIONS, "topic": "out"})
+    schema = StructType([StructField("value", StringType())])
+    for kind in (KafkaTxWriter, KafkaTxStreamWriter):
+        writer = pickle.loads(pickle.dumps(kind(config, schema)))
+        writer._version = "9.9"
+        with pytest.raises(FormatError, match="driver with version 9.9"):
+            writer.write(iter(()))

@@ -28,8 +28,10 @@ from integration.cluster.child import Child
 from integration.cluster.waiting import wait_until
 from integration.reading import reader
 from integration.sinks.table_driver import merge
-from kafka_tx.errors import ConfigError, FencedError, StateLostError
+from integration.stored.builds import LATER, more_members, numbers
+from kafka_tx.errors import ConfigError, FencedError, FormatError, StateLostError
 from kafka_tx.spark.sinks import delta
+from kafka_tx.stored import FIRST
 from kafka_tx.testing import Crash
 from kafka_tx.testing.process_tree import session_members
 from kafka_tx.transactions import table_writes
@@ -380,6 +382,23 @@ class TableSuite:
             table.write(attempt(1), ["a"], sink="a")
         assert table.write(attempt(7, numbering="two", source="job"), ["j"], sink="job")
         assert table.rows() == ["a", "a.b", "default", "j"]
+
+    def test_a_later_version_is_read_if_it_stores_more_and_named_otherwise(self, table):
+        with more_members():
+            table.write(attempt(1), ["a"])
+        forget()
+        assert not table.write(attempt(1, epoch=2), ["a"])
+        assert table.write(attempt(2, epoch=2), ["b"])
+        with numbers(LATER, FIRST):
+            assert table.write(attempt(3, epoch=2), ["c"])
+        forget()
+        versions = table.versions()
+
+        with pytest.raises(FormatError, match="A later version of kafka_tx"):
+            table.write(attempt(4, epoch=3), ["d"])
+
+        assert table.versions() == versions
+        assert table.rows() == ["a", "b", "c"]
 
     def test_a_table_that_was_made_anew_under_a_program_stops_it(self, table):
         table.write(attempt(1), ["a"])

@@ -28,16 +28,19 @@ from integration.bounded import DeadError, read_out
 from integration.reading import reader
 from integration.sinks.table_suite import forget, tried
 from integration.sizes import in_all
+from integration.stored.builds import LATER, more_members, numbers
 from kafka_tx.errors import (
     AnotherNumberingError,
     ConfigError,
     FencedError,
+    FormatError,
     StateCorruptedError,
     StateLostError,
 )
 from kafka_tx.running.file_sink import name_of
 from kafka_tx.spark.sinks import files as files_of_spark
 from kafka_tx.spark.sinks.files import _HadoopFolder
+from kafka_tx.stored import FIRST
 from kafka_tx.testing import Crash
 from kafka_tx.transactions import publications
 from kafka_tx.transactions.publications import ATTEMPTS, PUBLISHED
@@ -516,6 +519,22 @@ def test_readers_meet_whole_batches_while_publications_are_merged_and_cleaned(fi
         writing.result()
 
     assert len(files.rows()) == 2 * batches
+
+
+def test_a_later_version_is_read_if_it_stores_more_and_named_otherwise(files):
+    with more_members():
+        files.write(attempt(1), ["a"])
+    forget()
+    assert not files.write(attempt(1, epoch=2), ["a"])
+    assert files.write(attempt(2, epoch=2), ["b"])
+    assert files.rows() == ["a", "b"]
+    with numbers(LATER, FIRST):
+        files.write(attempt(3, epoch=2), ["c"])
+    forget()
+
+    for call in (files.rows, lambda: files.write(attempt(4, epoch=3), ["d"])):
+        with pytest.raises(FormatError, match="A later version of kafka_tx"):
+            call()
 
 
 def test_a_path_that_was_emptied_under_a_program_stops_it(files):

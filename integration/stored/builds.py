@@ -8,8 +8,13 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
+from unittest import mock
+
+from kafka_tx import stored
 
 REPOSITORY = Path(__file__).parents[2]
 
@@ -65,3 +70,38 @@ def build(place: Path, changes: Changes) -> Path:
         file.unlink()
         file.write_text(text)
     return place
+
+
+# --- in this process ----------------------------------------------------------------
+
+LATER = stored.FIRST + 1
+
+
+@contextmanager
+def numbers(number: int, *reads: int) -> Iterator[None]:
+    """Be a version that writes this number everywhere, and also reads others."""
+    former = [(each, each.number, each.reads) for each in stored.EVERY]
+    try:
+        for each in stored.EVERY:
+            _renumber(each, number, (number, *reads))
+        yield
+    finally:
+        for kind, written, read in former:
+            _renumber(kind, written, read)
+
+
+def _renumber(kind: stored.Format, number: int, reads: tuple[int, ...]) -> None:
+    object.__setattr__(kind, "number", number)
+    object.__setattr__(kind, "reads", reads)
+
+
+@contextmanager
+def more_members() -> Iterator[None]:
+    """Be a version that stores a member more."""
+    stamped = stored.Format.stamped
+
+    def more(kind: stored.Format, fields: Mapping[str, Any]) -> dict[str, Any]:
+        return {**stamped(kind, fields), "later": {"more": [1]}}
+
+    with mock.patch.object(stored.Format, "stamped", more):
+        yield

@@ -115,7 +115,7 @@ class StoredJob:
             with database.connect() as connection:
                 if not sa.inspect(connection).has_table(self.table):
                     return []
-                query = sa.select(sa.column("n")).select_from(sa.table(self.table))
+                query: Any = sa.select(sa.column("n")).select_from(sa.table(self.table))
                 return [int(n) for n in connection.scalars(query)]
         finally:
             database.dispose()

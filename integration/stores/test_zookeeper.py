@@ -84,13 +84,14 @@ def test_a_record_of_another_version_is_named(zookeeper):
         before = client.get_children(f"/{root}/old")
     url = f"zookeeper://{zookeeper.hosts}/{root}"
     with closing(ZooKeeperStore(url, "old")) as store:
-        for call in (store.epoch, store.acquire, store.read):
+        for read in (store.epoch, store.acquire, store.read):
             with pytest.raises(FormatError, match="A version before 0.3"):
-                call()
+                read()
     with closing(ZooKeeperOffsetStore(url, "old")) as offsets:
-        for call in (offsets.acquire, lambda: offsets.load([TopicPartition("a", 0)])):
-            with pytest.raises(FormatError, match="A version before 0.3"):
-                call()
+        with pytest.raises(FormatError, match="A version before 0.3"):
+            offsets.acquire()
+        with pytest.raises(FormatError, match="A version before 0.3"):
+            offsets.load([TopicPartition("a", 0)])
 
     ((name, error),) = each_id(url)
 
@@ -276,7 +277,7 @@ def test_a_foreign_node_hides_no_id(zookeeper):
     found = dict(each_id(url))
 
     clicks = found.pop("clicks")
-    assert not isinstance(clicks, StateCorruptedError)
+    assert not isinstance(clicks, StateError)
     committed = clicks[0].state.committed
     assert committed is not None
     assert committed.offsets == {TopicPartition("orders", 3): 40}

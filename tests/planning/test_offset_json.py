@@ -38,7 +38,8 @@ def test_it_contains_sparks_own_form():
     offset = SourceOffset({TopicPartition("b", 10): 1, TopicPartition("b", 2): 7}, MARK)
 
     assert json.dumps(offset.to_json()) == (
-        '{"b": {"2": 7, "10": 1}, "_kafka_tx": {"id": "job", "txid": 3, "epoch": 2}}'
+        '{"b": {"2": 7, "10": 1}, "_kafka_tx": '
+        '{"v": 3, "id": "job", "txid": 3, "epoch": 2}}'
     )
 
 
@@ -52,7 +53,8 @@ def test_a_note_is_a_name_that_sparks_own_source_reads_over():
 
     (name,) = data.keys() - {"b"}
     assert name == (
-        '_kafka_tx {"begins": {"b": {"0": 3}}, "topic_ids": {"a": "1", "b": "mZkF"}}'
+        '_kafka_tx {"v": 3, "begins": {"b": {"0": 3}}, '
+        '"topic_ids": {"a": "1", "b": "mZkF"}}'
     )
     assert data == {"b": {"0": 7}, name: {}}
     read = SourceOffset.from_json(data)

@@ -13,6 +13,7 @@ from kafka_tx.model import TransactionAttempt
 from kafka_tx.spark.at_least_once.topology import TopologyBuilder
 from kafka_tx.spark.topologies import engine
 from kafka_tx.spark.topologies.engine import PartitionRun
+from kafka_tx.stored import VERSION
 from kafka_tx.topology.at_least_once.chunks import AtLeastOnceJob, Chunk
 from kafka_tx.topology.declare.bolts import BasicBolt
 from kafka_tx.topology.declare.graph import Placement
@@ -35,11 +36,24 @@ def plan():
     return builder.build(cloudpickle.dumps).plan
 
 
-def run(made, wave, partition, given=(), records=b""):
+def run(made, wave, partition, given=(), records=b"", version=VERSION):
     waves = tuple(w for w in made.processing if w.placement is Placement.EXECUTORS)
     make = AtLeastOnceJob(made, Phase.PROCESSING, waves, ATTEMPT).shipped()
-    called = PartitionRun(cloudpickle.dumps(made), ATTEMPT, make, records, wave)
+    work = cloudpickle.dumps(made), ATTEMPT, make, records, wave
+    called = PartitionRun(version, *work)
     return list(pickle.loads(pickle.dumps(called))(partition, iter(given)))
+
+
+@pytest.mark.parametrize("wave", [0, 1])
+def test_a_task_of_another_version_than_the_driver_does_nothing_and_takes_all(wave):
+    given = iter([(0, "a"), (0, "b")])
+
+    ((partition, found),) = run(plan(), wave, 1, given, b"not read", version="9.9")
+
+    assert partition == 0
+    assert isinstance(found, BatchStopped)
+    assert "a driver with version 9.9" in str(found.error)
+    assert next(given, None) is None, "a worker that leaves input unread is lost"
 
 
 def test_the_first_wave_reads_the_records_that_were_sent():
