@@ -15,6 +15,7 @@ _KILLS = (
     "integration/source/test_crashes.py"
     "::test_a_kill_at_every_point_loses_and_repeats_nothing"
 )
+_STORED = "tests/test_stored.py::"
 _FAULTS = "integration/source/test_source_faults.py::"
 _BATCHES = "tests/source/test_microbatches.py::"
 _TRANSACTIONS = "tests/source/test_transactional.py::"
@@ -423,6 +424,17 @@ AROUND: Proofs = {
     ),
     "the clock of a broker or a producer is ahead": (
         "tests/metrics/test_registry.py::test_a_record_from_the_future_hides_no_later_one",
+    ),
+    "drivers of two versions that write the same [formats](stored.md) take turns": (
+        _STORED + "test_drivers_of_two_versions_take_turns_and_die",
+    ),
+    "a version that this one does not read has written a store, checkpoint or sink": (
+        "integration/source/test_another_store.py"
+        "::test_store_map_and_checkpoint_of_another_version_are_named_and_left",
+    ),
+    "driver and tasks have different versions of kafka_tx": (
+        "integration/topologies/test_topology.py"
+        "::test_tasks_of_another_version_than_the_driver_read_nothing_and_say_so",
     ),
 }
 """Around the brokers: what happens."""
