@@ -42,8 +42,9 @@ _EARLIER = (
     " tx.store, tx.id and checkpointLocation, and other names or places of its sinks"
 )
 _FOREIGN = (
-    "No version of kafka_tx writes it. Nothing was changed. Find the program that has"
-    " written it, and give kafka_tx a place of its own"
+    "No version of kafka_tx writes it: another program has, or it is damaged. Nothing"
+    " was changed. Put back a copy of it, and of all that the job writes from the same"
+    " time"
 )
 
 

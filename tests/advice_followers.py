@@ -17,6 +17,7 @@ _NO_RECORDS = (
 _BESIDE = "tests/source/test_sinks_beside.py::"
 _BATCHES = "tests/source/test_microbatches.py::"
 _CLI = "tests/cli/test_offsets.py::"
+_STORED = "tests/test_stored.py::"
 _FAULTS = "integration/source/test_source_faults.py::"
 _FORGOTTEN = (
     "tests/source/test_forgotten_store.py"
@@ -84,6 +85,14 @@ FOLLOWED: dict[str, tuple[str, ...]] = {
     "typed_batches::planned_otherwise": (
         "tests/spark/test_typed_source.py"
         "::test_columns_that_cannot_hold_the_plans_are_refused_and_the_text_helps",
+    ),
+    "stored::_EARLIER": (
+        _STORED + "test_a_job_of_a_version_before_begins_anew_where_it_ended",
+    ),
+    "stored::Format.check": (_STORED + "test_the_version_that_wrote_it_goes_on",),
+    "stored::check_same_version": (
+        "integration/topologies/test_topology.py"
+        "::test_tasks_of_another_version_than_the_driver_read_nothing_and_say_so",
     ),
     "letter_log::LetterLog._read": (
         "integration/sinks/test_dead_letters.py"
@@ -467,6 +476,7 @@ NOTHING_AT_RISK: dict[str, str] = {
     "resolution::_Code.add": _MEANT,
     "registry::Registry._asked": _AGAIN,
     "registry::Registry._judged": _OUTSIDE,
+    "stored::GROUPS": "names a place",
     "redrive::_answered": _AGAIN,
     "transactional_sink::_Batch._waiting": _AGAIN,
     "redrive::Redrive._recalled": _MEANT,

@@ -11,6 +11,7 @@ import sys
 import tomllib
 from collections.abc import Callable
 from contextlib import closing, contextmanager
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -49,6 +50,7 @@ from kafka_tx.transactions.table_writes import attempt_in
 from kafka_tx.transactions.txid_layout import numbered
 from kafka_tx.zookeeper import offsets as nodes
 from tests.doc_pages import tables
+from tests.properties.simulated_streams import Stream
 
 ROOT = Path(__file__).parents[1]
 RELEASE, BEFORE = sets.RELEASE, sets.BEFORE
@@ -387,6 +389,36 @@ def test_commands_of_all_ids_name_another_version(other, url, tmp_path):
     assert other[1] in verified.output
     assert copied.exit_code == 1
     check_text(" ".join(copied.output.split()), other[1])
+
+
+def test_the_version_that_wrote_it_goes_on(other, url):
+    folder, who = other
+    job = StoredJob("written", url, url)
+    if who == "A later version":
+        assert not job.load(saved_jobs(folder)["written"]).run.step()
+        assert isinstance(job.run.error, FormatError)
+        with numbers(LATER):
+            go_on(folder, url, url)
+
+
+def test_a_job_of_a_version_before_begins_anew_where_it_ended(tmp_path):
+    """With what ``offsets show --json`` of that version has printed."""
+    there = {"startingOffsets": '{"a": {"0": 9}}'}
+    before, anew = sets.opened(BEFORE, tmp_path), f"sqlite:///{tmp_path}/anew.db"
+    job = StoredJob("written", before, before)
+    job.setup = replace(job.setup, reads=(Stream(("a",), "source"),))
+    job.brokers.append(A0, 12)
+    job.run = job.started()
+    assert not job.run.step()
+    assert "another tx.store, tx.id and checkpointLocation" in str(job.run.error)
+
+    begun = StoredJob("written", anew, anew)
+    begun.setup = replace(job.setup, reads=(Stream(("a",), "anew", once=there),))
+    begun.brokers = job.brokers
+    begun.run = begun.started()
+    begun.go_to(lambda job: job.run.is_idle)
+
+    assert sorted(begun.rows()) == job.brokers.produced[9:]
 
 
 def test_what_is_stored_elsewhere_is_refused(other):

@@ -160,6 +160,7 @@ def test_rejected_records_are_written_once_where_their_batch_comes_again(job, mo
         "kafka_tx.offset": str(GOOD + 1),
         "kafka_tx.error": "bad 1 is no number",
         "kafka_tx.txid": "1",
+        "kafka_tx.format": "3",
     }
 
 
@@ -431,6 +432,17 @@ def test_a_letter_that_cannot_be_sent_is_named_and_holds_up_no_other(
     assert len(read(kafka, buried.orders)) == GOOD + 2 * BAD + 1
 
 
+def test_a_letter_of_another_version_waits_for_that_version(buried, produce):
+    produce(buried.dead, [letter(buried.orders, 0, format=n) for n in (2, 4)])
+
+    for _ in range(2):
+        says = reported(buried, "send", "--yes", "--skip-unusable", code=1)
+        assert "left: 2" in says
+        assert "has format 2" in says
+        assert "has format 4" in says
+        assert "A later version of kafka_tx has written it" in says
+
+
 def letter(topic, partition, value="bad", key="k", timestamp=None, **more):
     ours = {
         "topic": topic,
@@ -438,6 +450,7 @@ def letter(topic, partition, value="bad", key="k", timestamp=None, **more):
         "offset": 0,
         "error": "e",
         "attempts": 1,
+        "format": 3,
         **more,
     }
     headers = [(f"kafka_tx.{name}", f"{at}".encode()) for name, at in ours.items()]

@@ -160,6 +160,7 @@ class Setup:
         until: None: before the first batch.
         sources: Number of sources; two read a topic each.
         is_fenced: Another driver takes over where the first one would die.
+        reads: Other sources than those of the name.
     """
 
     until: Callable[[StoredJob], bool] | None
@@ -167,8 +168,11 @@ class Setup:
     sources: int = 1
     is_topology: bool = False
     is_fenced: bool = False
+    reads: tuple[Stream, ...] = ()
 
     def streams(self, name: str) -> tuple[Stream, ...]:
+        if self.reads:
+            return self.reads
         if self.sources == 1:
             return (Stream(TOPICS, name, self.mode),)
         return tuple(Stream((t,), f"{name}-{t}", self.mode) for t in TOPICS)

@@ -103,6 +103,7 @@ def test_a_letter_is_the_record_and_why_it_failed(source, dead):
         ("kafka_tx.offset", b"1"),
         ("kafka_tx.error", "no address: Köln".encode()),
         ("kafka_tx.attempts", b"4"),
+        ("kafka_tx.format", b"3"),
     ]
 
 

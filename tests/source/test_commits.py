@@ -75,7 +75,7 @@ def finished(txid, start, end, *, epoch=1, latest=None):
     def offset(n, position):
         return {
             "t": {"0": position},
-            "_kafka_tx": {"id": "job", "txid": n, "epoch": epoch},
+            "_kafka_tx": {"v": 3, "id": "job", "txid": n, "epoch": epoch},
         }
 
     return Finished(

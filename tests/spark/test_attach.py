@@ -201,7 +201,7 @@ class Unproven:
         ranges = (OffsetRange(TopicPartition("t", 0), end - 10, end),)
         batch = BatchMetadata(self.runs, ranges, unproven=(self.epoch,))
         self.ledger.plan(self.epoch, batch)
-        logged = {"id": "job", "txid": self.runs, "epoch": self.epoch}
+        logged = {"v": 3, "id": "job", "txid": self.runs, "epoch": self.epoch}
         source = SimpleNamespace(
             startOffset=json.dumps({"t": {"0": end - 10}}),
             endOffset=json.dumps({"t": {"0": end}, "_kafka_tx": logged}),
