@@ -177,7 +177,7 @@ class TransactionAttempt:
         """
         try:
             stored = json.loads(text)
-            if {"v", "attempt"} & stored.keys():
+            if "v" in stored or {"attempt", "source"} <= stored.keys():
                 ATTEMPTS.check_members(stored, f"the attempt {text!r:.200} of a sink")
             return replace(
                 cls.parse(stored["attempt"]),
