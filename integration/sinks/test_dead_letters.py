@@ -436,7 +436,7 @@ def test_a_letter_of_another_version_waits_for_that_version(buried, produce):
     produce(buried.dead, [letter(buried.orders, 0, format=n) for n in (2, 4)])
 
     for _ in range(2):
-        says = reported(buried, "send", "--yes", "--skip-unusable", code=1)
+        says = output_of(buried, "send", "--yes", "--skip-unusable", code=1)
         assert "left: 2" in says
         assert "has format 2" in says
         assert "has format 4" in says

@@ -74,6 +74,7 @@ WHOLE = BatchMetadata(
     was_opaque=True,
     awaited=(TopicPartition("a", 1),),
     unproven=(3,),
+    schemas={"value": "7"},
 )
 """A batch with all members."""
 EMPTY = BatchMetadata(3, (), {"a": ID_A}, spark_batch="query:7")
@@ -81,6 +82,7 @@ SHAPE = QueryShape(("whole",), ("KafkaTx[other]",), ("StateStoreSave",), (NUMBER
 MARK = TransactionMark(
     *("orders", 7, 3, True, {"a": ID_A}, {B0: 4}, NUMBERING, {A0: 4}),
     query=SHAPE,
+    schemas={"value": "7"},
 )
 OFFSETS = (
     SourceOffset({A0: 9}, MARK, {A0: 5}),
@@ -181,7 +183,7 @@ def read_back(kept: Mapping[str, Any]) -> None:
     assert found == OFFSETS
     assert [o.begins for o in found] == [o.begins for o in OFFSETS]
     assert found[0].mark is not None
-    assert found[0].mark.query == SHAPE
+    assert (found[0].mark.query, found[0].mark.schemas) == (SHAPE, {"value": "7"})
     for entry, one in zip(ENTRIES, kept["markers"], strict=True):
         key = Entry.of_key(one["key"].encode())
         assert key is not None

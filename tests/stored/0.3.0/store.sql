@@ -4,7 +4,7 @@ CREATE TABLE kafka_tx_offset_owners (
 	owners TEXT NOT NULL, 
 	PRIMARY KEY (id)
 );
-INSERT INTO "kafka_tx_offset_owners" VALUES('at_least_once','{"v":3,"kind":"owners","crc":"9db0b866","data":{"last":2,"tasks":2,"epochs":{"1":1,"0":2},"words":{"1":"888e5c3d","0":"3652ff3c"}}}');
+INSERT INTO "kafka_tx_offset_owners" VALUES('at_least_once','{"v":3,"kind":"owners","crc":"8cf47661","data":{"last":2,"tasks":2,"epochs":{"1":1,"0":2},"words":{"1":"a1f23d9d","0":"c4afcc42"}}}');
 CREATE TABLE kafka_tx_offsets (
 	id VARCHAR(200) NOT NULL, 
 	topic VARCHAR(249) NOT NULL, 
@@ -49,112 +49,112 @@ CREATE TABLE kafka_tx_progress (
 	format INTEGER NOT NULL, 
 	PRIMARY KEY (name)
 );
-INSERT INTO "kafka_tx_progress" VALUES('rows_planned','transactional table',1,1000000000001,1,'80d09a763412435f','7e4a95f80772','planned','f92cd88dbc0ffbeb8693163c54f71466',3);
-INSERT INTO "kafka_tx_progress" VALUES('rows_written','transactional table',2,1000000000001,1,'a640e84623e6008c','ef4d77df697c','written','1e8a18e81ff07c3c8148c607f1ec479b',3);
-INSERT INTO "kafka_tx_progress" VALUES('rows_opaque','opaque table',2,1000000000001,1,'','eb7673858fbc','opaque','04acdc1ed48b4726bb6be9f214231708',3);
-INSERT INTO "kafka_tx_progress" VALUES('rows_several','transactional table',2,1000000000001,1,'aad9e5e39a7d8c85','da7cab3fcb99','several-a','33683ca8d2fd738a8f4645445582cec4',3);
-INSERT INTO "kafka_tx_progress" VALUES('rows_fenced','transactional table',2,2000000000001,2,'a640e84623e6008c','05bb40ccf09e','fenced','839ed903adde3635143cfe215380c8df',3);
-INSERT INTO "kafka_tx_progress" VALUES('rows_topology_planned','transactional table',1,1000000000002,1,'16a92f3228fefc6b','7a9316bbb09b','topology_planned','7d4b5385377a9a2e6c5ad03871750bc2',3);
-INSERT INTO "kafka_tx_progress" VALUES('rows_topology_written','transactional table',2,1000000000004,1,'302db05106e30c10','afd9f2c63507','topology_written','ebd945f5851787df3272b143cf4cac15',3);
-INSERT INTO "kafka_tx_progress" VALUES('rows_topology_opaque','opaque table',2,1000000000002,1,'','3a903045f330','topology_opaque','035db652c5ee307137dc6c481092c455',3);
+INSERT INTO "kafka_tx_progress" VALUES('rows_planned','transactional table',1,1000000000001,1,'80d09a763412435f','4dfe2c6a03e4','planned','971b79b392d71abcef12d138a60ebdb1',3);
+INSERT INTO "kafka_tx_progress" VALUES('rows_written','transactional table',2,1000000000001,1,'a640e84623e6008c','caa7e51e647a','written','5a5120336f5f4adadf17bcc72be3cfab',3);
+INSERT INTO "kafka_tx_progress" VALUES('rows_opaque','opaque table',2,1000000000001,1,'','cee6a0dec199','opaque','5fa22337fe7f765fe7408831abd603c2',3);
+INSERT INTO "kafka_tx_progress" VALUES('rows_several','transactional table',2,1000000000001,1,'aad9e5e39a7d8c85','bf449e53f738','several-a','26d0c97b8cdde9843b22957ae11dee6e',3);
+INSERT INTO "kafka_tx_progress" VALUES('rows_fenced','transactional table',2,2000000000001,2,'a640e84623e6008c','c63a37e1c81e','fenced','3e243f471bac823332f51a1744971723',3);
+INSERT INTO "kafka_tx_progress" VALUES('rows_topology_planned','transactional table',1,1000000000002,1,'16a92f3228fefc6b','25b4a560963b','topology_planned','2e2a9e3db2aaa7314c1855035d11ac30',3);
+INSERT INTO "kafka_tx_progress" VALUES('rows_topology_written','transactional table',2,1000000000004,1,'302db05106e30c10','9d1f2948ef9d','topology_written','b712fb22fafd22a458c798a57e794860',3);
+INSERT INTO "kafka_tx_progress" VALUES('rows_topology_opaque','opaque table',2,1000000000002,1,'','f7a6a4207fd9','topology_opaque','4933aeab7ce90e93b84c9ef78834a9eb',3);
 CREATE TABLE kafka_tx_state (
 	id VARCHAR(200) NOT NULL, 
 	path VARCHAR(500) NOT NULL, 
 	value TEXT NOT NULL, 
 	PRIMARY KEY (id, path)
 );
-INSERT INTO "kafka_tx_state" VALUES('new','owner','{"v":3,"kind":"owner","crc":"b51f5832","data":"d2eace748cddd4b5"}');
-INSERT INTO "kafka_tx_state" VALUES('new','alive','{"v":3,"kind":"alive","crc":"0b5d6c05","data":"3b44125d"}');
+INSERT INTO "kafka_tx_state" VALUES('new','owner','{"v":3,"kind":"owner","crc":"2a1019e2","data":"a3197d3451fcb057"}');
+INSERT INTO "kafka_tx_state" VALUES('new','alive','{"v":3,"kind":"alive","crc":"4f201f8a","data":"78645bde"}');
 INSERT INTO "kafka_tx_state" VALUES('new','committed','{"v":3,"kind":"committed","crc":"e1b22c42","data":{"txid":0,"offsets":{"a":{"0":0},"b":{"0":0}},"topic_ids":{"a":"1","b":"2"},"completed_ms":1700000000000}}');
 INSERT INTO "kafka_tx_state" VALUES('new','currtx','{"v":3,"kind":"currtx","crc":"c5227af1","data":1}');
-INSERT INTO "kafka_tx_state" VALUES('new','numbering','{"v":3,"kind":"numbering","crc":"96a3453a","data":{"name":"65b005a513ce","door":"source"}}');
-INSERT INTO "kafka_tx_state" VALUES('planned','owner','{"v":3,"kind":"owner","crc":"f3d9d0cd","data":"70797764785ffd5b"}');
-INSERT INTO "kafka_tx_state" VALUES('planned','alive','{"v":3,"kind":"alive","crc":"932566fe","data":"df5bd91b"}');
+INSERT INTO "kafka_tx_state" VALUES('new','numbering','{"v":3,"kind":"numbering","crc":"f1238400","data":{"name":"08bb223f7881","door":"source"}}');
+INSERT INTO "kafka_tx_state" VALUES('planned','owner','{"v":3,"kind":"owner","crc":"38593f3d","data":"66bb641324d7dfae"}');
+INSERT INTO "kafka_tx_state" VALUES('planned','alive','{"v":3,"kind":"alive","crc":"51d1d561","data":"cd9159e7"}');
 INSERT INTO "kafka_tx_state" VALUES('planned','committed','{"v":3,"kind":"committed","crc":"5bb364a7","data":{"txid":1,"offsets":{"a":{"0":2},"b":{"0":2}},"topic_ids":{"a":"1","b":"2"},"completed_ms":1700000000000,"leader_epochs":{"a":[[0,"0"]],"b":[[0,"0"]]}}}');
 INSERT INTO "kafka_tx_state" VALUES('planned','currtx','{"v":3,"kind":"currtx","crc":"5c2b2b4b","data":2}');
-INSERT INTO "kafka_tx_state" VALUES('planned','numbering','{"v":3,"kind":"numbering","crc":"29b1fe7a","data":{"name":"7e4a95f80772","door":"source"}}');
+INSERT INTO "kafka_tx_state" VALUES('planned','numbering','{"v":3,"kind":"numbering","crc":"6392d4cd","data":{"name":"4dfe2c6a03e4","door":"source"}}');
 INSERT INTO "kafka_tx_state" VALUES('planned','meta/1','{"v":3,"kind":"batch","crc":"b6e444cd","data":{"txid":1,"ranges":{"a":{"0":[0,2]},"b":{"0":[0,2]}},"topic_ids":{"a":"1","b":"2"},"leader_epochs":{"a":[[0,"0"]],"b":[[0,"0"]]},"logged_as":"1@1"}}');
 INSERT INTO "kafka_tx_state" VALUES('planned','asked','{"v":3,"kind":"asked","crc":"5ca4f392","data":true}');
 INSERT INTO "kafka_tx_state" VALUES('planned','query','{"v":3,"kind":"query","crc":"e6de8396","data":{"numbered":["planned"],"others":[],"states":[],"numberings":[]}}');
 INSERT INTO "kafka_tx_state" VALUES('planned','held','{"v":3,"kind":"held","crc":"0b7388dd","data":[{"txid":1,"epoch":1,"committed_ms":1700000000000,"attempts":1}]}');
 INSERT INTO "kafka_tx_state" VALUES('planned','meta/2','{"v":3,"kind":"batch","crc":"bc9f018c","data":{"txid":2,"ranges":{"a":{"0":[2,4]},"b":{"0":[2,4]}},"topic_ids":{"a":"1","b":"2"},"leader_epochs":{"a":[[0,"0"]],"b":[[0,"0"]]},"logged_as":"2@1"}}');
-INSERT INTO "kafka_tx_state" VALUES('written','owner','{"v":3,"kind":"owner","crc":"a3f50078","data":"3bf3de95733b94fa"}');
-INSERT INTO "kafka_tx_state" VALUES('written','alive','{"v":3,"kind":"alive","crc":"e5836962","data":"422ffc3d"}');
+INSERT INTO "kafka_tx_state" VALUES('written','owner','{"v":3,"kind":"owner","crc":"c9e4b44b","data":"378ed2ffb1099485"}');
+INSERT INTO "kafka_tx_state" VALUES('written','alive','{"v":3,"kind":"alive","crc":"0a90bfc6","data":"622c8593"}');
 INSERT INTO "kafka_tx_state" VALUES('written','committed','{"v":3,"kind":"committed","crc":"5bb364a7","data":{"txid":1,"offsets":{"a":{"0":2},"b":{"0":2}},"topic_ids":{"a":"1","b":"2"},"completed_ms":1700000000000,"leader_epochs":{"a":[[0,"0"]],"b":[[0,"0"]]}}}');
 INSERT INTO "kafka_tx_state" VALUES('written','currtx','{"v":3,"kind":"currtx","crc":"5c2b2b4b","data":2}');
-INSERT INTO "kafka_tx_state" VALUES('written','numbering','{"v":3,"kind":"numbering","crc":"716f5c7c","data":{"name":"ef4d77df697c","door":"source"}}');
+INSERT INTO "kafka_tx_state" VALUES('written','numbering','{"v":3,"kind":"numbering","crc":"c4fa338d","data":{"name":"caa7e51e647a","door":"source"}}');
 INSERT INTO "kafka_tx_state" VALUES('written','meta/1','{"v":3,"kind":"batch","crc":"b6e444cd","data":{"txid":1,"ranges":{"a":{"0":[0,2]},"b":{"0":[0,2]}},"topic_ids":{"a":"1","b":"2"},"leader_epochs":{"a":[[0,"0"]],"b":[[0,"0"]]},"logged_as":"1@1"}}');
 INSERT INTO "kafka_tx_state" VALUES('written','asked','{"v":3,"kind":"asked","crc":"5ca4f392","data":true}');
 INSERT INTO "kafka_tx_state" VALUES('written','query','{"v":3,"kind":"query","crc":"a0c2e701","data":{"numbered":["written"],"others":[],"states":[],"numberings":[]}}');
 INSERT INTO "kafka_tx_state" VALUES('written','held','{"v":3,"kind":"held","crc":"0b7388dd","data":[{"txid":1,"epoch":1,"committed_ms":1700000000000,"attempts":1}]}');
 INSERT INTO "kafka_tx_state" VALUES('written','meta/2','{"v":3,"kind":"batch","crc":"bc9f018c","data":{"txid":2,"ranges":{"a":{"0":[2,4]},"b":{"0":[2,4]}},"topic_ids":{"a":"1","b":"2"},"leader_epochs":{"a":[[0,"0"]],"b":[[0,"0"]]},"logged_as":"2@1"}}');
-INSERT INTO "kafka_tx_state" VALUES('opaque','owner','{"v":3,"kind":"owner","crc":"cd8cc6db","data":"5bd96360e4968f5b"}');
-INSERT INTO "kafka_tx_state" VALUES('opaque','alive','{"v":3,"kind":"alive","crc":"47054b0d","data":"fe0c56b6"}');
+INSERT INTO "kafka_tx_state" VALUES('opaque','owner','{"v":3,"kind":"owner","crc":"b31b8c35","data":"b488c19b7ddf988d"}');
+INSERT INTO "kafka_tx_state" VALUES('opaque','alive','{"v":3,"kind":"alive","crc":"b4fc409a","data":"d4eb5ff4"}');
 INSERT INTO "kafka_tx_state" VALUES('opaque','committed','{"v":3,"kind":"committed","crc":"5bb364a7","data":{"txid":1,"offsets":{"a":{"0":2},"b":{"0":2}},"topic_ids":{"a":"1","b":"2"},"completed_ms":1700000000000,"leader_epochs":{"a":[[0,"0"]],"b":[[0,"0"]]}}}');
 INSERT INTO "kafka_tx_state" VALUES('opaque','currtx','{"v":3,"kind":"currtx","crc":"5c2b2b4b","data":2}');
-INSERT INTO "kafka_tx_state" VALUES('opaque','numbering','{"v":3,"kind":"numbering","crc":"a85ab304","data":{"name":"eb7673858fbc","door":"source"}}');
+INSERT INTO "kafka_tx_state" VALUES('opaque','numbering','{"v":3,"kind":"numbering","crc":"d5f91411","data":{"name":"cee6a0dec199","door":"source"}}');
 INSERT INTO "kafka_tx_state" VALUES('opaque','meta/1','{"v":3,"kind":"batch","crc":"f589d1a7","data":{"txid":1,"ranges":{"a":{"0":[0,2]},"b":{"0":[0,2]}},"topic_ids":{"a":"1","b":"2"},"leader_epochs":{"a":[[0,"0"]],"b":[[0,"0"]]},"logged_as":"1@1","mode":"opaque"}}');
 INSERT INTO "kafka_tx_state" VALUES('opaque','asked','{"v":3,"kind":"asked","crc":"5ca4f392","data":true}');
 INSERT INTO "kafka_tx_state" VALUES('opaque','query','{"v":3,"kind":"query","crc":"435cb986","data":{"numbered":["opaque"],"others":[],"states":[],"numberings":[]}}');
 INSERT INTO "kafka_tx_state" VALUES('opaque','held','{"v":3,"kind":"held","crc":"0b7388dd","data":[{"txid":1,"epoch":1,"committed_ms":1700000000000,"attempts":1}]}');
 INSERT INTO "kafka_tx_state" VALUES('opaque','meta/2','{"v":3,"kind":"batch","crc":"13eb9db4","data":{"txid":2,"ranges":{"a":{"0":[2,4]},"b":{"0":[2,4]}},"topic_ids":{"a":"1","b":"2"},"leader_epochs":{"a":[[0,"0"]],"b":[[0,"0"]]},"logged_as":"2@1","mode":"opaque"}}');
-INSERT INTO "kafka_tx_state" VALUES('several-a','owner','{"v":3,"kind":"owner","crc":"495a8851","data":"01b510f195cb6f05"}');
-INSERT INTO "kafka_tx_state" VALUES('several-a','alive','{"v":3,"kind":"alive","crc":"fd24feb5","data":"95e6160a"}');
+INSERT INTO "kafka_tx_state" VALUES('several-a','owner','{"v":3,"kind":"owner","crc":"2bb6ea9b","data":"872cd4f98f0de268"}');
+INSERT INTO "kafka_tx_state" VALUES('several-a','alive','{"v":3,"kind":"alive","crc":"bf39f291","data":"b659651f"}');
 INSERT INTO "kafka_tx_state" VALUES('several-a','committed','{"v":3,"kind":"committed","crc":"4cd44219","data":{"txid":1,"offsets":{"a":{"0":5}},"topic_ids":{"a":"1"},"completed_ms":1700000000000,"leader_epochs":{"a":[[0,"0"]]}}}');
 INSERT INTO "kafka_tx_state" VALUES('several-a','currtx','{"v":3,"kind":"currtx","crc":"5c2b2b4b","data":2}');
-INSERT INTO "kafka_tx_state" VALUES('several-a','numbering','{"v":3,"kind":"numbering","crc":"18e90fe0","data":{"name":"da7cab3fcb99","door":"source"}}');
-INSERT INTO "kafka_tx_state" VALUES('several-a','meta/1','{"v":3,"kind":"batch","crc":"6bb353b8","data":{"txid":1,"ranges":{"a":{"0":[0,5]}},"topic_ids":{"a":"1"},"leader_epochs":{"a":[[0,"0"]]},"logged_as":"1@1","joint":{"numbers":"several-a","parts":{"several-a":[1,"53c4347f680e1dfa","da7cab3fcb99"],"several-b":[1,"b55233a323a38398","8634a1082a63"]}}}}');
-INSERT INTO "kafka_tx_state" VALUES('several-b','owner','{"v":3,"kind":"owner","crc":"47737a64","data":"6835084a5e86537e"}');
-INSERT INTO "kafka_tx_state" VALUES('several-b','alive','{"v":3,"kind":"alive","crc":"1b46557b","data":"f111d085"}');
+INSERT INTO "kafka_tx_state" VALUES('several-a','numbering','{"v":3,"kind":"numbering","crc":"6c126936","data":{"name":"bf449e53f738","door":"source"}}');
+INSERT INTO "kafka_tx_state" VALUES('several-a','meta/1','{"v":3,"kind":"batch","crc":"92724cc8","data":{"txid":1,"ranges":{"a":{"0":[0,5]}},"topic_ids":{"a":"1"},"leader_epochs":{"a":[[0,"0"]]},"logged_as":"1@1","joint":{"numbers":"several-a","parts":{"several-a":[1,"53c4347f680e1dfa","bf449e53f738"],"several-b":[1,"b55233a323a38398","3f044cc65def"]}}}}');
+INSERT INTO "kafka_tx_state" VALUES('several-b','owner','{"v":3,"kind":"owner","crc":"2fed44ba","data":"1f43dc54d5095734"}');
+INSERT INTO "kafka_tx_state" VALUES('several-b','alive','{"v":3,"kind":"alive","crc":"262e1855","data":"ddf879b9"}');
 INSERT INTO "kafka_tx_state" VALUES('several-b','committed','{"v":3,"kind":"committed","crc":"64221698","data":{"txid":1,"offsets":{"b":{"0":5}},"topic_ids":{"b":"2"},"completed_ms":1700000000000,"leader_epochs":{"b":[[0,"0"]]}}}');
 INSERT INTO "kafka_tx_state" VALUES('several-b','currtx','{"v":3,"kind":"currtx","crc":"5c2b2b4b","data":2}');
-INSERT INTO "kafka_tx_state" VALUES('several-b','numbering','{"v":3,"kind":"numbering","crc":"fafcb66b","data":{"name":"8634a1082a63","door":"source"}}');
-INSERT INTO "kafka_tx_state" VALUES('several-b','meta/1','{"v":3,"kind":"batch","crc":"bfe9ad43","data":{"txid":1,"ranges":{"b":{"0":[0,5]}},"topic_ids":{"b":"2"},"leader_epochs":{"b":[[0,"0"]]},"logged_as":"1@1","joint":{"numbers":"several-a","parts":{"several-a":[1,"53c4347f680e1dfa","da7cab3fcb99"],"several-b":[1,"b55233a323a38398","8634a1082a63"]}}}}');
+INSERT INTO "kafka_tx_state" VALUES('several-b','numbering','{"v":3,"kind":"numbering","crc":"baa617a7","data":{"name":"3f044cc65def","door":"source"}}');
+INSERT INTO "kafka_tx_state" VALUES('several-b','meta/1','{"v":3,"kind":"batch","crc":"4628b233","data":{"txid":1,"ranges":{"b":{"0":[0,5]}},"topic_ids":{"b":"2"},"leader_epochs":{"b":[[0,"0"]]},"logged_as":"1@1","joint":{"numbers":"several-a","parts":{"several-a":[1,"53c4347f680e1dfa","bf449e53f738"],"several-b":[1,"b55233a323a38398","3f044cc65def"]}}}}');
 INSERT INTO "kafka_tx_state" VALUES('several-a','asked','{"v":3,"kind":"asked","crc":"5ca4f392","data":true}');
 INSERT INTO "kafka_tx_state" VALUES('several-b','asked','{"v":3,"kind":"asked","crc":"5ca4f392","data":true}');
-INSERT INTO "kafka_tx_state" VALUES('several-a','query','{"v":3,"kind":"query","crc":"92ebb8c1","data":{"numbered":["several-a","several-b"],"others":[],"states":[],"numberings":["da7cab3fcb99","8634a1082a63"]}}');
-INSERT INTO "kafka_tx_state" VALUES('several-b','query','{"v":3,"kind":"query","crc":"92ebb8c1","data":{"numbered":["several-a","several-b"],"others":[],"states":[],"numberings":["da7cab3fcb99","8634a1082a63"]}}');
+INSERT INTO "kafka_tx_state" VALUES('several-a','query','{"v":3,"kind":"query","crc":"5e72729e","data":{"numbered":["several-a","several-b"],"others":[],"states":[],"numberings":["bf449e53f738","3f044cc65def"]}}');
+INSERT INTO "kafka_tx_state" VALUES('several-b','query','{"v":3,"kind":"query","crc":"5e72729e","data":{"numbered":["several-a","several-b"],"others":[],"states":[],"numberings":["bf449e53f738","3f044cc65def"]}}');
 INSERT INTO "kafka_tx_state" VALUES('several-a','held','{"v":3,"kind":"held","crc":"0b7388dd","data":[{"txid":1,"epoch":1,"committed_ms":1700000000000,"attempts":1}]}');
-INSERT INTO "kafka_tx_state" VALUES('several-a','meta/2','{"v":3,"kind":"batch","crc":"30478433","data":{"txid":2,"ranges":{"a":{"0":[5,7]}},"topic_ids":{"a":"1"},"leader_epochs":{"a":[[0,"0"]]},"logged_as":"2@1","joint":{"numbers":"several-a","parts":{"several-a":[2,"e06251d321b69196","da7cab3fcb99"],"several-b":[2,"f9c649f6a11bfb2f","8634a1082a63"]}}}}');
+INSERT INTO "kafka_tx_state" VALUES('several-a','meta/2','{"v":3,"kind":"batch","crc":"c9869b43","data":{"txid":2,"ranges":{"a":{"0":[5,7]}},"topic_ids":{"a":"1"},"leader_epochs":{"a":[[0,"0"]]},"logged_as":"2@1","joint":{"numbers":"several-a","parts":{"several-a":[2,"e06251d321b69196","bf449e53f738"],"several-b":[2,"f9c649f6a11bfb2f","3f044cc65def"]}}}}');
 INSERT INTO "kafka_tx_state" VALUES('several-b','held','{"v":3,"kind":"held","crc":"0b7388dd","data":[{"txid":1,"epoch":1,"committed_ms":1700000000000,"attempts":1}]}');
-INSERT INTO "kafka_tx_state" VALUES('several-b','meta/2','{"v":3,"kind":"batch","crc":"e41d7ac8","data":{"txid":2,"ranges":{"b":{"0":[5,7]}},"topic_ids":{"b":"2"},"leader_epochs":{"b":[[0,"0"]]},"logged_as":"2@1","joint":{"numbers":"several-a","parts":{"several-a":[2,"e06251d321b69196","da7cab3fcb99"],"several-b":[2,"f9c649f6a11bfb2f","8634a1082a63"]}}}}');
-INSERT INTO "kafka_tx_state" VALUES('fenced','owner','{"v":3,"kind":"owner","crc":"765e5cf5","data":"67cb4e1384ac2997"}');
-INSERT INTO "kafka_tx_state" VALUES('fenced','alive','{"v":3,"kind":"alive","crc":"a8653383","data":"c35e4c77"}');
+INSERT INTO "kafka_tx_state" VALUES('several-b','meta/2','{"v":3,"kind":"batch","crc":"1ddc65b8","data":{"txid":2,"ranges":{"b":{"0":[5,7]}},"topic_ids":{"b":"2"},"leader_epochs":{"b":[[0,"0"]]},"logged_as":"2@1","joint":{"numbers":"several-a","parts":{"several-a":[2,"e06251d321b69196","bf449e53f738"],"several-b":[2,"f9c649f6a11bfb2f","3f044cc65def"]}}}}');
+INSERT INTO "kafka_tx_state" VALUES('fenced','owner','{"v":3,"kind":"owner","crc":"172842e2","data":"5dcc80ac9f8e6a84"}');
+INSERT INTO "kafka_tx_state" VALUES('fenced','alive','{"v":3,"kind":"alive","crc":"cebe8efa","data":"f2423587"}');
 INSERT INTO "kafka_tx_state" VALUES('fenced','committed','{"v":3,"kind":"committed","crc":"5bb364a7","data":{"txid":1,"offsets":{"a":{"0":2},"b":{"0":2}},"topic_ids":{"a":"1","b":"2"},"completed_ms":1700000000000,"leader_epochs":{"a":[[0,"0"]],"b":[[0,"0"]]}}}');
 INSERT INTO "kafka_tx_state" VALUES('fenced','currtx','{"v":3,"kind":"currtx","crc":"5c2b2b4b","data":2}');
-INSERT INTO "kafka_tx_state" VALUES('fenced','numbering','{"v":3,"kind":"numbering","crc":"85902ac2","data":{"name":"05bb40ccf09e","door":"source"}}');
+INSERT INTO "kafka_tx_state" VALUES('fenced','numbering','{"v":3,"kind":"numbering","crc":"743559fc","data":{"name":"c63a37e1c81e","door":"source"}}');
 INSERT INTO "kafka_tx_state" VALUES('fenced','meta/1','{"v":3,"kind":"batch","crc":"b6e444cd","data":{"txid":1,"ranges":{"a":{"0":[0,2]},"b":{"0":[0,2]}},"topic_ids":{"a":"1","b":"2"},"leader_epochs":{"a":[[0,"0"]],"b":[[0,"0"]]},"logged_as":"1@1"}}');
 INSERT INTO "kafka_tx_state" VALUES('fenced','asked','{"v":3,"kind":"asked","crc":"5ca4f392","data":true}');
 INSERT INTO "kafka_tx_state" VALUES('fenced','query','{"v":3,"kind":"query","crc":"8e77088b","data":{"numbered":["fenced"],"others":[],"states":[],"numberings":[]}}');
 INSERT INTO "kafka_tx_state" VALUES('fenced','held','{"v":3,"kind":"held","crc":"0b7388dd","data":[{"txid":1,"epoch":1,"committed_ms":1700000000000,"attempts":1}]}');
 INSERT INTO "kafka_tx_state" VALUES('fenced','meta/2','{"v":3,"kind":"batch","crc":"641c22e4","data":{"txid":2,"ranges":{"a":{"0":[2,4]},"b":{"0":[2,4]}},"topic_ids":{"a":"1","b":"2"},"leader_epochs":{"a":[[0,"0"]],"b":[[0,"0"]]},"logged_as":"2@1","attempts":2}}');
-INSERT INTO "kafka_tx_state" VALUES('topology_planned','owner','{"v":3,"kind":"owner","crc":"5d2a53b9","data":"60e00626830be4d9"}');
-INSERT INTO "kafka_tx_state" VALUES('topology_planned','numbering','{"v":3,"kind":"numbering","crc":"2dcc489d","data":{"name":"7a9316bbb09b","door":"transactional topology"}}');
+INSERT INTO "kafka_tx_state" VALUES('topology_planned','owner','{"v":3,"kind":"owner","crc":"7521474b","data":"2ecd7ee6f449ca65"}');
+INSERT INTO "kafka_tx_state" VALUES('topology_planned','numbering','{"v":3,"kind":"numbering","crc":"a8c45461","data":{"name":"25b4a560963b","door":"transactional topology"}}');
 INSERT INTO "kafka_tx_state" VALUES('topology_planned','meta/1','{"v":3,"kind":"batch","crc":"bd0daa74","data":{"txid":1,"ranges":{"a":{"0":[0,2]},"b":{"0":[0,2]}},"topic_ids":{"a":"1","b":"2"},"leader_epochs":{"a":[[0,"0"]],"b":[[0,"0"]]}}}');
-INSERT INTO "kafka_tx_state" VALUES('topology_written','owner','{"v":3,"kind":"owner","crc":"fc0652dc","data":"4c1b9a1962a40677"}');
-INSERT INTO "kafka_tx_state" VALUES('topology_written','numbering','{"v":3,"kind":"numbering","crc":"4a8454d7","data":{"name":"afd9f2c63507","door":"transactional topology"}}');
+INSERT INTO "kafka_tx_state" VALUES('topology_written','owner','{"v":3,"kind":"owner","crc":"e6910f6f","data":"df1a5d7f1cc4bce0"}');
+INSERT INTO "kafka_tx_state" VALUES('topology_written','numbering','{"v":3,"kind":"numbering","crc":"990b3f76","data":{"name":"9d1f2948ef9d","door":"transactional topology"}}');
 INSERT INTO "kafka_tx_state" VALUES('topology_written','meta/1','{"v":3,"kind":"batch","crc":"bd0daa74","data":{"txid":1,"ranges":{"a":{"0":[0,2]},"b":{"0":[0,2]}},"topic_ids":{"a":"1","b":"2"},"leader_epochs":{"a":[[0,"0"]],"b":[[0,"0"]]}}}');
 INSERT INTO "kafka_tx_state" VALUES('topology_written','currtx','{"v":3,"kind":"currtx","crc":"5c2b2b4b","data":2}');
 INSERT INTO "kafka_tx_state" VALUES('topology_written','meta/2','{"v":3,"kind":"batch","crc":"3f165018","data":{"txid":2,"ranges":{"a":{"0":[2,4]},"b":{"0":[2,4]}},"topic_ids":{"a":"1","b":"2"},"leader_epochs":{"a":[[0,"0"]],"b":[[0,"0"]]}}}');
-INSERT INTO "kafka_tx_state" VALUES('topology_opaque','owner','{"v":3,"kind":"owner","crc":"d812c3ee","data":"2d7ebbdcfc1d93ad"}');
-INSERT INTO "kafka_tx_state" VALUES('topology_opaque','numbering','{"v":3,"kind":"numbering","crc":"20c3bd58","data":{"name":"3a903045f330","door":"transactional topology"}}');
+INSERT INTO "kafka_tx_state" VALUES('topology_opaque','owner','{"v":3,"kind":"owner","crc":"85b6c367","data":"5e033a62ae259713"}');
+INSERT INTO "kafka_tx_state" VALUES('topology_opaque','numbering','{"v":3,"kind":"numbering","crc":"1850ec11","data":{"name":"f7a6a4207fd9","door":"transactional topology"}}');
 INSERT INTO "kafka_tx_state" VALUES('topology_opaque','currtx','{"v":3,"kind":"currtx","crc":"5c2b2b4b","data":2}');
 INSERT INTO "kafka_tx_state" VALUES('topology_opaque','meta/1','{"v":3,"kind":"batch","crc":"22ecfa6b","data":{"txid":1,"ranges":{"a":{"0":[0,2]},"b":{"0":[0,2]}},"topic_ids":{"a":"1","b":"2"},"leader_epochs":{"a":[[0,"0"]],"b":[[0,"0"]]},"mode":"opaque"}}');
-INSERT INTO "kafka_tx_state" VALUES('whole','owner','{"v":3,"kind":"owner","crc":"8a7511f5","data":"d7cec555e72b0074"}');
+INSERT INTO "kafka_tx_state" VALUES('whole','owner','{"v":3,"kind":"owner","crc":"5b0a552b","data":"3abb663b9fe9132f"}');
 INSERT INTO "kafka_tx_state" VALUES('whole','committed','{"v":3,"kind":"committed","crc":"598bde43","data":{"txid":1,"offsets":{"a":{"0":5}},"topic_ids":{"a":"AAAAAAAAAAAAAAAAAAAAAA"},"completed_ms":1700000000000,"empty":1,"leader_epochs":{"a":[[4,"0"]]}}}');
 INSERT INTO "kafka_tx_state" VALUES('whole','currtx','{"v":3,"kind":"currtx","crc":"5c2b2b4b","data":2}');
-INSERT INTO "kafka_tx_state" VALUES('whole','numbering','{"v":3,"kind":"numbering","crc":"fab0d421","data":{"name":"a98c57283bfc","door":"source"}}');
+INSERT INTO "kafka_tx_state" VALUES('whole','numbering','{"v":3,"kind":"numbering","crc":"284974d2","data":{"name":"95cb5a6674c3","door":"source"}}');
 INSERT INTO "kafka_tx_state" VALUES('whole','meta/1','{"v":3,"kind":"batch","crc":"6452d637","data":{"txid":1,"ranges":{"a":{"0":[5,5]}},"topic_ids":{"a":"AAAAAAAAAAAAAAAAAAAAAA"},"leader_epochs":{"a":[[4,"0"]]},"spark_batch":"q:1"}}');
 INSERT INTO "kafka_tx_state" VALUES('whole','held','{"v":3,"kind":"held","crc":"cf249a87","data":[{"txid":1,"epoch":1,"committed_ms":1700000000000,"attempts":1,"records":2,"bytes":20,"newest_ms":1700000000000,"skipped_by_tasks":{"retention":{"a":{"0":1}}},"letters":{"a":{"0":1}},"tables":[{"txid":1,"table":"t","sink":"s","version":"3","files":1,"rows":2,"location":"","seconds":0.5}],"took_ms":[1.5,0,0,0]}]}');
-INSERT INTO "kafka_tx_state" VALUES('whole','meta/2','{"v":3,"kind":"batch","crc":"964b9938","data":{"txid":2,"ranges":{"a":{"0":[5,9]},"b":{"0":[1,3,"AAAAAAAAAAAAAAAAAAAAAA"]}},"topic_ids":{"a":"AAAAAAAAAAAAAAAAAAAAAA","b":"BBBBBBBBBBBBBBBBBBBBBB"},"leader_epochs":{"a":[[4,"0"]]},"logged":{"a":{"0":10}},"logged_as":"2.1","was_opaque":true,"joint":{"numbers":"whole","parts":{"KafkaTx[other]":[0,"cd",""],"whole":[2,"ab","0123456789ab"]}},"mode":"opaque","skipped":{"retention":{"a":{"0":2}}},"awaited":[["a",1]],"unproven":[3],"attempts":2}}');
+INSERT INTO "kafka_tx_state" VALUES('whole','meta/2','{"v":3,"kind":"batch","crc":"f561c135","data":{"txid":2,"ranges":{"a":{"0":[5,9]},"b":{"0":[1,3,"AAAAAAAAAAAAAAAAAAAAAA"]}},"topic_ids":{"a":"AAAAAAAAAAAAAAAAAAAAAA","b":"BBBBBBBBBBBBBBBBBBBBBB"},"leader_epochs":{"a":[[4,"0"]]},"logged":{"a":{"0":10}},"logged_as":"2.1","was_opaque":true,"joint":{"numbers":"whole","parts":{"KafkaTx[other]":[0,"cd",""],"whole":[2,"ab","0123456789ab"]}},"mode":"opaque","skipped":{"retention":{"a":{"0":2}}},"awaited":[["a",1]],"unproven":[3],"schemas":{"value":"7"},"attempts":2}}');
 INSERT INTO "kafka_tx_state" VALUES('whole','meta/3','{"v":3,"kind":"batch","crc":"6770a634","data":{"txid":3,"ranges":{},"topic_ids":{"a":"AAAAAAAAAAAAAAAAAAAAAA"},"spark_batch":"query:7"}}');
 INSERT INTO "kafka_tx_state" VALUES('whole','query','{"v":3,"kind":"query","crc":"6cf67db5","data":{"numbered":["whole"],"others":["KafkaTx[other]"],"states":["StateStoreSave"],"numberings":["0123456789ab"]}}');
 INSERT INTO "kafka_tx_state" VALUES('whole','asked','{"v":3,"kind":"asked","crc":"5ca4f392","data":true}');
-INSERT INTO "kafka_tx_state" VALUES('whole','alive','{"v":3,"kind":"alive","crc":"dfab74eb","data":"0369595a"}');
+INSERT INTO "kafka_tx_state" VALUES('whole','alive','{"v":3,"kind":"alive","crc":"b2d42af3","data":"ebe20403"}');
 INSERT INTO "kafka_tx_state" VALUES('whole','stop','{"v":3,"kind":"stop","crc":"d36f6ac8","data":{"reason":"error","error":"it failed","at_ms":1700000000000}}');
-INSERT INTO "kafka_tx_state" VALUES('moved','owner','{"v":3,"kind":"owner","crc":"ac7e578d","data":"d6f6cc7a68d987d8"}');
+INSERT INTO "kafka_tx_state" VALUES('moved','owner','{"v":3,"kind":"owner","crc":"81eccf2f","data":"559d0724eb0530d5"}');
 INSERT INTO "kafka_tx_state" VALUES('moved','meta/1','{"v":3,"kind":"batch","crc":"fe3ab2a7","data":{"txid":1,"ranges":{},"topic_ids":{}}}');
-INSERT INTO "kafka_tx_state" VALUES('moved','numbering','{"v":3,"kind":"numbering","crc":"f0169773","data":{"name":"bab7c094b099","door":"source","moved_to":"memory:elsewhere"}}');
+INSERT INTO "kafka_tx_state" VALUES('moved','numbering','{"v":3,"kind":"numbering","crc":"c92bc32a","data":{"name":"aa3529813dfe","door":"source","moved_to":"memory:elsewhere"}}');
 CREATE TABLE "rows_fenced" (
 	"n" BIGINT
 );
