@@ -135,6 +135,7 @@ def ends(prometheus, alert, ids, label="id"):
     )
 
 
+@pytest.mark.all
 def test_a_job_that_hangs_in_its_very_first_batch_raises_an_alert_behind_each_door(
     spark, kafka, topic, produce, tmp_path, prometheus, name
 ):

@@ -36,6 +36,7 @@ def check(out: str, err: str, crashes: int) -> None:
     assert "WARN" not in err
 
 
+@pytest.mark.all
 @pytest.mark.timeout(TIMEOUT_S)
 def test_it_counts_every_record(monkeypatch, capfd):
     """Its JVM starts as those of the tests do: in half the time.

@@ -148,6 +148,7 @@ def test_every_example_has_a_test():
     assert all(f'run("{path.stem}"' in tests for path in EXAMPLES.glob("*.py"))
 
 
+@pytest.mark.all
 def test_an_example_is_one_command_that_leaves_nothing_behind():
     assert "there are 36" in run_as_process("global_count")
 
