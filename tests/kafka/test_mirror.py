@@ -164,11 +164,10 @@ def test_a_group_with_members_is_named_and_is_written_when_they_are_gone(
 def test_a_refused_group_is_told_at_once(
     admin_settings: ClientSettings, cluster: MockCluster, request_key: int
 ) -> None:
-    mirror = GroupMirror(admin_settings, "refused")
-    refuse(cluster, *[GROUP_AUTHORIZATION_FAILED] * 3, request=request_key)
-
     def store() -> None:
-        mirror.store(at({TopicPartition("t", 0): 5}))
+        refuse(cluster, *[GROUP_AUTHORIZATION_FAILED] * 3, request=request_key)
+        with closing(GroupMirror(admin_settings, "refused")) as mirror:
+            mirror.store(at({TopicPartition("t", 0): 5}))
 
     prompt_error(store, 5, AuthenticationError, "READ on group 'refused'")
 
