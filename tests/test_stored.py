@@ -32,6 +32,7 @@ from kafka_tx.model import OffsetRange, TopicPartition, TransactionAttempt
 from kafka_tx.options.sink import parse_sink
 from kafka_tx.options.source import parse_source
 from kafka_tx.planning.offset_json import SourceOffset
+from kafka_tx.running.at_least_once import offset_keeper
 from kafka_tx.spark.queries import foreach
 from kafka_tx.spark.sinks.writer import KafkaTxStreamWriter, KafkaTxWriter
 from kafka_tx.spark.source.batch import KafkaTxBatchReader, OpenPartition
@@ -50,6 +51,7 @@ from kafka_tx.transactions.table_writes import attempt_in
 from kafka_tx.transactions.txid_layout import numbered
 from kafka_tx.zookeeper import offsets as nodes
 from tests.doc_pages import tables
+from tests.properties.simulated_poller import Inline, PollerWorld
 from tests.properties.simulated_streams import Stream
 
 ROOT = Path(__file__).parents[1]
@@ -106,12 +108,25 @@ def test_everything_else_of_the_release_is_read(release):
     texts.read_back_from_sql(release)
 
 
-def test_at_least_once_offsets_go_on(release):
+def test_an_at_least_once_topology_of_the_release_goes_on(release, monkeypatch):
+    """Records that it had completed beyond a retry do not come again."""
+    monkeypatch.setattr(offset_keeper, "SerialWorker", Inline)
+    world = PollerWorld()
+    waiting, b0 = texts.WAITING, texts.B0
+    world.brokers.topics_["a"].topic_id = waiting.topic_id
+    world.brokers.log(A0).epochs = [0, 0, 0, 0, 0]
+    of_a, of_b = world.brokers.append(A0, 25), world.brokers.append(b0, 10)
     with closing(SqlOffsetStore(release, texts.SPOUT)) as offsets:
-        epoch = offsets.acquire(0, 2)
-        offsets.store({A0: texts.WAITING})
-        assert offsets.load([A0]) == {A0: texts.WAITING}
-    assert epoch == 3
+        store: Any = offsets
+        world.store = store
+        world.start()
+        world.process_all_available()
+        stored = offsets.load([A0, b0])
+
+    done = {n for run in waiting.completed for n in range(*run)}
+    rest = {*range(waiting.offset, 25)} - done
+    assert world.delivered == {*(of_a[n] for n in rest), *of_b[3:]}
+    assert {p: at.offset for p, at in stored.items()} == {A0: 25, b0: 10}
 
 
 def test_an_id_that_was_moved_names_its_place(release):
