@@ -28,17 +28,17 @@ from integration.cluster import provider
 from integration.cluster.interface import KafkaCluster
 from kafka_tx import TransactionalKafkaSpout, assembly
 from kafka_tx.protocols import Store
-from kafka_tx.transactions.actions import (
+from kafka_tx.transactions.coordinator.actions import (
     Action,
     Initialize,
     StartBatch,
     StartCommit,
     Write,
 )
-from kafka_tx.transactions.coordinator import TransactionCoordinator
-from kafka_tx.transactions.ledger_reading import LedgerReader
-from kafka_tx.transactions.pacing import Pacing
-from kafka_tx.transactions.txid_layout import Door
+from kafka_tx.transactions.coordinator.coordinator import TransactionCoordinator
+from kafka_tx.transactions.coordinator.pacing import Pacing
+from kafka_tx.transactions.layout.txid_layout import Door
+from kafka_tx.transactions.ledger.ledger_reading import LedgerReader
 
 WIDTH = 1_000
 TOPIC = "topology-planning"

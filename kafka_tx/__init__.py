@@ -21,6 +21,7 @@ if TYPE_CHECKING:
         TransactionalKafkaSpout,
     )
     from kafka_tx.running.transactional_sink import TransactionalSink
+    from kafka_tx.sinks.table_writes import OvertakenError
     from kafka_tx.spark.at_least_once.topology import (
         AtLeastOnceTopologyHandle,
         TopologyBuilder,
@@ -82,7 +83,6 @@ if TYPE_CHECKING:
         RecordScheme,
         StringScheme,
     )
-    from kafka_tx.transactions.table_writes import OvertakenError
 
 __all__ = [
     "AtLeastOnceTopologyHandle",
@@ -180,7 +180,7 @@ _HOMES = {
     "topology.rows.avro_scheme": "AvroScheme",
     "topology.rows.schemes": "FunctionScheme"
     " KeyValueScheme MetadataScheme RawScheme RecordScheme StringScheme",
-    "transactions.table_writes": "OvertakenError",
+    "sinks.table_writes": "OvertakenError",
 }
 """Public names by the module that defines them."""
 

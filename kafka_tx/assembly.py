@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from kafka_tx.kafka.reader import KafkaRangeReader
     from kafka_tx.native import NativeRangeReader
     from kafka_tx.topology.declare.spout_hosts import ZkHosts
-    from kafka_tx.transactions.ledger import Ledger
-    from kafka_tx.transactions.memory import StoredId
+    from kafka_tx.transactions.ledger.ledger import Ledger
+    from kafka_tx.transactions.ownership.memory import StoredId
     from kafka_tx.zookeeper.brokers import ZooKeeperTopics
 
 
@@ -42,7 +42,7 @@ def open_store(url: str, id: str) -> Store:  # noqa: A002 - the word users know
     check_id(id)
     kind = kind_of(url)
     if kind is StoreKind.MEMORY:
-        from kafka_tx.transactions.memory import MemoryStore
+        from kafka_tx.transactions.ownership.memory import MemoryStore
 
         return MemoryStore(url.removeprefix("memory:"), id)
     if kind is StoreKind.GROUP:
@@ -108,14 +108,14 @@ def retrying_store(url: str, id: str) -> Store:  # noqa: A002 - the word users k
     store = open_store(url, id)
     if not store.retry_ms:
         return store
-    from kafka_tx.transactions.retry_policy import RetryingStore, RetryPolicy
+    from kafka_tx.transactions.ownership.retry_policy import RetryingStore, RetryPolicy
 
     return RetryingStore(store, RetryPolicy(SystemClock(), store.retry_ms))
 
 
 def ledger(transactions: TransactionsConfig, *, retries: bool = False) -> Ledger:
     """A query's ledger; ``retries``: it retries while the store is unavailable."""
-    from kafka_tx.transactions.ledger import Ledger
+    from kafka_tx.transactions.ledger.ledger import Ledger
 
     opened = retrying_store if retries else open_store
     return Ledger(
@@ -152,7 +152,7 @@ def offset_store(
     check_id(id, "id")
     kind = kind_of(url, "store")
     if kind is StoreKind.MEMORY:
-        from kafka_tx.transactions.memory import MemoryOffsetStore
+        from kafka_tx.transactions.ownership.memory import MemoryOffsetStore
 
         return MemoryOffsetStore()
     store: OffsetStore
@@ -170,7 +170,10 @@ def offset_store(
 
         make_default_folder(url)
         store = SqlOffsetStore(url, id)
-    from kafka_tx.transactions.retry_policy import RetryingOffsetStore, RetryPolicy
+    from kafka_tx.transactions.ownership.retry_policy import (
+        RetryingOffsetStore,
+        RetryPolicy,
+    )
 
     return RetryingOffsetStore(store, RetryPolicy(SystemClock(), store.retry_ms))
 

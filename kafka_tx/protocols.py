@@ -53,6 +53,18 @@ class Clock(Protocol):
         """Wait so long, at the edges only."""
 
 
+class StateAtPlace(Protocol):
+    """The state of one id at one place, as error texts name it."""
+
+    @property
+    def url(self) -> str:
+        """The address, without secrets."""
+
+    @property
+    def id(self) -> str:
+        """The id."""
+
+
 class Store(Protocol):
     """The small durable state of one id: a flat map from path to text.
 

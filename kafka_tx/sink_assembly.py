@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from kafka_tx.kafka.sender import Sender
     from kafka_tx.kafka.transaction import Transaction
     from kafka_tx.schemas.writing import AvroColumn
-    from kafka_tx.transactions.letter_topic import TopicFacts
-    from kafka_tx.transactions.sink_memory import Memory
-    from kafka_tx.transactions.sink_parts import Part
+    from kafka_tx.sinks.letter_topic import TopicFacts
+    from kafka_tx.sinks.sink_memory import Memory
+    from kafka_tx.sinks.sink_parts import Part
 
 _ANSWERS_WITHIN_S = 10.0
 _OF_PARTS = ("parts", "life", "compares", "run", "reads_all_markers")
@@ -80,7 +80,7 @@ def check_letter_topic(option: str, config: SinkConfig) -> TopicFacts:
             refuse or remove dead letters.
         KafkaError: The brokers refuse the user, or do not answer.
     """
-    from kafka_tx.transactions.letter_topic import unfit
+    from kafka_tx.sinks.letter_topic import unfit
 
     try:
         check_topic(config)
@@ -122,7 +122,7 @@ def borrow_sender(config: SinkConfig, *, is_awaited: bool = True) -> Sender:
 def part_transaction(config: SinkConfig, index: int) -> PartTransaction:
     """The writer of one part of a batch, exactly once (executor)."""
     from kafka_tx.kafka.part_transaction import PartTransaction
-    from kafka_tx.transactions.sink_memory import Memory
+    from kafka_tx.sinks.sink_memory import Memory
 
     part = sink_part(config, index)
     settings = client_settings(config.kafka, purpose="producer")
@@ -133,7 +133,7 @@ def part_transaction(config: SinkConfig, index: int) -> PartTransaction:
 
 def sink_part(config: SinkConfig, index: int) -> Part:
     """One part of the batch that a sink writes."""
-    from kafka_tx.transactions.sink_parts import Part
+    from kafka_tx.sinks.sink_parts import Part
 
     assert config.id is not None
     assert config.attempt is not None

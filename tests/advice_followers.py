@@ -134,14 +134,14 @@ FOLLOWED: dict[str, tuple[str, ...]] = {
     "skip::_skip_records": (
         "tests/cli/test_skip.py::test_what_is_no_open_record_is_refused",
     ),
-    "by_hand::not_first": (
+    "manual_changes::not_first": (
         _MOVING + "test_only_the_first_unfinished_txid_can_be_skipped",
     ),
     "store::_check": (_MOVING + "test_offsets_of_a_topology_never_go_back",),
     "offsets::_repair_of": (
         _CLI + "test_what_no_record_tells_is_not_made_up_and_resetting_begins_anew",
     ),
-    "by_hand::without_topic": (
+    "manual_changes::without_topic": (
         _CLI + "test_forget_waits_until_a_topology_has_finished_what_it_planned",
     ),
     "positions::only_of_a_source": (
@@ -359,7 +359,7 @@ FOLLOWED: dict[str, tuple[str, ...]] = {
         + "test_a_statement_on_the_table_itself_is_refused_and_the_advice_is_safe",
     ),
     "table_writes::write_batch": (
-        "tests/transactions/test_table_writes.py"
+        "tests/sinks/test_table_writes.py"
         "::test_who_is_overtaken_again_and_again_gives_up_and_the_batch_comes_again",
     ),
     "publications::Publication.of_line": (
@@ -551,7 +551,7 @@ NOTHING_AT_RISK: dict[str, str] = {
     "state_tables::check_store_beside": "its advice is in AFTER_A_LOSS",
     "refusals::lost": "its advice is in AFTER_A_LOSS",
     "refusals::unpicklable": _CALLER,
-    "chain::MetadataChain.keep": _CALLER,
+    "uncommitted::MetadataChain.keep": _CALLER,
     "brokers::ZooKeeperTopics._translated": _OUTSIDE,
     "client::ZooKeeperClient._check_tls": _OUTSIDE,
     "client::ZooKeeperClient._refused": _OUTSIDE,

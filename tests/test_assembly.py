@@ -8,8 +8,8 @@ from kafka_tx.kafka.reader import KafkaRangeReader
 from kafka_tx.model import CommittedOffset
 from kafka_tx.native import NativeRangeReader, status
 from kafka_tx.options.source import parse_source
-from kafka_tx.transactions.memory import MemoryStore
-from kafka_tx.transactions.retry_policy import RetryingOffsetStore
+from kafka_tx.transactions.ownership.memory import MemoryStore
+from kafka_tx.transactions.ownership.retry_policy import RetryingOffsetStore
 
 
 @pytest.fixture

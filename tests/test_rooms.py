@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Collection, Iterator
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
+
+import pytest
 
 import kafka_tx
 
@@ -66,3 +70,47 @@ def test_names_of_files_that_need_their_folder_stand_once():
 
     for name in ("settings.py", "failures.py", "engine.py", "answers.py", "plan.py"):
         assert names.count(name) <= 1, name
+
+
+def graph_of(package: Path) -> dict[str, set[str]]:
+    """The modules of a package that each of its modules imports, also for types."""
+    files = [*package.rglob("*.py"), *package.rglob("*.pyi")]
+    named = {
+        ".".join(f.relative_to(package.parent).with_suffix("").parts): f for f in files
+    }
+    named = {name.removesuffix(".__init__"): file for name, file in named.items()}
+    return {
+        name: set(_known(ast.parse(file.read_text("utf-8")), named.keys())) - {name}
+        for name, file in named.items()
+    }
+
+
+def _known(tree: ast.Module, names: Collection[str]) -> Iterator[str]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names if alias.name in names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            for alias in node.names:
+                inner = f"{node.module}.{alias.name}"
+                if inner in names:
+                    yield inner
+                elif node.module in names:
+                    yield node.module
+
+
+def test_no_module_imports_in_a_circle():
+    """Not for types either: what needs a name of its user is at the wrong place."""
+    TopologicalSorter(graph_of(PACKAGE)).prepare()
+
+
+def test_a_circle_of_types_is_noticed(tmp_path):
+    package = tmp_path / "rooms"
+    package.mkdir()
+    (package / "one.py").write_text("from rooms.two import Two\n")
+    (package / "two.py").write_text(
+        "from typing import TYPE_CHECKING\n"
+        "if TYPE_CHECKING:\n    from rooms import one\n"
+    )
+
+    with pytest.raises(CycleError):
+        TopologicalSorter(graph_of(package)).prepare()

@@ -33,6 +33,11 @@ from kafka_tx.options.sink import parse_sink
 from kafka_tx.options.source import parse_source
 from kafka_tx.planning.offset_json import SourceOffset
 from kafka_tx.running.at_least_once import offset_keeper
+from kafka_tx.sinks.publications import Publication, merged
+from kafka_tx.sinks.sent_letters import LetterPlace, SentLetters
+from kafka_tx.sinks.sink_memory import Entry
+from kafka_tx.sinks.sink_parts import Marker
+from kafka_tx.sinks.table_writes import attempt_in
 from kafka_tx.spark.queries import foreach
 from kafka_tx.spark.sinks.writer import KafkaTxStreamWriter, KafkaTxWriter
 from kafka_tx.spark.source.batch import KafkaTxBatchReader, OpenPartition
@@ -41,14 +46,9 @@ from kafka_tx.sql.maps import NonTransactionalMap, OpaqueMap, TransactionalMap
 from kafka_tx.sql.offsets import SqlOffsetStore
 from kafka_tx.sql.store import SqlStore
 from kafka_tx.sql.tables import append_rows
-from kafka_tx.transactions.ledger import Ledger
-from kafka_tx.transactions.publications import Publication, merged
-from kafka_tx.transactions.rehearsals import RehearsedStore, taken_over
-from kafka_tx.transactions.sent_letters import LetterPlace, SentLetters
-from kafka_tx.transactions.sink_memory import Entry
-from kafka_tx.transactions.sink_parts import Marker
-from kafka_tx.transactions.table_writes import attempt_in
-from kafka_tx.transactions.txid_layout import numbered
+from kafka_tx.transactions.layout.txid_layout import numbered
+from kafka_tx.transactions.ledger.ledger import Ledger
+from kafka_tx.transactions.ownership.takeover import DraftingStore, taken_over
 from kafka_tx.zookeeper import offsets as nodes
 from tests.doc_pages import tables
 from tests.properties.simulated_poller import Inline, PollerWorld
@@ -132,7 +132,7 @@ def test_an_at_least_once_topology_of_the_release_goes_on(release, monkeypatch):
 def test_an_id_that_was_moved_names_its_place(release):
     store = SqlStore(release, "moved")
     ledger = Ledger(store)
-    ledger.rehearse()
+    ledger.draft()
 
     with pytest.raises(StateError, match="was copied from .* to memory:elsewhere"):
         ledger.load()
@@ -288,13 +288,13 @@ def ids(other) -> dict[str, str]:
 
 def test_a_source_refuses_another_version(other, url, refused):
     ledger = Ledger(SqlStore(url, ids(other)["source"]))
-    ledger.rehearse()
+    ledger.draft()
     with refused():
         ledger.load()
 
 
 def test_a_topology_refuses_another_version(other, url, refused):
-    store = RehearsedStore(SqlStore(url, ids(other)["topology"]))
+    store = DraftingStore(SqlStore(url, ids(other)["topology"]))
     with refused():
         taken_over(store, lambda: numbered(store, store.epoch()))
 

@@ -28,7 +28,7 @@ from kafka_tx.testing import (
     MemoryLog,
     MemoryRecord,
 )
-from kafka_tx.transactions.memory import MemoryStore
+from kafka_tx.transactions.ownership.memory import MemoryStore
 
 ORDERS = TopicPartition("orders", 0)
 

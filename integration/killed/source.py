@@ -15,7 +15,7 @@ from kafka_tx.kafka.client_settings import client_settings
 from kafka_tx.kafka.mirror import GroupMirror
 from kafka_tx.model import TopicPartition
 from kafka_tx.sql.store import SqlStore
-from kafka_tx.transactions.ledger import Ledger
+from kafka_tx.transactions.ledger.ledger import Ledger
 
 RECORDS, PARTITIONS = size(120, 400), 3
 JOB = "integration.source.pausing_job"

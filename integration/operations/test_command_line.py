@@ -43,8 +43,8 @@ from kafka_tx.model import (
 from kafka_tx.running.lag_watch import LagWatch
 from kafka_tx.sql.maps import TransactionalMap
 from kafka_tx.sql.store import SqlStore
-from kafka_tx.transactions.held import Reported
-from kafka_tx.transactions.ledger import Committed, Ledger
+from kafka_tx.transactions.layout.commit_stats import TaskSums
+from kafka_tx.transactions.ledger.ledger import Committed, Ledger
 from kafka_tx.zookeeper.offsets import ZooKeeperOffsetStore
 from kafka_tx.zookeeper.store import ZooKeeperStore
 
@@ -92,8 +92,8 @@ def test_history_is_that_of_the_last_transactions(request, kind, kept):
     for txid in range(1, kept + 3):
         planned = OffsetRange(partition, 10 * (txid - 1), 10 * txid)
         ledger.plan(epoch, BatchMetadata(txid, (planned,)))
-        read = Reported(records=10 * txid)
-        ledger.commit(epoch, txid, 1_700_000_000_000 + txid, reported=read)
+        read = TaskSums(records=10 * txid)
+        ledger.commit(epoch, txid, 1_700_000_000_000 + txid, from_tasks=read)
     store.close()
 
     rows = run("history", "--store", url, "--id", "orders", "--json")

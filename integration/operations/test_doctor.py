@@ -19,7 +19,7 @@ from kafka_tx.cli.main import app
 from kafka_tx.model import TopicPartition as Partition
 from kafka_tx.own_topics import MARKER_TOPIC
 from kafka_tx.sql.store import SqlStore
-from kafka_tx.transactions.ledger import Committed, Ledger
+from kafka_tx.transactions.ledger.ledger import Committed, Ledger
 
 TOPIC, GROUP = "orders", "of-orders"
 IN_GROUP = {"group.id": GROUP}

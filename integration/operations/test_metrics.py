@@ -26,7 +26,7 @@ from kafka_tx.model import (
     LogPosition,
     TopicPartition,
 )
-from kafka_tx.transactions.held import Reported, TableWrite
+from kafka_tx.transactions.layout.commit_stats import TableWrite, TaskSums
 
 TX_ID = "scripted.job"
 PARTITIONS = [TopicPartition("orders", number) for number in range(3)]
@@ -97,7 +97,7 @@ def _batch(txid: int) -> BatchCommitted:
         committed_at_ms=now_ms,
         commit_ms=3.0,
         duration_ms=80.0,
-        reported=Reported(
+        from_tasks=TaskSums(
             records=300,
             bytes=30_000,
             newest_ms=now_ms,

@@ -28,7 +28,7 @@ from integration.reading import reader
 from integration.topologies.tally import ending
 from kafka_tx import assembly
 from kafka_tx.cli.main import app
-from kafka_tx.transactions.ledger import Ledger
+from kafka_tx.transactions.ledger.ledger import Ledger
 from tests.chromium import chromium
 
 QUERY, TOPOLOGY = "order-counts", "invoice-totals"

@@ -13,8 +13,8 @@ from integration.pausing import LASTS_S
 from integration.source.pausing_job import Pause
 from kafka_tx.model import TransactionAttempt
 from kafka_tx.running.file_sink import FileSink, OpaqueFileSink
+from kafka_tx.sinks.publications import Form
 from kafka_tx.spark.sinks.files import _HadoopFolder
-from kafka_tx.transactions.publications import Form
 
 POINTS = ("before-write", "after-files", "after-publishing")
 

@@ -30,11 +30,11 @@ from integration.reading import reader
 from integration.sinks.table_driver import merge
 from integration.stored.builds import LATER, more_members, numbers
 from kafka_tx.errors import ConfigError, FencedError, FormatError, StateLostError
+from kafka_tx.sinks import table_writes
 from kafka_tx.spark.sinks import delta
 from kafka_tx.stored import FIRST
 from kafka_tx.testing import Crash
 from kafka_tx.testing.process_tree import session_members
-from kafka_tx.transactions import table_writes
 from tests.conformance.sink_suite import attempt
 
 REPOSITORY = Path(__file__).parents[2]

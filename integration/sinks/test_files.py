@@ -38,12 +38,12 @@ from kafka_tx.errors import (
     StateLostError,
 )
 from kafka_tx.running.file_sink import name_of
+from kafka_tx.sinks import publications
+from kafka_tx.sinks.publications import ATTEMPTS, PUBLISHED
 from kafka_tx.spark.sinks import files as files_of_spark
 from kafka_tx.spark.sinks.files import _HadoopFolder
 from kafka_tx.stored import FIRST
 from kafka_tx.testing import Crash
-from kafka_tx.transactions import publications
-from kafka_tx.transactions.publications import ATTEMPTS, PUBLISHED
 from tests.conformance.sink_suite import SinkSuite, attempt
 
 STEPS = "names", "write", "put"

@@ -26,8 +26,8 @@ from integration.sinks.table_suite import (
     fresh,
 )
 from kafka_tx.errors import ConfigError, FencedError, StateGivenUpError, StateLostError
+from kafka_tx.sinks import table_writes
 from kafka_tx.spark.sinks import iceberg
-from kafka_tx.transactions import table_writes
 from tests.conformance.sink_suite import SinkSuite, attempt
 
 warehouse, rest, lake = (

@@ -17,8 +17,8 @@ from kafka_tx.kafka import marker_log
 from kafka_tx.kafka.marker_topic import MarkerTopic
 from kafka_tx.kafka.out_record import OutRecord
 from kafka_tx.model import TransactionAttempt
-from kafka_tx.transactions.sink_memory import Entry, Memory
-from kafka_tx.transactions.sink_parts import Digest, Marker, Wish
+from kafka_tx.sinks.sink_memory import Entry, Memory
+from kafka_tx.sinks.sink_parts import Digest, Marker, Wish
 
 WELL_BELOW_A_TIMEOUT_S = 10.0
 """Other sinks' transactions were waited for 150 s."""

@@ -29,8 +29,8 @@ from integration.cluster.versions import DELTA, DELTA_JARS, ICEBERG, ICEBERG_JAR
 from integration.sinks.iceberg_tables import COMPACT, EXPIRE
 from integration.sinks.table_suite import Table, forget
 from kafka_tx.errors import ConfigError, FencedError, StateGivenUpError, StateLostError
+from kafka_tx.sinks import publications, table_writes
 from kafka_tx.spark.sinks.connect_tables import DeltaConnectAppend, IcebergConnectAppend
-from kafka_tx.transactions import publications, table_writes
 from tests.conformance.sink_suite import SinkSuite, attempt
 
 pytestmark = pytest.mark.all

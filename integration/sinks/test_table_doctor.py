@@ -14,7 +14,7 @@ import kafka_tx
 from integration.capabilities import ICE, LAKE, need
 from integration.cluster.spark_local import delta_session, iceberg_session
 from kafka_tx.cli.lake_tables import inspect_table
-from kafka_tx.transactions.table_writes import noted
+from kafka_tx.sinks.table_writes import recorded_commits
 from tests.conformance.sink_suite import attempt
 
 _ids = map("doctor{}".format, itertools.count())
@@ -30,7 +30,7 @@ class Written:
         for given in tries:
             kafka_tx.append_to_table(df, given, table)
         self.numbering = tries[0].numbering
-        (self.write,) = noted(self._id, self.numbering, 2)
+        (self.write,) = recorded_commits(self._id, self.numbering, 2)
 
     def sql(self, statement):
         return self.session.sql(statement.replace("TABLE t", f"TABLE {self.table}"))

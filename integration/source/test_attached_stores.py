@@ -8,7 +8,7 @@ from functools import partial
 import kafka_tx
 from integration.cluster.waiting import wait_until
 from kafka_tx.assembly import open_store
-from kafka_tx.transactions.ledger import Ledger
+from kafka_tx.transactions.ledger.ledger import Ledger
 
 
 def committed(url):

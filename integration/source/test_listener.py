@@ -16,8 +16,8 @@ from integration.cluster.waiting import wait_until
 from integration.reading import Run
 from kafka_tx.source import commits
 from kafka_tx.sql.store import SqlStore
-from kafka_tx.transactions.ledger import Ledger
-from kafka_tx.transactions.stops import last_stop
+from kafka_tx.transactions.layout.stops import last_stop
+from kafka_tx.transactions.ledger.ledger import Ledger
 
 RECORDS = 6
 
@@ -117,7 +117,8 @@ def test_the_store_knows_what_each_batch_held_whoever_committed_it(
         wait_until(
             "every batch is told of",
             lambda: (
-                [each.reported.records for each in ledger.load().held] == [1] * RECORDS
+                [each.from_tasks.records for each in ledger.load().commit_stats]
+                == [1] * RECORDS
             ),
         )
     finally:

@@ -19,8 +19,8 @@ from kafka_tx.errors import ConfigError
 from kafka_tx.spark.versions.streams import TAKES_LIMITS
 from kafka_tx.sql.maps import OpaqueMap, TransactionalMap
 from kafka_tx.sql.store import SqlStore
-from kafka_tx.transactions.ledger import Ledger
-from kafka_tx.transactions.txid_layout import ALIVE
+from kafka_tx.transactions.layout.txid_layout import ALIVE
+from kafka_tx.transactions.ledger.ledger import Ledger
 
 ADVICE_FOR_SECOND_WRITES = (
     "give the second one another tx.id of the sink",

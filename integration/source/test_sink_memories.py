@@ -16,7 +16,7 @@ import kafka_tx
 from integration.bounded import read_out
 from integration.reading import reader
 from kafka_tx.sql.store import SqlStore
-from kafka_tx.transactions.ledger import Ledger
+from kafka_tx.transactions.ledger.ledger import Ledger
 
 AGAIN = "KAFKA_TX_BATCH_IDS_AGAIN"
 

@@ -22,8 +22,8 @@ from integration.bounded import DeadError, with_a_planner
 from integration.reading import reader
 from integration.sizes import in_all
 from kafka_tx.cli.main import app
+from kafka_tx.sinks import admission
 from kafka_tx.sql.maps import OpaqueMap, TransactionalMap
-from kafka_tx.transactions import admission
 
 MODES = ["transactional", "opaque"]
 

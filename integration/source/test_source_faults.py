@@ -22,7 +22,7 @@ from kafka_tx.kafka.mirror import GroupMirror
 from kafka_tx.kafka.reader import KafkaRangeReader
 from kafka_tx.model import LogPosition, OffsetRange, TopicPartition
 from kafka_tx.sql.store import SqlStore
-from kafka_tx.transactions.ledger import Ledger
+from kafka_tx.transactions.ledger.ledger import Ledger
 
 
 @pytest.fixture

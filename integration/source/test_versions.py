@@ -17,7 +17,7 @@ from integration.cluster.interface import KafkaCluster
 from integration.cluster.records import Record
 from kafka_tx import attach, for_each_transaction, write_transaction
 from kafka_tx.sql.store import SqlStore
-from kafka_tx.transactions.ledger import Ledger
+from kafka_tx.transactions.ledger.ledger import Ledger
 
 LIMIT = 10
 

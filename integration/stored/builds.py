@@ -29,7 +29,7 @@ MORE: Changes = {
             "        return {_MEMBER: self.number, **fields, **more}",
         )
     ],
-    "transactions/records.py": [
+    "transactions/layout/records.py": [
         (
             "        data = _compact(payload)\n",
             "        if isinstance(payload, dict):\n"

@@ -25,18 +25,18 @@ from kafka_tx.model import (
     TransactionAttempt,
 )
 from kafka_tx.planning.offset_json import SourceOffset, TransactionMark
+from kafka_tx.sinks.publications import Form, Name, Publication
+from kafka_tx.sinks.sent_letters import LetterPlace, SentLetters
+from kafka_tx.sinks.sink_memory import Entry
+from kafka_tx.sinks.sink_parts import Digest, Marker, SinkPlan
+from kafka_tx.sinks.table_writes import attempt_in, floor_in, record_of
 from kafka_tx.sql.offsets import SqlOffsetStore
 from kafka_tx.sql.store import SqlStore
-from kafka_tx.transactions import records
-from kafka_tx.transactions.held import Reported, TableWrite
-from kafka_tx.transactions.ledger import Committed, Ledger, LedgerState
-from kafka_tx.transactions.memory import MemorySnapshot, MemoryStore
-from kafka_tx.transactions.publications import Form, Name, Publication
-from kafka_tx.transactions.sent_letters import LetterPlace, SentLetters
-from kafka_tx.transactions.sink_memory import Entry
-from kafka_tx.transactions.sink_parts import Digest, Marker, SinkPlan
-from kafka_tx.transactions.stops import Stop, keep_stop
-from kafka_tx.transactions.table_writes import attempt_in, floor_in, record_of
+from kafka_tx.transactions.layout import records
+from kafka_tx.transactions.layout.commit_stats import TableWrite, TaskSums
+from kafka_tx.transactions.layout.stops import Stop, store_stop
+from kafka_tx.transactions.ledger.ledger import Committed, Ledger, LedgerState
+from kafka_tx.transactions.ownership.memory import MemorySnapshot, MemoryStore
 from kafka_tx.zookeeper import offsets as nodes
 from kafka_tx.zookeeper.store import Owner
 
@@ -124,7 +124,7 @@ def keep_in_sql(url: str) -> None:
         table = TableWrite(
             txid=1, table="t", sink="s", version="3", files=1, rows=2, seconds=0.5
         )
-        reported = Reported(
+        reported = TaskSums(
             records=2,
             bytes=20,
             newest_ms=AT_MS,
@@ -133,13 +133,13 @@ def keep_in_sql(url: str) -> None:
             tables=(table,),
             phases_ms={"planning": 1.5},
         )
-        ledger.commit(epoch, 1, AT_MS, reported=reported)
+        ledger.commit(epoch, 1, AT_MS, from_tasks=reported)
         ledger.plan(epoch, WHOLE)
         ledger.plan(epoch, EMPTY)
         ledger.describe(epoch, SHAPE)
         ledger.note_question(epoch)
         ledger.beat(epoch)
-        keep_stop(store, Stop("error", "it failed", AT_MS))
+        store_stop(store, Stop("error", "it failed", AT_MS))
     with closing(SqlStore(url, "moved")) as store:
         ledger = Ledger(store)
         epoch = ledger.acquire()
@@ -227,7 +227,7 @@ def read_back_from_sql(url: str) -> LedgerState:
     assert state.query == SHAPE
     assert state.is_asked
     assert state.position.empty == 1
-    (held,) = state.held
-    assert held.reported.tables[0].version == "3"
-    assert held.all_skipped(held.reported) == {(A0, "retention"): 1}
+    (held,) = state.commit_stats
+    assert held.from_tasks.tables[0].version == "3"
+    assert held.all_skipped(held.from_tasks) == {(A0, "retention"): 1}
     return state

@@ -19,8 +19,8 @@ from kafka_tx.model import (
 )
 from kafka_tx.sql.maps import TransactionalMap
 from kafka_tx.sql.store import SqlStore, forgets
-from kafka_tx.transactions.ledger import Ledger
-from kafka_tx.transactions.retry_policy import RetryingStore, RetryPolicy
+from kafka_tx.transactions.ledger.ledger import Ledger
+from kafka_tx.transactions.ownership.retry_policy import RetryingStore, RetryPolicy
 
 P0 = TopicPartition("orders", 0)
 

@@ -32,7 +32,7 @@ from kafka_tx.sql.maps import NonTransactionalMap, OpaqueMap, TransactionalMap
 from kafka_tx.sql.offsets import SqlOffsetStore
 from kafka_tx.sql.store import SqlStore
 from kafka_tx.sql.tables import append_rows
-from kafka_tx.transactions.retry_policy import (
+from kafka_tx.transactions.ownership.retry_policy import (
     RetryingOffsetStore,
     RetryingStore,
     RetryPolicy,

@@ -12,7 +12,12 @@ from typing import Annotated
 import typer
 
 from kafka_tx.cli.changes import Change, DryRunOption
-from kafka_tx.cli.lag import TIMEOUT_MS, KafkaConfigOption, KafkaOption, kafka_options
+from kafka_tx.cli.kafka_logs import (
+    TIMEOUT_MS,
+    KafkaConfigOption,
+    KafkaOption,
+    kafka_options,
+)
 from kafka_tx.cli.stores import JsonOption
 from kafka_tx.errors import KafkaTxError
 from kafka_tx.kafka import dead_letter_form

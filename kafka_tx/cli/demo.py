@@ -37,7 +37,7 @@ from kafka_tx.errors import KafkaTxError
 from kafka_tx.testing import quick_spark
 from kafka_tx.testing.mock import Feed, MockCluster
 from kafka_tx.testing.process_tree import ProcessTree
-from kafka_tx.transactions.ledger import Ledger
+from kafka_tx.transactions.ledger.ledger import Ledger
 
 DEFAULT_RECORDS = 200_000
 FEWEST_RECORDS = 200

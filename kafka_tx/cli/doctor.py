@@ -23,15 +23,15 @@ from rich.console import Console
 from kafka_tx import assembly, native, sink_assembly
 from kafka_tx.cli import lake_tables
 from kafka_tx.cli.java import find_java
-from kafka_tx.cli.lag import (
+from kafka_tx.cli.kafka_logs import (
     KafkaConfigOption,
     KafkaOption,
     Logs,
     config_of,
     kafka_options,
     positions_of,
-    row_of,
 )
+from kafka_tx.cli.lag import row_of
 from kafka_tx.cli.lake_tables import Verdict
 from kafka_tx.cli.positions import each_id
 from kafka_tx.cli.stores import JsonOption, text_or_file
@@ -45,7 +45,7 @@ from kafka_tx.own_topics import MARKER_TOPIC
 from kafka_tx.running.worker_python import inspect_python
 from kafka_tx.sql.store import clock_ahead_s, forgets
 from kafka_tx.store_place import StoreKind, is_file, kind_of
-from kafka_tx.transactions.held import last_writes
+from kafka_tx.transactions.layout.commit_stats import last_writes
 
 SOCKETS = "spark.python.unix.domain.socket.enabled"
 _PROBE = "kafka-tx-doctor"
@@ -287,7 +287,7 @@ def _tables(url: str) -> Iterator[tuple[str, _Check]]:
                 continue
             for known in found:
                 at = known.state.numbering, known.state.txid
-                for write in last_writes(known.state.held):
+                for write in last_writes(known.state.commit_stats):
                     yield "table", partial(lake_tables.inspect_table, write, *at)
     except KafkaTxError as error:
         yield "table", partial(_unreadable, error)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 import typer
 
-from kafka_tx.cli.lag import Logs, positions_of
+from kafka_tx.cli.kafka_logs import Logs, positions_of
 from kafka_tx.cli.positions import each_id
 from kafka_tx.cli.stores import checked, text_or_file
 from kafka_tx.errors import KafkaTxError, StateError
@@ -16,8 +16,8 @@ from kafka_tx.metrics.endpoint import serve
 from kafka_tx.metrics.events import OffsetsStored
 from kafka_tx.metrics.registry import MetricsRegistry
 from kafka_tx.store_place import StoreKind, kind_of
-from kafka_tx.transactions.held import newest_ms
-from kafka_tx.transactions.txid_layout import Door
+from kafka_tx.transactions.layout.commit_stats import newest_ms
+from kafka_tx.transactions.layout.txid_layout import Door
 
 INTERVAL_S = 15.0
 FAILURES = 4
@@ -105,7 +105,7 @@ class _Exporter:
                             id=name,
                             committed=committed.positions(),
                             committed_at_ms=one.state.committed_ms,
-                            newest_timestamp_ms=newest_ms(one.state.held),
+                            newest_timestamp_ms=newest_ms(one.state.commit_stats),
                             txid=committed.txid if is_counted else None,
                         )
                     )

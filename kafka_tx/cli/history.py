@@ -13,7 +13,7 @@ from rich.table import Table
 
 from kafka_tx.cli.positions import doors_of
 from kafka_tx.cli.stores import STORE, IdOption, JsonOption, StoreOption, opened
-from kafka_tx.transactions.held import Held
+from kafka_tx.transactions.layout.commit_stats import CommitStats
 
 _COLUMNS = (
     "txid",
@@ -37,8 +37,10 @@ def history(
     commit.
     """
     with opened(store, id_) as state:
-        held = [each for one in doors_of(store, state) for each in one.state.held]
-    found = [_row(each) for each in held]
+        stats = [
+            each for one in doors_of(store, state) for each in one.state.commit_stats
+        ]
+    found = [_row(each) for each in stats]
     for before, row in pairwise(found):
         row["after_ms"] = row["committed_ms"] - before["committed_ms"]
     if as_json:
@@ -49,18 +51,18 @@ def history(
         typer.echo(f"the store keeps no transactions of '{id_}'")
 
 
-def _row(held: Held) -> dict[str, Any]:
+def _row(stats: CommitStats) -> dict[str, Any]:
     return {
-        "txid": held.txid,
-        "epoch": held.epoch,
-        "committed_ms": held.committed_ms,
+        "txid": stats.txid,
+        "epoch": stats.epoch,
+        "committed_ms": stats.committed_ms,
         "after_ms": None,
-        "phases_ms": dict(held.reported.phases_ms),
-        "attempts": held.attempts,
-        "records": held.reported.records,
-        "bytes": held.reported.bytes,
-        "newest_record_ms": held.reported.newest_ms,
-        "skipped": sum(held.all_skipped(held.reported).values()),
+        "phases_ms": dict(stats.from_tasks.phases_ms),
+        "attempts": stats.attempts,
+        "records": stats.from_tasks.records,
+        "bytes": stats.from_tasks.bytes,
+        "newest_record_ms": stats.from_tasks.newest_ms,
+        "skipped": sum(stats.all_skipped(stats.from_tasks).values()),
     }
 
 

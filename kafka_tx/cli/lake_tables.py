@@ -15,9 +15,8 @@ from itertools import groupby
 from typing import Any, Literal
 
 from kafka_tx.model import TransactionAttempt
-from kafka_tx.transactions.held import TableWrite
-from kafka_tx.transactions.publications import PUBLISHED, Name
-from kafka_tx.transactions.table_writes import (
+from kafka_tx.sinks.publications import PUBLISHED, Name
+from kafka_tx.sinks.table_writes import (
     KEY,
     NEVER,
     RETENTION,
@@ -29,6 +28,7 @@ from kafka_tx.transactions.table_writes import (
     record_in,
     restored_since,
 )
+from kafka_tx.transactions.layout.commit_stats import TableWrite
 
 Verdict = Literal["good", "unknown", "advice", "bad"]
 """``unknown`` means that the check has no result; it is no failure."""

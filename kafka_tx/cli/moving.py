@@ -36,10 +36,9 @@ from kafka_tx.errors import ConfigError, FencedError, StateConflictError, StateE
 from kafka_tx.protocols import Store
 from kafka_tx.sql.offsets import SqlOffsetStore
 from kafka_tx.store_place import StoreKind, kind_of
-from kafka_tx.transactions import records
-from kafka_tx.transactions.following import take_over
-from kafka_tx.transactions.ledger_records import read_shape, shape_fields
-from kafka_tx.transactions.txid_layout import (
+from kafka_tx.transactions.layout import records
+from kafka_tx.transactions.layout.batch_records import read_shape, shape_fields
+from kafka_tx.transactions.layout.txid_layout import (
     ALIVE,
     CURRENT,
     NUMBERING,
@@ -49,6 +48,7 @@ from kafka_tx.transactions.txid_layout import (
     numbering_of,
     refuse_moved,
 )
+from kafka_tx.transactions.ownership.guarded_writes import take_over
 
 _COPIED = "copied-"
 TASKS_OF_TOOLS = 1_000_003

@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from kafka_tx.cli.changes import Change, DryRunOption, YesOption
-from kafka_tx.cli.lag import KafkaConfigOption, KafkaOption, kafka_options
+from kafka_tx.cli.kafka_logs import KafkaConfigOption, KafkaOption, kafka_options
 from kafka_tx.cli.positions import committed_of, doors_of, only_of_a_source
 from kafka_tx.cli.stores import STORE, IdOption, JsonOption, StoreOption, opened
 from kafka_tx.cli.targets import EXAMPLE, Target, confirmed, target_of
@@ -20,11 +20,11 @@ from kafka_tx.model import QueryShape, TransactionAttempt
 from kafka_tx.planning.new_checkpoints import lost_with_checkpoint
 from kafka_tx.planning.offset_json import nested
 from kafka_tx.protocols import Store
-from kafka_tx.transactions.by_hand import forgotten, moved, without_topic
-from kafka_tx.transactions.following import take_over
-from kafka_tx.transactions.ledger import Committed, Ledger, LedgerState
-from kafka_tx.transactions.ledger_repair import Examination, Repair, examine
-from kafka_tx.transactions.txid_layout import Door, door_of
+from kafka_tx.transactions.layout.txid_layout import Door, door_of
+from kafka_tx.transactions.ledger.ledger import Committed, Ledger, LedgerState
+from kafka_tx.transactions.ledger.ledger_repair import Examination, Repair, examine
+from kafka_tx.transactions.ledger.manual_changes import forgotten, moved, without_topic
+from kafka_tx.transactions.ownership.guarded_writes import take_over
 
 offsets = typer.Typer(
     no_args_is_help=True, help="Show, set, delete or repair committed offsets."

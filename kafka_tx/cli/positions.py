@@ -9,11 +9,11 @@ from kafka_tx import assembly
 from kafka_tx.cli.stores import text_or_file
 from kafka_tx.errors import FormatError, StateCorruptedError, StateError
 from kafka_tx.protocols import Store
-from kafka_tx.transactions import records
-from kafka_tx.transactions.ledger import Committed, Ledger, LedgerState
-from kafka_tx.transactions.ledger_reading import stored_batches
-from kafka_tx.transactions.memory import Positions
-from kafka_tx.transactions.txid_layout import Door, door_of
+from kafka_tx.transactions.layout import records
+from kafka_tx.transactions.layout.txid_layout import Door, door_of
+from kafka_tx.transactions.ledger.ledger import Committed, Ledger, LedgerState
+from kafka_tx.transactions.ledger.ledger_reading import stored_batches
+from kafka_tx.transactions.ownership.memory import Positions
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,8 @@ from typing import Annotated
 import typer
 
 from kafka_tx.cli.changes import Change, DryRunOption, YesOption
-from kafka_tx.cli.lag import KafkaConfigOption, KafkaOption, Logs, kafka_options, row_of
+from kafka_tx.cli.kafka_logs import KafkaConfigOption, KafkaOption, Logs, kafka_options
+from kafka_tx.cli.lag import row_of
 from kafka_tx.cli.moving import TASKS_OF_TOOLS
 from kafka_tx.cli.stores import (
     STORE,
@@ -34,11 +35,11 @@ from kafka_tx.planning.new_checkpoints import lost_with_checkpoint
 from kafka_tx.protocols import Store
 from kafka_tx.sql.offsets import SqlOffsetStore
 from kafka_tx.store_place import StoreKind, kind_of
-from kafka_tx.transactions.by_hand import moved, not_first, skipping
-from kafka_tx.transactions.following import take_over
-from kafka_tx.transactions.ledger import Committed, Ledger, LedgerState
-from kafka_tx.transactions.ledger_reading import stored_batches
-from kafka_tx.transactions.txid_layout import Door, door_of
+from kafka_tx.transactions.layout.txid_layout import Door, door_of
+from kafka_tx.transactions.ledger.ledger import Committed, Ledger, LedgerState
+from kafka_tx.transactions.ledger.ledger_reading import stored_batches
+from kafka_tx.transactions.ledger.manual_changes import moved, not_first, skipping
+from kafka_tx.transactions.ownership.guarded_writes import take_over
 
 
 def skip(

@@ -16,7 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from kafka_tx import assembly
-from kafka_tx.cli.lag import KafkaConfigOption, KafkaOption, Logs, kafka_options
+from kafka_tx.cli.kafka_logs import KafkaConfigOption, KafkaOption, Logs, kafka_options
 from kafka_tx.cli.positions import KnownId, known_doors
 from kafka_tx.cli.stores import STORE, JsonOption, StoreOption, checked, opened
 from kafka_tx.errors import (
@@ -30,10 +30,14 @@ from kafka_tx.logs import one_line, shown
 from kafka_tx.model import BatchMetadata, LogBounds
 from kafka_tx.offsets.position_checks import check_position
 from kafka_tx.planning.offset_json import nested
-from kafka_tx.transactions.held import Held, TableWrite, last_writes
-from kafka_tx.transactions.memory import StoredId
-from kafka_tx.transactions.stops import STOP, Stop, last_stop, notes_id
-from kafka_tx.transactions.txid_layout import OWNER, Door
+from kafka_tx.transactions.layout.commit_stats import (
+    CommitStats,
+    TableWrite,
+    last_writes,
+)
+from kafka_tx.transactions.layout.stops import STOP, Stop, last_stop, stop_id
+from kafka_tx.transactions.layout.txid_layout import OWNER, Door
+from kafka_tx.transactions.ownership.memory import StoredId
 
 _WATCHED_S = 2.0
 _MINUTE, _HOUR, _DAY = 60, 3600, 86400
@@ -83,14 +87,14 @@ def found_ids(url: str, wanted: str | None) -> list[Found]:
     if wanted is not None:
         with opened(url, wanted):
             pass
-    ids = [wanted, notes_id(wanted)] if wanted is not None else []
+    ids = [wanted, stop_id(wanted)] if wanted is not None else []
     stored = assembly.stored_states(checked(url), ids)
-    notes = {notes_id(name) for name in stored}
+    notes = {stop_id(name) for name in stored}
     found = []
     for name, one in stored.items():
         if name in notes and _is_notes(one):
             continue  # shown with the id that it is about
-        found += _found_in(one, stored.get(notes_id(name)))
+        found += _found_in(one, stored.get(stop_id(name)))
     return [one for one in found if wanted in (None, one.id)]
 
 
@@ -154,7 +158,9 @@ def _as_json(found: Found) -> dict[str, Any]:
 def _tables(known: KnownId) -> dict[str, Any]:
     if known.door is not Door.SOURCE:
         return {}
-    return {"tables": [asdict(write) for write in last_writes(known.state.held)]}
+    return {
+        "tables": [asdict(write) for write in last_writes(known.state.commit_stats)]
+    }
 
 
 def ranges(batch: BatchMetadata) -> dict[str, dict[str, list[int]]]:
@@ -199,7 +205,7 @@ def _rows(found: Found) -> list[tuple[str, str]]:
     rows.append(("committed", reported if is_numbered else ""))
     offsets = sorted(committed.offsets.items())
     rows += _aligned([(str(partition), str(offset)) for partition, offset in offsets])
-    rows += [("table", _table(write)) for write in last_writes(state.held)]
+    rows += [("table", _table(write)) for write in last_writes(state.commit_stats)]
     for txid, batch in state.unfinished.items():
         rows.append(("unfinished", f"txid {txid}"))
         spans = sorted(wanted for wanted in batch.ranges if len(wanted))
@@ -332,7 +338,7 @@ def _row(found: Found, lag: int | None) -> dict[str, Any]:
         "epoch": found.epoch,
         "txid": state.txid if state and is_numbered else None,
         "committed_ms": state.committed_ms if state else None,
-        "records_per_second": _rate(state.held) if state else None,
+        "records_per_second": _rate(state.commit_stats) if state else None,
         "open": len(state.unfinished) if state else 0,
         "lag": lag,
         "last_stop": found.stop.reason if found.stop else None,
@@ -340,9 +346,9 @@ def _row(found: Found, lag: int | None) -> dict[str, Any]:
     }
 
 
-def _rate(held: tuple[Held, ...]) -> float | None:
+def _rate(held: tuple[CommitStats, ...]) -> float | None:
     """Records per second of the stored transactions after the first."""
-    known = [each.reported.records for each in held[1:]]
+    known = [each.from_tasks.records for each in held[1:]]
     if len(held) <= 1 or None in known:
         return None
     took_s = (held[-1].committed_ms - held[0].committed_ms) / 1000

@@ -20,11 +20,11 @@ from kafka_tx.cli.stores import (
 )
 from kafka_tx.errors import FormatError, StateCorruptedError, StateError
 from kafka_tx.store_place import StoreKind, is_file, kind_of
-from kafka_tx.transactions import records
-from kafka_tx.transactions.ledger_repair import examine
-from kafka_tx.transactions.memory import StoredId
-from kafka_tx.transactions.stops import notes_id
-from kafka_tx.transactions.txid_layout import ALIVE, OWNER, numbering_of
+from kafka_tx.transactions.layout import records
+from kafka_tx.transactions.layout.stops import stop_id
+from kafka_tx.transactions.layout.txid_layout import ALIVE, OWNER, numbering_of
+from kafka_tx.transactions.ledger.ledger_repair import examine
+from kafka_tx.transactions.ownership.memory import StoredId
 
 _NOT_COPIED = {OWNER, ALIVE}
 
@@ -114,7 +114,7 @@ def _stored(url: str, wanted: str | None) -> dict[str, StoredId]:
         return found
     if wanted not in found:
         raise unknown_id("that is copied", wanted, list(found))
-    ids = {wanted, notes_id(wanted)}
+    ids = {wanted, stop_id(wanted)}
     return {name: one for name, one in found.items() if name in ids}
 
 

@@ -15,7 +15,7 @@ from kafka_tx.config import check_id
 from kafka_tx.errors import ConfigError, StateError
 from kafka_tx.protocols import Store
 from kafka_tx.store_place import DEFAULT, store_url
-from kafka_tx.transactions import records
+from kafka_tx.transactions.layout import records
 
 
 def text_or_file(value: str) -> str:

@@ -8,7 +8,7 @@ from contextlib import closing
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 
-from kafka_tx.cli.lag import Logs
+from kafka_tx.cli.kafka_logs import Logs
 from kafka_tx.errors import ConfigError
 from kafka_tx.model import (
     AtOffset,
@@ -26,7 +26,7 @@ from kafka_tx.offsets.leader_epochs import unpacked
 from kafka_tx.offsets.position_checks import Finding, check_position
 from kafka_tx.planning.log_bounds import Bounds
 from kafka_tx.planning.offset_json import MARK, parse_positions
-from kafka_tx.transactions.ledger import LedgerState
+from kafka_tx.transactions.ledger.ledger import LedgerState
 
 EXAMPLE = """'{"orders": {"0": 250, "1": 0}}'"""
 _NAMES: Mapping[str, Position] = {"earliest": Earliest(), "latest": Latest()}

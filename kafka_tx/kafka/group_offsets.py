@@ -31,8 +31,8 @@ from kafka_tx.kafka.mirror import GroupMirror
 from kafka_tx.model import CommittedOffset, TopicPartition
 from kafka_tx.offsets.owners import lost_offsets
 from kafka_tx.stored import GROUPS
-from kafka_tx.transactions.retry_policy import DEFAULT_MS
-from kafka_tx.transactions.state_of_id import StateOfId
+from kafka_tx.transactions.ownership.retry_policy import DEFAULT_MS
+from kafka_tx.transactions.ownership.store_base import StateOfId
 
 LIMIT = 4_096
 """Characters that a broker takes by default (``offset.metadata.max.bytes``)."""

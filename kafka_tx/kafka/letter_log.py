@@ -22,8 +22,8 @@ from kafka_tx.kafka.marker_topic import ALL, COMMITTED, Kept, MarkerTopic
 from kafka_tx.kafka.out_record import OutRecord
 from kafka_tx.logs import event_log
 from kafka_tx.model import LogBounds
-from kafka_tx.transactions.sent_letters import LetterPlace, SentLetters
-from kafka_tx.transactions.sink_memory import NOT_OURS
+from kafka_tx.sinks.sent_letters import LetterPlace, SentLetters
+from kafka_tx.sinks.sink_memory import NOT_OURS
 
 logger = event_log(__name__)
 

@@ -23,13 +23,13 @@ from kafka_tx.kafka.out_record import OutRecord
 from kafka_tx.kafka.transaction import Transaction
 from kafka_tx.model import LogBounds
 from kafka_tx.own_topics import MARKERS, add_own
-from kafka_tx.transactions.sink_memory import (
+from kafka_tx.sinks.sink_memory import (
     NOT_OURS,
     Entry,
     Memory,
     starts_of_keys,
 )
-from kafka_tx.transactions.sink_parts import Marker, name_of
+from kafka_tx.sinks.sink_parts import Marker, name_of
 
 _Spoilt = dict[bytes, tuple[int, Entry, str]]
 """By key of the sink: the offset of a record that is no marker, and what is wrong."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from kafka_tx.transactions.sink_parts import check_sum
+from kafka_tx.sinks.sink_parts import check_sum
 
 Headers = Sequence[tuple[str, bytes | None]]
 

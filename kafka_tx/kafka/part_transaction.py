@@ -11,7 +11,7 @@ from kafka_tx.kafka.marker_log import MarkerLog
 from kafka_tx.kafka.out_batch import OutBatch
 from kafka_tx.kafka.out_record import OutRecord
 from kafka_tx.kafka.transaction import BatchRefusedError, Transaction
-from kafka_tx.transactions.marker_rules import (
+from kafka_tx.sinks.marker_rules import (
     begun_elsewhere,
     check_lives,
     check_others,
@@ -19,8 +19,8 @@ from kafka_tx.transactions.marker_rules import (
     is_done,
     needs_all_markers,
 )
-from kafka_tx.transactions.sink_memory import Entry, Memory
-from kafka_tx.transactions.sink_parts import (
+from kafka_tx.sinks.sink_memory import Entry, Memory
+from kafka_tx.sinks.sink_parts import (
     Digest,
     Marker,
     Part,

@@ -19,7 +19,7 @@ from kafka_tx.errors import DeliveryError, WriteDeniedError
 from kafka_tx.kafka.clients import addresses, new_consumer, new_producer
 from kafka_tx.kafka.errors import ErrorWatch, is_absent, is_refused, is_unreachable
 from kafka_tx.kafka.out_record import NOTHING, OutRecord
-from kafka_tx.transactions.batch_sizes import SentRecord
+from kafka_tx.sinks.batch_sizes import SentRecord
 
 if TYPE_CHECKING:
     from kafka_tx.kafka.out_batch import OutBatch

@@ -13,7 +13,7 @@ from kafka_tx.errors import KafkaTxError
 from kafka_tx.kafka.admin import AdminConnection, Deadline
 from kafka_tx.kafka.errors import is_absent
 from kafka_tx.logs import event_log
-from kafka_tx.transactions.letter_topic import LARGEST, TopicFacts
+from kafka_tx.sinks.letter_topic import LARGEST, TopicFacts
 
 logger = event_log(__name__)
 

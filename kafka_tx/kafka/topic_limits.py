@@ -22,7 +22,7 @@ from kafka_tx.kafka.producer import (
 )
 from kafka_tx.kafka.tokens import PROVIDER
 from kafka_tx.logs import event_log
-from kafka_tx.transactions.batch_sizes import BatchSize, Verdict
+from kafka_tx.sinks.batch_sizes import BatchSize, Verdict
 
 logger = event_log(__name__)
 

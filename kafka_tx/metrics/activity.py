@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from kafka_tx.metrics.events import InFlight
-from kafka_tx.transactions.held import TableWrite
+from kafka_tx.transactions.layout.commit_stats import TableWrite
 
 KEPT_BATCHES, KEPT_ERRORS, KEPT_LAGS = 60, 5, 240
 LAG_EVERY_MS = 2_000

@@ -17,7 +17,7 @@ from kafka_tx.errors import (
     StateError,
 )
 from kafka_tx.model import LogBounds, LogPosition, TopicPartition, Unavailable
-from kafka_tx.transactions.held import Reported
+from kafka_tx.transactions.layout.commit_stats import TaskSums
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,14 +55,14 @@ class BatchCommitted(OffsetsCommitted):
     Attributes:
         duration_ms: From planning its last attempt until the store recorded it; None:
             not measured.
-        reported: By its tasks. ``skipped`` counts what tasks skipped, too.
+        from_tasks: Sums of task reports. ``skipped`` counts what tasks skipped, too.
         replays: Tries before the last one.
     """
 
     txid: int
     starts: Mapping[TopicPartition, int]
     duration_ms: float | None
-    reported: Reported
+    from_tasks: TaskSums
     replays: int = 0
 
 

@@ -96,11 +96,11 @@ class MetricsRegistry:
                     number=batch.txid,
                     ended_ms=batch.committed_at_ms,
                     duration_ms=batch.duration_ms
-                    or sum(batch.reported.phases_ms.values()),
+                    or sum(batch.from_tasks.phases_ms.values()),
                     outcome="committed",
                     tries=batch.replays + 1,
-                    records=batch.reported.records,
-                    phases_ms=batch.reported.phases_ms,
+                    records=batch.from_tasks.records,
+                    phases_ms=batch.from_tasks.phases_ms,
                 )
             )
             self._dead_letters(batch)
@@ -334,7 +334,7 @@ class MetricsRegistry:
                 activity.lags.append((now_ms, lag, behind_s))
 
     def _batch(self, batch: BatchCommitted) -> None:
-        key, reported = (batch.id,), batch.reported
+        key, reported = (batch.id,), batch.from_tasks
         self._of(catalogue.BATCHES).add((batch.id, "committed"), 1)
         self._of(catalogue.COMMITTED_TXID).set(key, batch.txid)
         self._of(catalogue.CURRENT_TXID).set(key, batch.txid + 1)
@@ -368,7 +368,7 @@ class MetricsRegistry:
             passed.add(key, max(0, end.offset - start) if end else 0)
 
     def _dead_letters(self, batch: BatchCommitted) -> None:
-        dead_letters = batch.reported.dead_letters
+        dead_letters = batch.from_tasks.dead_letters
         if dead_letters is None:
             return
         for partition in batch.committed:
@@ -379,7 +379,7 @@ class MetricsRegistry:
 
     def _tables(self, batch: BatchCommitted) -> None:
         key = (batch.id,)
-        for write in batch.reported.tables:
+        for write in batch.from_tasks.tables:
             self._begin((Fed.TABLE,), key)
             if write.seconds is not None:  # else an earlier try has written it
                 self._of(catalogue.TABLE_COMMIT).observe(key, write.seconds)

@@ -171,7 +171,7 @@ class Producer:
         """
 
 def check_sums(schema: object, array: object, topics: tuple[str, ...], /) -> int:
-    """The sum of the check sums of rows to write; see ``transactions.sink_parts``."""
+    """The sum of the check sums of rows to write; see ``sinks.sink_parts``."""
 
 def decode_avro(
     schema: object,

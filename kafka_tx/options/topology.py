@@ -23,7 +23,7 @@ from kafka_tx.option_rows import (
 )
 from kafka_tx.options.names import nearest
 from kafka_tx.store_place import DEFAULT, default_store, store_url
-from kafka_tx.transactions.pacing import Pacing
+from kafka_tx.transactions.coordinator.pacing import Pacing
 
 logger = event_log(__name__)
 

@@ -13,8 +13,8 @@ from kafka_tx.logs import event_log
 from kafka_tx.model import TransactionAttempt
 from kafka_tx.protocols import Clock
 from kafka_tx.running.transactional_sink import TransactionalSink
-from kafka_tx.transactions import publications
-from kafka_tx.transactions.publications import HIGHEST, Form, Name, Publication
+from kafka_tx.sinks import publications
+from kafka_tx.sinks.publications import HIGHEST, Form, Name, Publication
 
 logger = event_log(__name__)
 

@@ -17,6 +17,7 @@ from kafka_tx.kafka.out_record import OutRecord
 from kafka_tx.kafka.sender import Sender
 from kafka_tx.logs import event_log
 from kafka_tx.options.sink import parse_sink
+from kafka_tx.sinks.admission import check_mode
 from kafka_tx.topology.declare.bolts import (
     SINK_MEMORY,
     BatchBolt,
@@ -30,7 +31,6 @@ from kafka_tx.topology.declare.kafka_message import (
     TopicSelector,
 )
 from kafka_tx.topology.rows.row import Row
-from kafka_tx.transactions.admission import check_mode
 
 if TYPE_CHECKING:
     from kafka_tx.errors import DeliveryError

@@ -11,11 +11,11 @@ from kafka_tx.metrics.events import OffsetsStored, stop_reason
 from kafka_tx.metrics.registry import MetricsRegistry
 from kafka_tx.protocols import Clock, Store
 from kafka_tx.store_place import StoreKind, kind_of
-from kafka_tx.transactions.held import newest_ms
-from kafka_tx.transactions.ledger import LedgerState
-from kafka_tx.transactions.ledger_records import Committed
-from kafka_tx.transactions.stops import Stop, keep_stop, last_stop, notes_id
-from kafka_tx.transactions.txid_layout import NUMBERING, numbering_of
+from kafka_tx.transactions.layout.batch_records import Committed
+from kafka_tx.transactions.layout.commit_stats import newest_ms
+from kafka_tx.transactions.layout.stops import Stop, last_stop, stop_id, store_stop
+from kafka_tx.transactions.layout.txid_layout import NUMBERING, numbering_of
+from kafka_tx.transactions.ledger.ledger import LedgerState
 
 logger = event_log(__name__)
 
@@ -42,7 +42,7 @@ def record_stop(
     if reason == "fenced":
         return
     try:
-        keep_stop(store, Stop(reason, str(error), now_ms))
+        store_stop(store, Stop(reason, str(error), now_ms))
     except KafkaTxError as refusal:
         logger.warning("the reason of the stop was not stored: %s", refusal, id=id)
 
@@ -62,7 +62,7 @@ def open_stop_store(url: str, id: str) -> Store | None:  # noqa: A002 - the word
         return None
     store = None
     try:
-        store = assembly.open_store(url, notes_id(id))
+        store = assembly.open_store(url, stop_id(id))
         store.acquire()
     except KafkaTxError as error:
         logger.warning("the reason of a stop will not be stored: %s", error, id=id)
@@ -108,7 +108,7 @@ def show_committed(
             id=id,
             committed=committed.positions(),
             committed_at_ms=state.committed_ms if committed.txid else None,
-            newest_timestamp_ms=newest_ms(state.held),
+            newest_timestamp_ms=newest_ms(state.commit_stats),
             txid=committed.txid,
         )
     )

@@ -37,8 +37,8 @@ from kafka_tx.offsets.position_checks import Finding, check_position
 from kafka_tx.own_topics import MARKER_TOPIC, is_internal
 from kafka_tx.planning.log_bounds import EpochEnds
 from kafka_tx.running.at_least_once.dead_letters import may_pass, records_of
-from kafka_tx.transactions.letter_topic import TopicFacts
-from kafka_tx.transactions.sent_letters import LetterPlace, SentLetters
+from kafka_tx.sinks.letter_topic import TopicFacts
+from kafka_tx.sinks.sent_letters import LetterPlace, SentLetters
 
 if TYPE_CHECKING:
     from kafka_tx.kafka.transaction import Transaction

@@ -13,7 +13,7 @@ import os
 from pathlib import Path
 
 from kafka_tx.logs import event_log
-from kafka_tx.transactions.batch_ids import UNKNOWN_SINK, SinkNote
+from kafka_tx.transactions.ledger.batch_ids import UNKNOWN_SINK, SinkNote
 
 logger = event_log(__name__)
 

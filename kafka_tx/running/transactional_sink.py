@@ -11,15 +11,15 @@ from kafka_tx.clock import SystemClock
 from kafka_tx.config import check_attempt, check_kind
 from kafka_tx.errors import StateUnavailableError
 from kafka_tx.model import TransactionAttempt
-from kafka_tx.transactions.retry_policy import DEFAULT_MS, RetryPolicy
-from kafka_tx.transactions.table_writes import (
+from kafka_tx.sinks.table_writes import (
     NEVER,
     Commit,
     OvertakenError,
     SinkTable,
-    note,
+    record_commit,
     write_batch,
 )
+from kafka_tx.transactions.ownership.retry_policy import DEFAULT_MS, RetryPolicy
 
 
 class TransactionalSink(ABC):
@@ -154,7 +154,7 @@ def record_write(
 ) -> None:
     """Record a write for people; ``is_new`` is the answer of ``write_batch``."""
     if is_new is not None:
-        note(table, attempt, took_ms / 1000 if is_new else None)
+        record_commit(table, attempt, took_ms / 1000 if is_new else None)
 
 
 class _Batch:

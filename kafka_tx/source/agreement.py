@@ -16,7 +16,7 @@ from kafka_tx.model import BatchMetadata, QueryShape
 from kafka_tx.offsets.discovery import is_another
 from kafka_tx.planning.new_checkpoints import BEGIN_ANEW, lost_with_checkpoint
 from kafka_tx.planning.offset_json import SourceOffset, TransactionMark, nested
-from kafka_tx.transactions.ledger import Committed, LedgerState
+from kafka_tx.transactions.ledger.ledger import Committed, LedgerState
 
 TopicIds = Callable[[], Mapping[str, str]]
 """Asks the brokers for the ids of topics, by name; unknown ones are left out."""

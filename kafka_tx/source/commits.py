@@ -26,8 +26,13 @@ from kafka_tx.protocols import Clock
 from kafka_tx.source.questions import moves
 from kafka_tx.source.read_reports import ReadReports
 from kafka_tx.source.stored_batches import Mirror
-from kafka_tx.transactions.held import KEPT, Held, Reported, TableWrite
-from kafka_tx.transactions.ledger import Ledger, LedgerState
+from kafka_tx.transactions.layout.commit_stats import (
+    LEAST_HISTORY,
+    CommitStats,
+    TableWrite,
+    TaskSums,
+)
+from kafka_tx.transactions.ledger.ledger import Ledger, LedgerState
 
 logger = event_log(__name__)
 
@@ -99,7 +104,7 @@ class _Query:
     partitions: list[TopicPartition] = field(default_factory=list)
     numbering: str = ""
     mirror_failures: dict[int, int] = field(default_factory=dict)
-    reported: dict[tuple[int, int], Reported] = field(default_factory=dict)
+    from_tasks: dict[tuple[int, int], TaskSums] = field(default_factory=dict)
     ended_ms: int | None = None
 
 
@@ -230,22 +235,22 @@ class CommitFeed:
         if not txid:
             return True  # no txid was requested
         tables = self._tables(end.mark.id, end.mark.numbering, txid)
-        reported = _reported(batch, stored, tables)
-        if not self._is_committed(query, batch, state.txid, txid, stored, reported):
+        from_tasks = _task_sums(batch, stored, tables)
+        if not self._is_committed(query, batch, state.txid, txid, stored, from_tasks):
             return False
         if query.numbering != end.mark.numbering:
             query.numbering, query.seen_txid = end.mark.numbering, 0
         if txid > query.seen_txid:
-            self._store_reports(query, end.mark.epoch, txid, reported)
-            held = {each.txid: each for each in query.ledger.state.held}
-            self._count_unreported(query, end.mark, txid, held)
+            self._store_sums(query, end.mark.epoch, txid, from_tasks)
+            stats = {each.txid: each for each in query.ledger.state.commit_stats}
+            self._count_unreported(query, end.mark, txid, stats)
             query.seen_txid = txid
             self._forget_gone(end, query)
             commit_ms = self._clock.monotonic_ms() - began_ms
             ranges = stored.ranges if stored else batch.ranges
             starts = {each.topic_partition: each.start for each in ranges}
             self._record(
-                query, batch, starts, reported, held.get(txid), commit_ms, txid
+                query, batch, starts, from_tasks, stats.get(txid), commit_ms, txid
             )
         return True
 
@@ -256,7 +261,7 @@ class CommitFeed:
         committed_txid: int,
         txid: int,
         stored: BatchMetadata | None,
-        reported: Reported,
+        from_tasks: TaskSums,
     ) -> bool:
         """Commit a transaction if not committed yet; False: the planner must."""
         end = batch.end
@@ -274,7 +279,7 @@ class CommitFeed:
             try:
                 epoch = end.mark.epoch
                 mine = query.ledger.commit(
-                    *(epoch, txid, now_ms), reported=reported, logged=batch.entry
+                    *(epoch, txid, now_ms), from_tasks=from_tasks, logged=batch.entry
                 )
             except FencedError as error:
                 query.doubtful_txid = 0
@@ -286,33 +291,35 @@ class CommitFeed:
             query.mirror(lambda: query.ledger.owned(epoch))
         return True
 
-    def _store_reports(
-        self, query: _Query, epoch: int, txid: int, reported: Reported
+    def _store_sums(
+        self, query: _Query, epoch: int, txid: int, from_tasks: TaskSums
     ) -> None:
         """Store task reports, also for batches that the planner committed.
 
         The planner's next commit writes its cached records, without these reports.
         """
         recent = {
-            key: each for key, each in query.reported.items() if key[1] > txid - KEPT
+            key: each
+            for key, each in query.from_tasks.items()
+            if key[1] > txid - LEAST_HISTORY
         }
-        query.reported = {**recent, (epoch, txid): reported}
+        query.from_tasks = {**recent, (epoch, txid): from_tasks}
         with suppress(FencedError):  # the newer owner's run reports its own reads
-            query.ledger.tell(epoch, query.reported)
+            query.ledger.store_task_sums(epoch, query.from_tasks)
 
     def _count_unreported(
         self,
         query: _Query,
         mark: TransactionMark,
         before_txid: int,
-        held: Mapping[int, Held],
+        stats: Mapping[int, CommitStats],
     ) -> None:
         """Count batches that the planner committed and Spark did not report.
 
         This is mostly a batch that an earlier process finished and did not commit.
         Batches committed before this run were counted in earlier runs.
         """
-        for txid, each in held.items():
+        for txid, each in stats.items():
             is_own = query.seen_txid > 0 or each.epoch == mark.epoch
             if query.seen_txid < txid < before_txid and is_own:
                 self._registry.record_commit(
@@ -324,8 +331,8 @@ class CommitFeed:
                         committed_at_ms=each.committed_ms,
                         commit_ms=None,
                         duration_ms=None,
-                        reported=replace(each.reported, phases_ms={}),
-                        skipped=each.all_skipped(each.reported),
+                        from_tasks=replace(each.from_tasks, phases_ms={}),
+                        skipped=each.all_skipped(each.from_tasks),
                         replays=each.attempts - 1,
                     )
                 )
@@ -341,8 +348,8 @@ class CommitFeed:
         query: _Query,
         batch: Finished,
         starts: Mapping[TopicPartition, int],
-        reported: Reported,
-        held: Held | None,
+        from_tasks: TaskSums,
+        stats: CommitStats | None,
         commit_ms: int,
         txid: int,
     ) -> None:
@@ -355,13 +362,13 @@ class CommitFeed:
                 txid=txid,
                 starts=starts,
                 committed=end.located(),
-                committed_at_ms=held.committed_ms if held else self._clock.now_ms(),
+                committed_at_ms=stats.committed_ms if stats else self._clock.now_ms(),
                 commit_ms=commit_ms,
                 duration_ms=batch.duration_ms,
-                reported=replace(reported, phases_ms=phases_ms),
+                from_tasks=replace(from_tasks, phases_ms=phases_ms),
                 bounds=_bounds(batch.latest),
-                skipped=held.all_skipped(reported) if held else reported.skipped,
-                replays=held.attempts - 1 if held else 0,
+                skipped=stats.all_skipped(from_tasks) if stats else from_tasks.skipped,
+                replays=stats.attempts - 1 if stats else 0,
             )
         )
         failures = _extra(batch.latest).get("mirrorFailures", 0)
@@ -400,13 +407,13 @@ def _bounds(latest: Mapping[str, Any] | None) -> dict[TopicPartition, LogBounds]
     }
 
 
-def _reported(
+def _task_sums(
     batch: Finished, stored: BatchMetadata | None, tables: tuple[TableWrite, ...]
-) -> Reported:
+) -> TaskSums:
     """The task reports of this batch; some may be of an earlier try."""
     ranges = batch.ranges if stored is None else stored.ranges
-    reported = (batch.read_reports or ReadReports()).reported_for(ranges)
+    from_tasks = (batch.read_reports or ReadReports()).sums_of(ranges)
     phases_ms = {name: round(each) for name, each in batch.phases_ms.items()}
     return replace(
-        reported, dead_letters=batch.dead_letters, tables=tables, phases_ms=phases_ms
+        from_tasks, dead_letters=batch.dead_letters, tables=tables, phases_ms=phases_ms
     )

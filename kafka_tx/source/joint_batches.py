@@ -27,7 +27,7 @@ from kafka_tx.source import agreement
 from kafka_tx.source.agreement import IS_OLDER, Case
 from kafka_tx.source.questions import Question
 from kafka_tx.source.stored_batches import StoredBatches
-from kafka_tx.transactions.ledger import Ledger, LedgerState
+from kafka_tx.transactions.ledger.ledger import Ledger, LedgerState
 
 LedgerOf = Callable[[str], Ledger]
 """Opens the ledger of another id in the same store."""

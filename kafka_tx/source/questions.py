@@ -17,7 +17,7 @@ from kafka_tx.model import JointBatch, Mode, QueryShape
 from kafka_tx.offsets.discovery import is_another
 from kafka_tx.planning.offset_json import MARK, SourceOffset, TransactionMark
 from kafka_tx.source.agreement import logged_as
-from kafka_tx.transactions.ledger_records import (
+from kafka_tx.transactions.layout.batch_records import (
     joint_fields,
     read_joint,
     read_shape,

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from kafka_tx.model import OffsetRange, Skip, TopicPartition
 from kafka_tx.offsets.loss import LossReason
-from kafka_tx.transactions.held import Reported
+from kafka_tx.transactions.layout.commit_stats import TaskSums
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ class ReadReports:
         where = (read_report.wanted.topic_partition, read_report.wanted.start)
         self.by_range[where] = read_report
 
-    def reported_for(self, ranges: Sequence[OffsetRange]) -> Reported:
+    def sums_of(self, ranges: Sequence[OffsetRange]) -> TaskSums:
         """The sums of a batch of these ranges; None if a report is missing.
 
         An earlier try may have read other ranges, whose reports do not count.
@@ -56,9 +56,9 @@ class ReadReports:
                 skipped[key] = skipped.get(key, 0) + each.skipped
         sizes = [sum(len(each.wanted) for each in reports) for reports in found]
         if sizes != [len(wanted) for wanted in ranges]:
-            return Reported(skipped=skipped)
+            return TaskSums(skipped=skipped)
         times = (each.newest_ms for each in own if each.newest_ms is not None)
-        return Reported(
+        return TaskSums(
             records=sum(each.records for each in own),
             bytes=sum(each.bytes for each in own),
             newest_ms=max(times, default=None),

@@ -22,15 +22,15 @@ from kafka_tx.planning.offset_json import SourceOffset, TransactionMark
 from kafka_tx.protocols import Clock
 from kafka_tx.source import agreement
 from kafka_tx.source.agreement import Case, TopicIds
-from kafka_tx.transactions.batch_ids import (
+from kafka_tx.transactions.ledger.batch_ids import (
     IGNORED,
     UNKNOWN_SINK,
     SinkNote,
     forgotten,
     used_ids,
 )
-from kafka_tx.transactions.ledger import Ledger, LedgerState
-from kafka_tx.transactions.refusals import at_work
+from kafka_tx.transactions.ledger.ledger import Ledger, LedgerState
+from kafka_tx.transactions.ownership.refusals import at_work
 
 logger = event_log(__name__)
 
@@ -119,7 +119,7 @@ class StoredBatches:
             raise used_ids(self._ledger, self.sink)
         if self._spares_owners:
             self._listen()
-        epoch = self._ledger.rehearse()
+        epoch = self._ledger.draft()
         self._ledger.load()
         self.epoch, self._former_epoch = epoch, epoch - 1
         self._must_send = self.state.committed is not None
@@ -134,7 +134,7 @@ class StoredBatches:
         if self.is_owner or not self.epoch:
             return
         self._ledger.beat(self.epoch)
-        self._ledger.perform()
+        self._ledger.publish()
         self.is_owner = True
         if self._must_send:
             self._send_to_group()

@@ -37,10 +37,10 @@ from kafka_tx.source.logged_batches import (
 from kafka_tx.source.microbatches import GroupOffsets, MicroBatches
 from kafka_tx.source.questions import Answer, Question, moves
 from kafka_tx.source.stored_batches import Mirror, StoredBatches
-from kafka_tx.transactions.batch_ids import UNKNOWN_SINK, SinkNote
-from kafka_tx.transactions.ledger import Ledger
-from kafka_tx.transactions.refusals import at_work
-from kafka_tx.transactions.rehearsals import TRIES
+from kafka_tx.transactions.ledger.batch_ids import UNKNOWN_SINK, SinkNote
+from kafka_tx.transactions.ledger.ledger import Ledger
+from kafka_tx.transactions.ownership.refusals import at_work
+from kafka_tx.transactions.ownership.takeover import TAKEOVER_TRIES
 
 _T = TypeVar("_T")
 
@@ -302,7 +302,7 @@ class TransactionalMicroBatches(MicroBatches):
         """Act on the stored state, and take over the id if that raises nothing."""
         if self._batches.is_owner:
             return act()
-        for _ in range(TRIES):
+        for _ in range(TAKEOVER_TRIES):
             try:
                 answer = act()
                 self._batches.take()

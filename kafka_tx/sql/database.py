@@ -23,8 +23,8 @@ from kafka_tx.errors import ConfigError, StateLostError, StateUnavailableError
 from kafka_tx.sql import postgresql
 from kafka_tx.sql.database_failures import address, translate
 from kafka_tx.sql.state_tables import OURS, check_columns
-from kafka_tx.transactions.refusals import AFTER_A_FILE, unpicklable
-from kafka_tx.transactions.retry_policy import DEFAULT_MS, RetryPolicy
+from kafka_tx.transactions.ownership.refusals import AFTER_A_FILE, unpicklable
+from kafka_tx.transactions.ownership.retry_policy import DEFAULT_MS, RetryPolicy
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

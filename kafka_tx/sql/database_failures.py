@@ -9,7 +9,7 @@ from sqlalchemy import exc
 from sqlalchemy.engine import URL
 
 from kafka_tx.errors import StateCorruptedError, StateError, StateUnavailableError
-from kafka_tx.transactions.refusals import AFTER_A_FILE
+from kafka_tx.transactions.ownership.refusals import AFTER_A_FILE
 
 _SQLITE_LATER = ("SQLITE_BUSY", "SQLITE_LOCKED", "SQLITE_IOERR", "SQLITE_FULL")
 _SQLITE_DAMAGED = ("SQLITE_CORRUPT", "SQLITE_NOTADB")

@@ -15,8 +15,8 @@ from kafka_tx.offsets.owners import Claim, Owners, new_word
 from kafka_tx.sql.database import Database
 from kafka_tx.sql.dialects import LONG_TEXT, exact_text, upsert
 from kafka_tx.stored import SQL_OFFSETS
-from kafka_tx.transactions import records
-from kafka_tx.transactions.state_of_id import OffsetsOfId
+from kafka_tx.transactions.layout import records
+from kafka_tx.transactions.ownership.store_base import OffsetsOfId
 
 _TABLES = sa.MetaData()
 

@@ -9,10 +9,10 @@ import sqlalchemy as sa
 from kafka_tx.errors import ConfigError, ReplayDiffersError, StateLostError
 from kafka_tx.model import ATTEMPTS_PER_EPOCH, TransactionAttempt
 from kafka_tx.offsets.owners import LOST_BY
+from kafka_tx.sinks.admission import attempt_to_store, is_written
 from kafka_tx.sql.dialects import exact_text
 from kafka_tx.sql.state_tables import check_store_beside
 from kafka_tx.stored import SQL_SINKS
-from kafka_tx.transactions.admission import following, is_written
 
 NEVER = TransactionAttempt(0, 0)
 
@@ -138,7 +138,7 @@ class Progress:
         if not check_store_beside(connection, attempt, what):
             self._check_left(attempt, stored, what)
         is_replay = is_written(attempt, stored, what=what, is_opaque=self._is_opaque)
-        next_ = following(attempt, stored)
+        next_ = attempt_to_store(attempt, stored)
         names = ("txid", "attempt_id", "epoch", "plan", "numbering", "source")
         written = {name: getattr(next_, name) for name in names}
         written["format"] = SQL_SINKS.number

@@ -14,14 +14,14 @@ from kafka_tx.model import TransactionAttempt
 from kafka_tx.sql.database_failures import address
 from kafka_tx.sql.dialects import LONG_TEXT, exact_text
 from kafka_tx.stored import RECORDS, SQL_SINKS
-from kafka_tx.transactions.records import MAX_PATH_LENGTH
-from kafka_tx.transactions.refusals import AFTER_A_LOSS, LEFT_BEHIND
-from kafka_tx.transactions.txid_layout import (
+from kafka_tx.transactions.layout.records import MAX_PATH_LENGTH
+from kafka_tx.transactions.layout.txid_layout import (
     CURRENT,
     NUMBERING,
     current_of,
     numbering_of,
 )
+from kafka_tx.transactions.ownership.refusals import AFTER_A_LOSS, LEFT_BEHIND
 
 STORE = sa.MetaData()
 

@@ -26,16 +26,16 @@ from kafka_tx.sql.offsets import OFFSETS, OWNERS, members_of
 from kafka_tx.sql.progress import PROGRESS, progress_table
 from kafka_tx.sql.state_tables import OWNER, STATE, STORE, has_table
 from kafka_tx.stored import SQL_SINKS
-from kafka_tx.transactions import records
-from kafka_tx.transactions.memory import (
+from kafka_tx.transactions.layout import records
+from kafka_tx.transactions.layout.records import check_path, check_value
+from kafka_tx.transactions.ownership.memory import (
     MemorySnapshot,
     MemoryStore,
     Positions,
     StoredId,
 )
-from kafka_tx.transactions.records import check_path, check_value
-from kafka_tx.transactions.refusals import conflict, fenced
-from kafka_tx.transactions.state_of_id import StateOfId
+from kafka_tx.transactions.ownership.refusals import conflict, fenced
+from kafka_tx.transactions.ownership.store_base import StateOfId
 
 
 def stored_ids(url: str) -> list[str]:

@@ -13,13 +13,13 @@ from sqlalchemy.sql import quoted_name
 
 from kafka_tx.errors import ConfigError
 from kafka_tx.model import TransactionAttempt
+from kafka_tx.sinks.admission import second_write
 from kafka_tx.sql.database import Database
 from kafka_tx.sql.dialects import LONG_BYTES, LONG_TEXT
 from kafka_tx.sql.map_table import check_table_name, own_name
 from kafka_tx.sql.merge import copy_rows
 from kafka_tx.sql.progress import Progress
 from kafka_tx.sql.values import check_fits, check_values
-from kafka_tx.transactions.admission import second_write
 
 TXID = "txid"
 """The column that an opaque table has beside the rows' own."""

@@ -27,8 +27,8 @@ from kafka_tx.errors import (
 )
 from kafka_tx.model import TransactionAttempt
 from kafka_tx.running.transactional_sink import TransactionalSink
+from kafka_tx.sinks import table_writes
 from kafka_tx.testing.stand_ins import Crash
-from kafka_tx.transactions import table_writes
 
 Rows = Sequence[str]
 

@@ -31,7 +31,7 @@ from kafka_tx.model import (
 from kafka_tx.planned_topic import of_planned_topic, replaced
 from kafka_tx.protocols import Expected, Paths, Store, Survey, Texts
 from kafka_tx.record_schema import arrow_schema
-from kafka_tx.transactions.state_of_id import StoreAround
+from kafka_tx.transactions.ownership.store_base import StoreAround
 
 _T = TypeVar("_T")
 

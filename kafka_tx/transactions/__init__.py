@@ -1,1 +1,1 @@
-"""Txids: which batch may be processed or may commit, and which records to store."""
+"""Txids: what a store holds of them, who owns it, and which batch may commit."""

@@ -17,7 +17,7 @@ from kazoo.security import ACL, OPEN_ACL_UNSAFE, make_digest_acl
 
 from kafka_tx.errors import KafkaTxError, StateError, StateUnavailableError
 from kafka_tx.offsets.retry import BackOff
-from kafka_tx.transactions.refusals import unpicklable
+from kafka_tx.transactions.ownership.refusals import unpicklable
 from kafka_tx.zookeeper.session_settings import ZooKeeperSettings
 
 MAX_REQUEST_BYTES = 900_000

@@ -23,8 +23,8 @@ from kafka_tx.model import Broker, CommittedOffset, TopicPartition
 from kafka_tx.offsets.offset_fields import optional_fields, with_optional_fields
 from kafka_tx.offsets.owners import Claim, Owners, new_word
 from kafka_tx.stored import NODES
-from kafka_tx.transactions import records
-from kafka_tx.transactions.state_of_id import OffsetsOfId
+from kafka_tx.transactions.layout import records
+from kafka_tx.transactions.ownership.store_base import OffsetsOfId
 from kafka_tx.zookeeper.client import (
     Check,
     Create,

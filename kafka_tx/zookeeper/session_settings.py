@@ -13,7 +13,7 @@ from typing import Any, Literal, cast
 from urllib.parse import parse_qsl, urlsplit
 
 from kafka_tx.errors import ConfigError
-from kafka_tx.transactions.retry_policy import DEFAULT_MS
+from kafka_tx.transactions.ownership.retry_policy import DEFAULT_MS
 
 _PORT = 2181
 

@@ -27,15 +27,15 @@ from kafka_tx.errors import (
 )
 from kafka_tx.model import LogPosition, TopicPartition
 from kafka_tx.protocols import NOTHING, Expected, Paths, Store, Texts
-from kafka_tx.transactions import records
-from kafka_tx.transactions.memory import (
+from kafka_tx.transactions.layout import records
+from kafka_tx.transactions.ownership.memory import (
     MemorySnapshot,
     MemoryStore,
     Positions,
     StoredId,
 )
-from kafka_tx.transactions.refusals import conflict, fenced
-from kafka_tx.transactions.state_of_id import StateOfId
+from kafka_tx.transactions.ownership.refusals import conflict, fenced
+from kafka_tx.transactions.ownership.store_base import StateOfId
 from kafka_tx.zookeeper.client import (
     MAX_REQUEST_BYTES,
     Check,

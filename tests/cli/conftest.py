@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 from kafka_tx.cli.main import app
 from kafka_tx.model import BatchMetadata, OffsetRange, TopicPartition
 from kafka_tx.sql.store import SqlStore
-from kafka_tx.transactions.ledger import Committed, Ledger
+from kafka_tx.transactions.ledger.ledger import Committed, Ledger
 
 if TYPE_CHECKING:
     from click.testing import Result  # of the tools; typer has its own

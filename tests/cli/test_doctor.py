@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from kafka_tx.cli import doctor, lag
+from kafka_tx.cli import doctor, kafka_logs
 from kafka_tx.kafka import cluster_checks
 from kafka_tx.model import TopicPartition
 from kafka_tx.native.library import Status
 from kafka_tx.running.worker_python import WorkerPython
 from kafka_tx.sql.store import SqlStore, stored_ids
 from kafka_tx.testing.mock import MockCluster
-from kafka_tx.transactions.ledger import Committed, Ledger
+from kafka_tx.transactions.ledger.ledger import Committed, Ledger
 
 
 def findings(result):
@@ -59,7 +59,7 @@ def test_the_reader_in_python_is_told(monkeypatch, is_native, verdict):
 
 
 def test_brokers_that_do_not_answer_are_bad(monkeypatch):
-    monkeypatch.setattr(lag, "TIMEOUT_MS", 500)
+    monkeypatch.setattr(kafka_logs, "TIMEOUT_MS", 500)
     nobody = {"bootstrap.servers": "127.0.0.1:1"}
 
     checked = doctor._checked("brokers", lambda: doctor._brokers(nobody))

@@ -6,16 +6,16 @@ from contextlib import closing
 
 import pytest
 
-from kafka_tx.cli import doctor, lag
+from kafka_tx.cli import doctor, kafka_logs
 from kafka_tx.cli.exporter import _Exporter
-from kafka_tx.cli.lag import kafka_options
+from kafka_tx.cli.kafka_logs import kafka_options
 from kafka_tx.errors import ConfigError
 from kafka_tx.metrics.registry import MetricsRegistry
 from kafka_tx.model import CommittedOffset, LogBounds, TopicPartition
 from kafka_tx.sql.offsets import SqlOffsetStore
 from kafka_tx.sql.store import SqlStore
 from kafka_tx.testing.mock import MockCluster
-from kafka_tx.transactions.ledger import Committed, Ledger
+from kafka_tx.transactions.ledger.ledger import Committed, Ledger
 
 RECORDS, DONE = 10, 4
 
@@ -91,7 +91,9 @@ def reported(monkeypatch):
     def tell(*bounds):
         found = {TopicPartition("orders", 0): LogBounds(*bounds)}
         monkeypatch.setattr(
-            lag.Logs, "poll", lambda _, positions: dict.fromkeys(positions, found)
+            kafka_logs.Logs,
+            "poll",
+            lambda _, positions: dict.fromkeys(positions, found),
         )
 
     return tell
@@ -214,7 +216,7 @@ def test_a_group_needs_its_name(run, servers):
 
 
 def test_the_exporter_shows_what_store_and_logs_say(behind, servers, url):
-    logs, registry = lag.Logs(kafka_options(servers, None)), MetricsRegistry()
+    logs, registry = kafka_logs.Logs(kafka_options(servers, None)), MetricsRegistry()
     exporter = _Exporter(url, None, logs, registry)
     exporter.poll()
     first = registry.samples()
@@ -281,7 +283,7 @@ def test_a_damaged_id_hides_no_other(run, behind, damaged, servers, url):
 def test_the_exporter_shows_no_figure_that_it_cannot_renew(
     behind, damaged, servers, url, capsys
 ):
-    logs, registry = lag.Logs(kafka_options(servers, None)), MetricsRegistry()
+    logs, registry = kafka_logs.Logs(kafka_options(servers, None)), MetricsRegistry()
     exporter = _Exporter(url, None, logs, registry)
 
     with closing(logs):

@@ -9,9 +9,14 @@ import pytest
 
 from kafka_tx.cli.lake_tables import inspect_table
 from kafka_tx.model import TransactionAttempt
-from kafka_tx.transactions.held import Held, Reported, TableWrite, held_record
-from kafka_tx.transactions.publications import PUBLISHED, Name
-from kafka_tx.transactions.table_writes import record_of
+from kafka_tx.sinks.publications import PUBLISHED, Name
+from kafka_tx.sinks.table_writes import record_of
+from kafka_tx.transactions.layout.commit_stats import (
+    CommitStats,
+    TableWrite,
+    TaskSums,
+    stats_record,
+)
 
 NUMBERING = "one"
 
@@ -64,9 +69,9 @@ def iceberg(place, *txids, floor=None, name="v3.metadata.json"):
 def test_doctor_looks_at_the_tables_of_all_ids(run, store, url, tmp_path):
     delta_commit(tmp_path, 0)
     delta_txid(tmp_path, 1, 41)
-    told = Reported(records=1, tables=(written(tmp_path / "gone", 41),))
-    held = Held(txid=41, epoch=1, committed_ms=1, reported=told)
-    store.write(1, held_record(store.read(), held))
+    told = TaskSums(records=1, tables=(written(tmp_path / "gone", 41),))
+    held = CommitStats(txid=41, epoch=1, committed_ms=1, from_tasks=told)
+    store.write(1, stats_record(store.read(), held))
 
     found = json.loads(run("doctor", "--store", url, "--json").stdout)
 

@@ -23,8 +23,8 @@ from kafka_tx.sql.maps import TransactionalMap
 from kafka_tx.sql.offsets import SqlOffsetStore
 from kafka_tx.sql.store import SqlStore
 from kafka_tx.testing import Crash, CrashingStore
-from kafka_tx.transactions.ledger import Ledger
-from kafka_tx.transactions.txid_layout import ALIVE, OWNER, numbered
+from kafka_tx.transactions.layout.txid_layout import ALIVE, OWNER, numbered
+from kafka_tx.transactions.ledger.ledger import Ledger
 from tests.cli.conftest import COMMITTED_TXID, NUMBERING, OPEN_END, ORDERS
 from tests.cli.test_offsets import plan_of_a_topology
 
@@ -262,7 +262,7 @@ def test_nothing_begins_where_an_id_was_copied_from(run, store, other, url):
     copy(store, other)
     epoch = store.epoch()
     begun = Ledger(store)
-    begun.rehearse()
+    begun.draft()
 
     with pytest.raises(StateError, match="goes on there") as refused:
         begun.load()

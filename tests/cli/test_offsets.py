@@ -8,7 +8,7 @@ from dataclasses import replace
 import pyarrow as pa
 import pytest
 
-from kafka_tx.cli.lag import Logs
+from kafka_tx.cli.kafka_logs import Logs
 from kafka_tx.cli.targets import target_of
 from kafka_tx.errors import AnotherNumberingError, FencedError, StateCorruptedError
 from kafka_tx.model import (
@@ -24,11 +24,11 @@ from kafka_tx.model import (
 from kafka_tx.sql.maps import TransactionalMap
 from kafka_tx.sql.store import SqlStore
 from kafka_tx.testing.mock import MockCluster
-from kafka_tx.transactions import records
-from kafka_tx.transactions.ledger import Ledger
-from kafka_tx.transactions.ledger_reading import stored_batches
-from kafka_tx.transactions.ledger_records import batch_record
-from kafka_tx.transactions.txid_layout import Door, Numbering
+from kafka_tx.transactions.layout import records
+from kafka_tx.transactions.layout.batch_records import batch_record
+from kafka_tx.transactions.layout.txid_layout import Door, Numbering
+from kafka_tx.transactions.ledger.ledger import Ledger
+from kafka_tx.transactions.ledger.ledger_reading import stored_batches
 from tests.cli.conftest import COMMITTED_TXID, NUMBERING, OPEN_END, ORDERS
 
 

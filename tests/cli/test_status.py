@@ -15,11 +15,16 @@ from kafka_tx.model import (
 )
 from kafka_tx.sql.offsets import SqlOffsetStore
 from kafka_tx.sql.store import SqlStore
-from kafka_tx.transactions import records
-from kafka_tx.transactions.held import Held, Reported, TableWrite, held_record
-from kafka_tx.transactions.ledger_records import batch_record
-from kafka_tx.transactions.stops import Stop, keep_stop, notes_id
-from kafka_tx.transactions.txid_layout import Door, Numbering
+from kafka_tx.transactions.layout import records
+from kafka_tx.transactions.layout.batch_records import batch_record
+from kafka_tx.transactions.layout.commit_stats import (
+    CommitStats,
+    TableWrite,
+    TaskSums,
+    stats_record,
+)
+from kafka_tx.transactions.layout.stops import Stop, stop_id, store_stop
+from kafka_tx.transactions.layout.txid_layout import Door, Numbering
 from tests.cli.conftest import NUMBERING
 
 
@@ -74,11 +79,11 @@ def test_status_shows_the_tables_that_an_id_has_written(run, store, url):
         TableWrite(txid=41, table="sales.orders", sink="default", version="7"),
         TableWrite(txid=40, table="sales.totals", sink="merged"),
     )
-    told = Reported(records=250, tables=tables)
+    told = TaskSums(records=250, tables=tables)
     store.write(
         1,
-        held_record(
-            store.read(), Held(txid=41, epoch=1, committed_ms=1, reported=told)
+        stats_record(
+            store.read(), CommitStats(txid=41, epoch=1, committed_ms=1, from_tasks=told)
         ),
     )
 
@@ -133,8 +138,8 @@ def test_status_knows_transactional_topologies(run, topology, url):
 
 def test_status_shows_when_a_topology_committed_last(run, topology, url):
     state = SqlStore(url, "words")
-    held = Held(txid=7, epoch=1, committed_ms=1_700_000_000_000)
-    state.write(1, held_record({}, held))
+    held = CommitStats(txid=7, epoch=1, committed_ms=1_700_000_000_000)
+    state.write(1, stats_record({}, held))
     state.close()
 
     (found,) = json.loads(run("status", "--store", url, "--json").stdout)
@@ -187,7 +192,7 @@ def test_two_topologies_with_one_id_are_both_shown(run, topology, url):
 
 
 def test_an_id_that_is_called_like_the_notes_of_another_one_is_shown(run, url):
-    for name in ("clicks", notes_id("clicks")):
+    for name in ("clicks", stop_id("clicks")):
         state = SqlStore(url, name)
         epoch = state.acquire()
         state.write(epoch, Numbering(NUMBERING, Door.TRANSACTIONAL).record)
@@ -195,7 +200,7 @@ def test_an_id_that_is_called_like_the_notes_of_another_one_is_shown(run, url):
 
     found = json.loads(run("status", "--store", url, "--json").stdout)
 
-    assert [one["id"] for one in found] == ["clicks", notes_id("clicks")]
+    assert [one["id"] for one in found] == ["clicks", stop_id("clicks")]
 
 
 def test_an_unknown_id_is_one_line_with_the_known_ones(run, store, url):
@@ -255,7 +260,7 @@ def test_a_file_that_is_no_database_is_one_line(run, tmp_path):
 
 def test_what_ended_it_last_is_shown(run, store, url):
     text = "ValueError: bad\n  \x1b[2Jrecord"
-    keep_stop(store, Stop("user", text, 1_700_000_000_000))
+    store_stop(store, Stop("user", text, 1_700_000_000_000))
 
     shown = run("status", "--store", url).stdout
     (shown,) = json.loads(run("status", "--store", url, "--json").stdout)

@@ -14,8 +14,8 @@ from kafka_tx.errors import StateUnavailableError
 from kafka_tx.model import BatchMetadata, OffsetRange, TopicPartition
 from kafka_tx.sql.store import SqlStore
 from kafka_tx.testing.mock import MockCluster
-from kafka_tx.transactions.held import Reported
-from kafka_tx.transactions.ledger import Committed, Ledger
+from kafka_tx.transactions.layout.commit_stats import TaskSums
+from kafka_tx.transactions.ledger.ledger import Committed, Ledger
 
 CLICKS = TopicPartition("clicks", 0)
 RECORDS, BYTES, SECOND_MS = 40, 400, 1000
@@ -32,8 +32,10 @@ def busy(url):
         start = (txid - 1) * RECORDS
         batch = BatchMetadata(txid, (OffsetRange(CLICKS, start, start + RECORDS),))
         ledger.plan(epoch, batch)
-        read = Reported(records=RECORDS, bytes=BYTES)
-        ledger.commit(epoch, txid, 1_600_000_000_000 + txid * SECOND_MS, reported=read)
+        read = TaskSums(records=RECORDS, bytes=BYTES)
+        ledger.commit(
+            epoch, txid, 1_600_000_000_000 + txid * SECOND_MS, from_tasks=read
+        )
     state.close()
 
 

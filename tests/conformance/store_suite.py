@@ -8,12 +8,12 @@ import pytest
 from integration.promptness import promptly
 from kafka_tx.errors import ConfigError, FencedError, StateError, StateLostError
 from kafka_tx.model import BatchMetadata, OffsetRange, TopicPartition
-from kafka_tx.transactions import following
-from kafka_tx.transactions.following import take_over
-from kafka_tx.transactions.held import Held, Reported
-from kafka_tx.transactions.ledger import Ledger
-from kafka_tx.transactions.records import encode
-from kafka_tx.transactions.txid_layout import position
+from kafka_tx.transactions.layout.commit_stats import CommitStats, TaskSums
+from kafka_tx.transactions.layout.records import encode
+from kafka_tx.transactions.layout.txid_layout import position
+from kafka_tx.transactions.ledger.ledger import Ledger
+from kafka_tx.transactions.ownership import guarded_writes
+from kafka_tx.transactions.ownership.guarded_writes import take_over
 from tests.conformance.owners_suite import OwnersSuite
 
 
@@ -197,24 +197,24 @@ class StoreSuite(OwnersSuite):
         epoch, at = ledger.acquire(), TopicPartition("orders", 0)
         skipped, read = (
             {(at, "retention"): 3},
-            Reported(records=9, bytes=90, newest_ms=7),
+            TaskSums(records=9, bytes=90, newest_ms=7),
         )
         batch = BatchMetadata(1, (OffsetRange(at, 3, 13),), skipped=skipped, attempts=2)
         ledger.plan(epoch, batch)
-        assert Ledger(open_store()).load().held == ()
+        assert Ledger(open_store()).load().commit_stats == ()
 
-        ledger.commit(epoch, 1, 5, reported=read)
+        ledger.commit(epoch, 1, 5, from_tasks=read)
 
         found = Ledger(open_store()).load()
         assert found.planned == {1: batch}
-        assert found.held == (
-            Held(
+        assert found.commit_stats == (
+            CommitStats(
                 txid=1,
                 epoch=epoch,
                 committed_ms=5,
                 attempts=2,
                 skipped=skipped,
-                reported=read,
+                from_tasks=read,
             ),
         )
 
@@ -258,7 +258,9 @@ class StoreSuite(OwnersSuite):
         before = position(store.read())
 
         for _ in range(2):
-            following.write(store, epoch, {"currtx": record(2)}, ["meta/1"], before)
+            guarded_writes.write(
+                store, epoch, {"currtx": record(2)}, ["meta/1"], before
+            )
 
         assert store.get("currtx") == record(2)
 
@@ -287,7 +289,7 @@ class StoreSuite(OwnersSuite):
 
         for put in ({"meta/4": "d"}, {}):
             with pytest.raises(StateLostError, match=told):
-                following.write(store, epoch, put, ["meta/2"] if put else [], left)
+                guarded_writes.write(store, epoch, put, ["meta/2"] if put else [], left)
 
         assert store.read() == before
 
@@ -296,10 +298,10 @@ class StoreSuite(OwnersSuite):
         open_store().acquire()
 
         with pytest.raises(StateLostError):
-            following.write(store, 2, {"currtx": record(2)}, [], {"currtx": None})
+            guarded_writes.write(store, 2, {"currtx": record(2)}, [], {"currtx": None})
         open_store().acquire()
         with pytest.raises(FencedError):
-            following.write(store, 1, {"currtx": record(2)}, [], {"currtx": None})
+            guarded_writes.write(store, 1, {"currtx": record(2)}, [], {"currtx": None})
 
     # --- manners ---
 

@@ -8,7 +8,7 @@ from kafka_tx.kafka.group_offsets import KafkaGroupOffsetStore
 from kafka_tx.model import CommittedOffset, TopicPartition
 from kafka_tx.sql.offsets import SqlOffsetStore
 from kafka_tx.testing.mock import MockCluster
-from kafka_tx.transactions.memory import MemoryOffsetStore
+from kafka_tx.transactions.ownership.memory import MemoryOffsetStore
 from tests.conformance.offset_store_suite import OffsetStoreSuite
 from tests.conformance.rewinding import Rewound
 

@@ -14,12 +14,12 @@ from sqlalchemy.engine import Engine
 
 from kafka_tx.kafka.out_record import OutRecord
 from kafka_tx.model import TransactionAttempt
+from kafka_tx.sinks import table_writes
+from kafka_tx.sinks.table_writes import NEVER, Commit, write_batch
 from kafka_tx.sql import progress
 from kafka_tx.sql.maps import OpaqueMap, TransactionalMap
 from kafka_tx.sql.tables import append_rows
 from kafka_tx.testing import Crash
-from kafka_tx.transactions import table_writes
-from kafka_tx.transactions.table_writes import NEVER, Commit, write_batch
 from tests.conformance.sink_suite import RuleSuite, SinkSuite
 from tests.properties.simulated_sink import (
     TOPIC,

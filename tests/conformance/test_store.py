@@ -3,7 +3,7 @@ import itertools
 import pytest
 
 from kafka_tx.sql.store import SqlStore
-from kafka_tx.transactions.memory import MemoryStore
+from kafka_tx.transactions.ownership.memory import MemoryStore
 from tests.conformance.store_suite import StoreSuite
 
 names = itertools.count()

@@ -14,8 +14,8 @@ from kafka_tx.kafka import marker_topic
 from kafka_tx.kafka.marker_log import MarkerLog
 from kafka_tx.kafka.marker_topic import MarkerTopic
 from kafka_tx.model import TopicPattern, TransactionAttempt
-from kafka_tx.transactions.sink_memory import Entry
-from kafka_tx.transactions.sink_parts import Digest, Marker
+from kafka_tx.sinks.sink_memory import Entry
+from kafka_tx.sinks.sink_parts import Digest, Marker
 
 
 def test_all_markers_of_a_sink_are_remembered(

@@ -6,13 +6,13 @@ from typing import Any
 
 from kafka_tx.metrics import BatchCommitted, MetricsRegistry
 from kafka_tx.model import LogBounds, LogPosition, TopicPartition, located
-from kafka_tx.transactions.held import Reported
+from kafka_tx.transactions.layout.commit_stats import TaskSums
 from tests.metrics.families import prometheus
 
 ORDERS_0 = TopicPartition("orders", 0)
 ORDERS_1 = TopicPartition("orders", 1)
 MINUTE = 60_000
-REPORTED = {each.name for each in fields(Reported)} - {"skipped"}
+REPORTED = {each.name for each in fields(TaskSums)} - {"skipped"}
 
 
 class ManualTime:
@@ -45,7 +45,7 @@ def batch(**changes: Any) -> BatchCommitted:
     known = (facts.pop(name, {}) for name in ("topic_ids", "leader_epochs"))
     facts["committed"] = located(facts["committed"], *known)
     from_tasks = {name: facts.pop(name) for name in REPORTED & facts.keys()}
-    return BatchCommitted(**facts, reported=Reported(**from_tasks))
+    return BatchCommitted(**facts, from_tasks=TaskSums(**from_tasks))
 
 
 def value(registry: MetricsRegistry, sample: str, **labels: str) -> float | None:

@@ -21,7 +21,7 @@ from kafka_tx.model import (
     TopicPartition,
     located,
 )
-from kafka_tx.transactions.held import Reported
+from kafka_tx.transactions.layout.commit_stats import TaskSums
 from tests.chromium import chromium
 
 QUERY, TOPOLOGY = "order-counts", "invoice-totals"
@@ -111,7 +111,7 @@ class Scene:
                 committed_at_ms=self._now_ms,
                 commit_ms=took["committing"],
                 duration_ms=sum(took.values()),
-                reported=Reported(
+                from_tasks=TaskSums(
                     records=self._chance.randrange(8_000, 10_000), phases_ms=took
                 ),
                 replays=int(is_replay),

@@ -13,7 +13,7 @@ from kafka_tx.metrics.activity import KEPT_BATCHES, KEPT_ERRORS, BatchEnded
 from kafka_tx.metrics.events import InFlight, OffsetsStored
 from kafka_tx.metrics.status import STALLED_AFTER_MS, status
 from kafka_tx.model import LogBounds
-from kafka_tx.transactions.held import TableWrite
+from kafka_tx.transactions.layout.commit_stats import TableWrite
 from tests.metrics.facts import ORDERS_0, ORDERS_1, batch, ends
 
 NOW_MS = 1_700_000_001_000

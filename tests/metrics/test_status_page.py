@@ -13,7 +13,7 @@ from kafka_tx.errors import StateError
 from kafka_tx.metrics import Endpoint, MetricsRegistry, serve
 from kafka_tx.metrics.events import InFlight
 from kafka_tx.model import LogBounds, TopicPartition
-from kafka_tx.transactions.held import TableWrite
+from kafka_tx.transactions.layout.commit_stats import TableWrite
 from tests.chromium import chromium
 from tests.metrics.facts import batch
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from kafka_tx.model import BatchMetadata, OffsetRange, TopicPartition
 from kafka_tx.offsets.leader_epochs import packed, unpacked
 from kafka_tx.planning.offset_json import SourceOffset, TransactionMark
-from kafka_tx.transactions.ledger_records import (
+from kafka_tx.transactions.layout.batch_records import (
     Committed,
     batch_record,
     position_records,

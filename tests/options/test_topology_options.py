@@ -5,7 +5,7 @@ import pytest
 from kafka_tx.errors import ConfigError
 from kafka_tx.options.topology import STORMS, TOPOLOGY, parse_settings
 from kafka_tx.store_place import default_store
-from kafka_tx.transactions.pacing import Pacing
+from kafka_tx.transactions.coordinator.pacing import Pacing
 from kafka_tx.zookeeper.session_settings import ZooKeeperSettings
 
 

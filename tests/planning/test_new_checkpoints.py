@@ -7,7 +7,7 @@ from kafka_tx.model import QueryShape, TopicPartition
 from kafka_tx.planning.new_checkpoints import lost_with_checkpoint
 from kafka_tx.planning.offset_json import SourceOffset, TransactionMark
 from kafka_tx.source import agreement
-from kafka_tx.transactions.ledger import Committed, LedgerState
+from kafka_tx.transactions.ledger.ledger import Committed, LedgerState
 
 ORDERS = TopicPartition("orders", 0)
 STATE = QueryShape(("job",), (), ("StateStoreSave",))

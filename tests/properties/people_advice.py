@@ -17,9 +17,9 @@ from kafka_tx.errors import (
     UnknownTopicError,
 )
 from kafka_tx.planning.offset_json import MARK, SourceOffset
-from kafka_tx.transactions.by_hand import moved
-from kafka_tx.transactions.ledger import Ledger
-from kafka_tx.transactions.txid_layout import CURRENT, numbering_of
+from kafka_tx.transactions.layout.txid_layout import CURRENT, numbering_of
+from kafka_tx.transactions.ledger.ledger import Ledger
+from kafka_tx.transactions.ledger.manual_changes import moved
 from tests.properties.simulated_databases import EMPTY, Copy, Table
 from tests.properties.simulated_people import KAFKA, OFF, World
 from tests.properties.simulated_query import TaskFailedError

@@ -7,8 +7,8 @@ from dataclasses import replace
 
 from kafka_tx.errors import OtherTopicsError, OwnerLivesError
 from kafka_tx.model import TopicPartition
-from kafka_tx.transactions.ledger import Ledger
-from kafka_tx.transactions.txid_layout import CURRENT
+from kafka_tx.transactions.layout.txid_layout import CURRENT
+from kafka_tx.transactions.ledger.ledger import Ledger
 from tests.properties.people_advice import follow
 from tests.properties.simulated_databases import Copy, Table
 from tests.properties.simulated_log import Brokers

@@ -9,11 +9,11 @@ from dataclasses import dataclass, field, replace
 from kafka_tx.errors import KafkaTxError, StateLostError
 from kafka_tx.kafka.out_record import OutRecord
 from kafka_tx.model import TransactionAttempt
-from kafka_tx.transactions import records
-from kafka_tx.transactions.admission import check_mode, is_written
-from kafka_tx.transactions.memory import MemorySnapshot, MemoryStore
-from kafka_tx.transactions.refusals import AFTER_A_LOSS, LEFT_BEHIND
-from kafka_tx.transactions.txid_layout import CURRENT, numbering_of
+from kafka_tx.sinks.admission import check_mode, is_written
+from kafka_tx.transactions.layout import records
+from kafka_tx.transactions.layout.txid_layout import CURRENT, numbering_of
+from kafka_tx.transactions.ownership.memory import MemorySnapshot, MemoryStore
+from kafka_tx.transactions.ownership.refusals import AFTER_A_LOSS, LEFT_BEHIND
 from tests.properties.simulated_sink import (
     SINK,
     TOPIC,

@@ -16,9 +16,9 @@ from unittest import mock
 
 from kafka_tx.errors import FencedError, StateUnavailableError
 from kafka_tx.running.file_sink import FileSink, OpaqueFileSink, clean
+from kafka_tx.sinks import publications, table_writes
+from kafka_tx.sinks.publications import Form, Name, Publication, counting
 from kafka_tx.testing import Crash, ManualClock
-from kafka_tx.transactions import publications, table_writes
-from kafka_tx.transactions.publications import Form, Name, Publication, counting
 from tests.conformance.sink_suite import attempt
 
 FORM = Form(format="text")

@@ -14,9 +14,8 @@ from dataclasses import dataclass, field
 
 from kafka_tx.errors import FencedError, StateLostError
 from kafka_tx.model import TransactionAttempt
-from kafka_tx.testing import Crash
-from kafka_tx.transactions import table_writes
-from kafka_tx.transactions.table_writes import (
+from kafka_tx.sinks import table_writes
+from kafka_tx.sinks.table_writes import (
     NEVER,
     Commit,
     Floor,
@@ -24,6 +23,7 @@ from kafka_tx.transactions.table_writes import (
     Snapshot,
     write_batch,
 )
+from kafka_tx.testing import Crash
 from tests.conformance.sink_suite import attempt
 
 FOREIGN = 0

@@ -26,8 +26,7 @@ from kafka_tx.topology.declare.spouts import (
     OpaquePartitionedTransactionalSpout,
     PartitionedTransactionalSpout,
 )
-from kafka_tx.transactions import following
-from kafka_tx.transactions.actions import (
+from kafka_tx.transactions.coordinator.actions import (
     Action,
     Cancel,
     Initialize,
@@ -37,11 +36,12 @@ from kafka_tx.transactions.actions import (
     TransactionCommitted,
     Write,
 )
-from kafka_tx.transactions.following import take_over
-from kafka_tx.transactions.held import Held, held_record
-from kafka_tx.transactions.in_flight_batches import BatchPhase
-from kafka_tx.transactions.ledger_reading import LedgerReader
-from kafka_tx.transactions.txid_layout import Door, numbered
+from kafka_tx.transactions.coordinator.in_flight_batches import BatchPhase
+from kafka_tx.transactions.layout.commit_stats import CommitStats, stats_record
+from kafka_tx.transactions.layout.txid_layout import Door, numbered
+from kafka_tx.transactions.ledger.ledger_reading import LedgerReader
+from kafka_tx.transactions.ownership import guarded_writes
+from kafka_tx.transactions.ownership.guarded_writes import take_over
 from tests.properties.simulated_store import Batch, ranges
 
 if TYPE_CHECKING:
@@ -212,7 +212,9 @@ class Owner:
             if outcome is Outcome.FAILED:
                 raise StateUnavailableError("no answer")
             store = cast(Store, self._world.store)
-            following.write(store, write.epoch, write.put, write.delete, write.expect)
+            guarded_writes.write(
+                store, write.epoch, write.put, write.delete, write.expect
+            )
             if outcome is Outcome.UNKNOWN:
                 raise StateUnavailableError("no answer in time")
         except KafkaTxError as error:
@@ -260,8 +262,8 @@ class Owner:
         self.commits -= 1
         self.permits.ended(holder)
         if outcome is Outcome.GOOD:
-            held = Held(txid=attempt.txid, epoch=attempt.epoch, committed_ms=0)
-            record = held_record({}, held)
+            held = CommitStats(txid=attempt.txid, epoch=attempt.epoch, committed_ms=0)
+            record = stats_record({}, held)
             self._answer(lambda: self.coordinator.committed(attempt, record))
         elif outcome is Outcome.UNKNOWN and attempt not in self.coordinator.phases:
             self._world.seen["crashes of given-up commit phases"] += 1

@@ -38,7 +38,7 @@ from kafka_tx.running.at_least_once.record_outcomes import RecordOutcomes
 from kafka_tx.running.at_least_once.spout import SpoutManagers
 from kafka_tx.testing import ManualClock
 from kafka_tx.topology.rows.schemes import RawScheme
-from kafka_tx.transactions.memory import MemoryOffsetStore
+from kafka_tx.transactions.ownership.memory import MemoryOffsetStore
 from tests.properties.simulated_log import Brokers
 
 ID = "spout"

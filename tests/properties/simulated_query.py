@@ -13,14 +13,14 @@ from kafka_tx.errors import ConfigError, KafkaTxError, OtherTopicError
 from kafka_tx.model import OffsetRange, TransactionAttempt
 from kafka_tx.planned_topic import replaced
 from kafka_tx.planning.offset_json import SourceOffset
+from kafka_tx.sinks.admission import is_written
 from kafka_tx.source.microbatches import MicroBatches
 from kafka_tx.source.questions import Answer, Question, moves
 from kafka_tx.source.transactional import TransactionalMicroBatches
 from kafka_tx.spark.connect.meeting import ServedStreamReader
 from kafka_tx.spark.source.ranges import lost, must_fail
 from kafka_tx.spark.versions.streams import ReadMaxRows, StartlessReader
-from kafka_tx.transactions.admission import is_written
-from kafka_tx.transactions.ledger import Ledger
+from kafka_tx.transactions.ledger.ledger import Ledger
 from tests.properties.simulated_log import Brokers
 
 _late = itertools.count(1)

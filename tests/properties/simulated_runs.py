@@ -23,8 +23,7 @@ from kafka_tx.offsets.loss import OutOfRange
 from kafka_tx.protocols import Clock
 from kafka_tx.topology.declare.spouts import Json
 from kafka_tx.topology.kafka.spout import KafkaBatchSpout
-from kafka_tx.transactions import following
-from kafka_tx.transactions.actions import (
+from kafka_tx.transactions.coordinator.actions import (
     Action,
     Cancel,
     Initialize,
@@ -34,12 +33,13 @@ from kafka_tx.transactions.actions import (
     TransactionCommitted,
     Write,
 )
-from kafka_tx.transactions.coordinator import TransactionCoordinator
-from kafka_tx.transactions.following import take_over
-from kafka_tx.transactions.ledger_reading import LedgerReader
-from kafka_tx.transactions.memory import MemoryStore
-from kafka_tx.transactions.pacing import Pacing
-from kafka_tx.transactions.txid_layout import Door, numbered
+from kafka_tx.transactions.coordinator.coordinator import TransactionCoordinator
+from kafka_tx.transactions.coordinator.pacing import Pacing
+from kafka_tx.transactions.layout.txid_layout import Door, numbered
+from kafka_tx.transactions.ledger.ledger_reading import LedgerReader
+from kafka_tx.transactions.ownership import guarded_writes
+from kafka_tx.transactions.ownership.guarded_writes import take_over
+from kafka_tx.transactions.ownership.memory import MemoryStore
 from tests.kafka_spouts import OpaqueKafkaBatchSpout, reads
 from tests.properties.simulated_log import Brokers
 
@@ -222,7 +222,7 @@ class TopologyRun:
         self, machine: TransactionCoordinator[Json], write: Write
     ) -> list[Action[Json]]:
         try:
-            following.write(
+            guarded_writes.write(
                 self._store, write.epoch, write.put, write.delete, write.expect
             )
         except KafkaTxError as error:

@@ -32,9 +32,9 @@ from kafka_tx.source.microbatches import MicroBatches
 from kafka_tx.source.questions import Answer, Question, moves
 from kafka_tx.source.transactional import TransactionalMicroBatches
 from kafka_tx.spark.queries import foreach
-from kafka_tx.transactions.by_hand import moved
-from kafka_tx.transactions.ledger import Ledger
-from kafka_tx.transactions.memory import MemoryStore
+from kafka_tx.transactions.ledger.ledger import Ledger
+from kafka_tx.transactions.ledger.manual_changes import moved
+from kafka_tx.transactions.ownership.memory import MemoryStore
 from tests.properties.simulated_log import Brokers
 from tests.properties.simulated_query import Sink
 from tests.properties.simulated_source import Clock

@@ -25,10 +25,10 @@ from kafka_tx.kafka.marker_topic import COMMITTED, Kept
 from kafka_tx.kafka.out_record import OutRecord
 from kafka_tx.kafka.transaction import BatchRefusedError
 from kafka_tx.model import LogBounds, TransactionAttempt
+from kafka_tx.sinks.sink_memory import Entry, Memory
+from kafka_tx.sinks.sink_parts import Digest, Marker, SinkPlan, Wish
 from kafka_tx.spark.sinks import writer
 from kafka_tx.spark.sinks.writer import PartMessage
-from kafka_tx.transactions.sink_memory import Entry, Memory
-from kafka_tx.transactions.sink_parts import Digest, Marker, SinkPlan, Wish
 
 SINK, TOPIC, MARKERS = "sink", "out", "markers"
 ROWS = 8

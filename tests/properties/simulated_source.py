@@ -34,11 +34,11 @@ from kafka_tx.options.source import parse_source
 from kafka_tx.planning.deleted_topics import CONFIRMED_AFTER_MS
 from kafka_tx.planning.offset_json import MARK, SourceOffset
 from kafka_tx.testing import ManualClock
-from kafka_tx.transactions.by_hand import moved
-from kafka_tx.transactions.held import HELD, Reported
-from kafka_tx.transactions.ledger import Committed, Ledger
-from kafka_tx.transactions.ledger_reading import LedgerReader
-from kafka_tx.transactions.memory import MemorySnapshot, MemoryStore
+from kafka_tx.transactions.layout.commit_stats import STATS, TaskSums
+from kafka_tx.transactions.ledger.ledger import Committed, Ledger
+from kafka_tx.transactions.ledger.ledger_reading import LedgerReader
+from kafka_tx.transactions.ledger.manual_changes import moved
+from kafka_tx.transactions.ownership.memory import MemorySnapshot, MemoryStore
 from tests.properties.simulated_log import Brokers
 from tests.properties.simulated_query import Checkpoint, Query, Sink, TaskFailedError
 
@@ -69,7 +69,7 @@ class StoreBeside(MemoryStore):
     def write(self, epoch, put, delete=(), *, expect=None):
         before = self.read()
         super().write(epoch, put, delete, expect=expect)
-        if HELD in put:
+        if STATS in put:
             self._world.check_held(before, self.read())
 
 
@@ -369,12 +369,12 @@ class World:
             return
         try:
             ledger.commit(end.mark.epoch, end.mark.txid, 0)
-            ledger.tell(
+            ledger.store_task_sums(
                 end.mark.epoch,
-                {(end.mark.epoch, end.mark.txid): Reported(records=len(batch.ranges))},
+                {(end.mark.epoch, end.mark.txid): TaskSums(records=len(batch.ranges))},
             )
             self.seen["told"] += any(
-                each.reported != Reported() for each in ledger.state.held
+                each.from_tasks != TaskSums() for each in ledger.state.commit_stats
             )
         except KafkaTxError as error:
             self.seen[f"listener: {type(error).__name__}"] += 1
@@ -504,12 +504,14 @@ class World:
         ledger = LedgerReader(self.store.url, self.store.id)
         former, after = ledger.read(before), ledger.read(now)
         if former.txid == after.txid:  # tasks told of batches that are committed
-            untold = [replace(each, reported=Reported()) for each in after.held]
+            untold = [
+                replace(each, from_tasks=TaskSums()) for each in after.commit_stats
+            ]
             assert untold == [
-                replace(each, reported=Reported()) for each in former.held
+                replace(each, from_tasks=TaskSums()) for each in former.commit_stats
             ]
             return
-        held, batch = after.held[-1], after.planned[after.txid]
+        held, batch = after.commit_stats[-1], after.planned[after.txid]
         assert held.txid == batch.txid == former.txid + 1
         assert (held.skipped, held.attempts) == (batch.skipped, batch.attempts)
         self.seen["tries counted"] += batch.attempts > 1

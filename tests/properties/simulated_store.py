@@ -9,9 +9,9 @@ from kafka_tx.config import Mode
 from kafka_tx.errors import StateConflictError, StateError
 from kafka_tx.model import TransactionAttempt
 from kafka_tx.protocols import NOTHING, Expected, Store, Texts
-from kafka_tx.transactions import records
-from kafka_tx.transactions.refusals import fenced
-from kafka_tx.transactions.txid_layout import CURRENT
+from kafka_tx.transactions.layout import records
+from kafka_tx.transactions.layout.txid_layout import CURRENT
+from kafka_tx.transactions.ownership.refusals import fenced
 
 Range = tuple[int, int]
 Batch = dict[int, Range]

@@ -15,11 +15,11 @@ from typing import Any, cast
 from kafka_tx.config import Mode
 from kafka_tx.errors import StateLostError
 from kafka_tx.model import SpoutBatch, TransactionAttempt, Unavailable
-from kafka_tx.transactions.coordinator import TransactionCoordinator
-from kafka_tx.transactions.held import held_in
-from kafka_tx.transactions.ledger_reading import LedgerReader
-from kafka_tx.transactions.pacing import Pacing
-from kafka_tx.transactions.txid_layout import Door, position
+from kafka_tx.transactions.coordinator.coordinator import TransactionCoordinator
+from kafka_tx.transactions.coordinator.pacing import Pacing
+from kafka_tx.transactions.layout.commit_stats import stats_in
+from kafka_tx.transactions.layout.txid_layout import Door, position
+from kafka_tx.transactions.ledger.ledger_reading import LedgerReader
 from tests.properties.simulated_owner import Outcome, Owner
 from tests.properties.simulated_store import (
     Batch,
@@ -240,7 +240,7 @@ class World:
             self.positions[partition] = end
         assert set(self.positions) == set(batch), "a partition lost its position"
         assert self.store.txids("meta")[0] == txid, "not cleaned up"
-        assert [held.txid for held in held_in(values)] == [txid], "of another batch"
+        assert [held.txid for held in stats_in(values)] == [txid], "of another batch"
         self.check_counts()
 
     def check_counts(self) -> None:

@@ -10,7 +10,7 @@ import pytest
 from kafka_tx.errors import AnotherNumberingError, KafkaTxError, StateCorruptedError
 from kafka_tx.running import file_sink
 from kafka_tx.running.file_sink import FileSink, clean
-from kafka_tx.transactions import publications, table_writes
+from kafka_tx.sinks import publications, table_writes
 from tests.conformance.sink_suite import attempt
 from tests.properties import simulated_files
 from tests.properties.rounds import SIMULATED_STEPS, is_enough

@@ -8,8 +8,8 @@ from collections import Counter
 import pytest
 
 from kafka_tx.errors import KafkaTxError
-from kafka_tx.transactions import table_writes
-from kafka_tx.transactions.table_writes import NEVER
+from kafka_tx.sinks import table_writes
+from kafka_tx.sinks.table_writes import NEVER
 from tests.properties.rounds import SIMULATED_STEPS, is_enough
 from tests.properties.simulated_lake import Delta, Iceberg, IcebergBySql, walk
 

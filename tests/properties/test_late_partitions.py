@@ -17,7 +17,7 @@ from hypothesis.stateful import RuleBasedStateMachine, rule
 
 from kafka_tx.model import LogBounds, OffsetRange, TopicPartition, Topics
 from kafka_tx.offsets.loss import Losses
-from kafka_tx.transactions import ledger_records, records
+from kafka_tx.transactions.layout import batch_records, records
 from tests.kafka_spouts import OpaqueKafkaBatchSpout, reads
 from tests.properties.rounds import play_round
 from tests.topology.conftest import Cluster
@@ -113,7 +113,7 @@ class LatePartitions(RuleBasedStateMachine):
             self.positions[at] = found.end
         for (at, _), count in self.planned.skipped.items():
             self.counted[at] = self.counted.get(at, 0) + count
-        self.stored = ledger_records.batch_record(self.planned)
+        self.stored = batch_records.batch_record(self.planned)
         self.spout.committed(self.planned.txid, self.planned)
         self.planned = None
         assert self.counted == {at: n for at, n in self.lost.items() if n}
@@ -156,7 +156,7 @@ def read(text: str) -> Any:
     """The metadata of the stored batch, as another driver reads it; None: of none."""
     if not text:
         return None
-    return ledger_records.read_batch(records.decode(text, "batch", STORE))
+    return batch_records.read_batch(records.decode(text, "batch", STORE))
 
 
 def walk(phases: tuple[Phase, ...] = tuple(Phase)) -> None:
@@ -171,12 +171,12 @@ def test_what_a_partition_that_comes_late_has_lost_is_counted():
 
 
 def test_the_simulation_notices_a_store_that_does_not_know_who_is_awaited(monkeypatch):
-    stored = ledger_records.read_batch
+    stored = batch_records.read_batch
 
     def forgetful(payload):
         return replace(stored(payload), awaited=())
 
-    monkeypatch.setattr(ledger_records, "read_batch", forgetful)
+    monkeypatch.setattr(batch_records, "read_batch", forgetful)
 
     with pytest.raises(AssertionError):
         walk((Phase.generate,))

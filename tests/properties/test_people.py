@@ -13,11 +13,12 @@ from dataclasses import replace
 import pytest
 
 from kafka_tx.errors import KafkaTxError
+from kafka_tx.sinks import admission
 from kafka_tx.source import agreement
 from kafka_tx.source.stored_batches import StoredBatches
 from kafka_tx.source.transactional import TransactionalMicroBatches
-from kafka_tx.transactions import admission, ledger_reading
-from kafka_tx.transactions.ledger_records import read_batch
+from kafka_tx.transactions.layout.batch_records import read_batch
+from kafka_tx.transactions.ledger import ledger_reading
 from tests.properties import simulated_databases
 from tests.properties.people_advice import WAYS, follow
 from tests.properties.people_operations import (

@@ -21,8 +21,8 @@ from kafka_tx.planning.deleted_topics import DeletedTopics
 from kafka_tx.source import agreement
 from kafka_tx.source import questions as asking
 from kafka_tx.source.transactional import TransactionalMicroBatches
-from kafka_tx.transactions import ledger_reading
-from kafka_tx.transactions.ledger_records import read_batch
+from kafka_tx.transactions.layout.batch_records import read_batch
+from kafka_tx.transactions.ledger import ledger_reading
 from tests.properties.rounds import SIMULATED_STEPS, is_enough, play_round
 from tests.properties.simulated_source import World, empty_batch, run
 

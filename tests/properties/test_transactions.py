@@ -17,9 +17,9 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 from kafka_tx.config import Mode
 from kafka_tx.errors import KafkaTxError
 from kafka_tx.model import TransactionAttempt
-from kafka_tx.transactions.actions import Write
-from kafka_tx.transactions.coordinator import TransactionCoordinator
-from kafka_tx.transactions.in_flight_batches import BatchPhase
+from kafka_tx.transactions.coordinator.actions import Write
+from kafka_tx.transactions.coordinator.coordinator import TransactionCoordinator
+from kafka_tx.transactions.coordinator.in_flight_batches import BatchPhase
 from tests.properties.rounds import SIMULATED_STEPS, is_enough, play_round
 from tests.properties.simulated_owner import Outcome, Owner
 from tests.properties.simulated_topology import TIMEOUT_MS, World, run

@@ -19,7 +19,7 @@ from kafka_tx.running.at_least_once.offset_keeper import OffsetKeeper
 from kafka_tx.running.at_least_once.poller import PollerParts, SpoutPoller
 from kafka_tx.testing import ManualClock
 from kafka_tx.topology.rows.schemes import RawScheme
-from kafka_tx.transactions.memory import MemoryOffsetStore
+from kafka_tx.transactions.ownership.memory import MemoryOffsetStore
 
 P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
 COMMIT_MS = 2_000

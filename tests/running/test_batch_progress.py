@@ -28,9 +28,9 @@ from kafka_tx.running.transactional.batch_progress import (
     kafka_batch,
 )
 from kafka_tx.topology.run.attempt_run import Processed
-from kafka_tx.transactions.actions import Cancel
-from kafka_tx.transactions.held import Held, Reported, held_in
-from kafka_tx.transactions.in_flight_batches import BatchPhase
+from kafka_tx.transactions.coordinator.actions import Cancel
+from kafka_tx.transactions.coordinator.in_flight_batches import BatchPhase
+from kafka_tx.transactions.layout.commit_stats import CommitStats, TaskSums, stats_in
 from tests.running.polling import since_s
 
 A = TopicPartition("t", 0)
@@ -159,14 +159,14 @@ def test_what_a_batch_held_is_for_the_store(clock):
     journal.committing(second)
     clock.sleep_ms(5)
 
-    assert held_in(journal.held(second, metadata, {})) == (
-        Held(
+    assert stats_in(journal.stats_record(second, metadata, {})) == (
+        CommitStats(
             txid=7,
             epoch=3,
             committed_ms=clock.now_ms(),
             attempts=2,
             skipped={(A, "retention"): 6},
-            reported=Reported(
+            from_tasks=TaskSums(
                 records=3,
                 bytes=30,
                 phases_ms={

@@ -21,8 +21,8 @@ from kafka_tx.running.at_least_once.dead_letters import (
     LetterUnreadError,
     out_records,
 )
+from kafka_tx.sinks.letter_topic import TopicFacts
 from kafka_tx.testing.mock import MockCluster
-from kafka_tx.transactions.letter_topic import TopicFacts
 
 ORDERS = TopicPartition("orders", 0)
 

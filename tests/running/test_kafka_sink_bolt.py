@@ -18,6 +18,7 @@ from kafka_tx import FieldMapper, FieldTopic, KafkaBolt, KafkaMessage, sink_asse
 from kafka_tx.errors import ComponentError, ConfigError, DeliveryError
 from kafka_tx.model import TransactionAttempt
 from kafka_tx.own_topics import MARKER_TOPIC
+from kafka_tx.sinks.sink_memory import Memory
 from kafka_tx.spark.at_least_once.topology import TopologyBuilder
 from kafka_tx.spark.transactional.topology import TransactionalTopologyBuilder
 from kafka_tx.testing.mock import MockCluster
@@ -26,7 +27,6 @@ from kafka_tx.topology.declare.bolts import TaskContext
 from kafka_tx.topology.declare.memory_spouts import MemoryTransactionalSpout
 from kafka_tx.topology.run import attempt_run as attempts
 from kafka_tx.topology.run.messages import BatchFailed, BatchStopped
-from kafka_tx.transactions.sink_memory import Memory
 from tests.local_engine import (
     GivenBlocks,
     GivenRecords,

@@ -14,8 +14,8 @@ from kafka_tx.running.transactional.kafka_spouts import (
     OpaqueTransactionalKafkaSpout,
     TransactionalKafkaSpout,
 )
-from kafka_tx.transactions.ledger_records import batch_record, read_batch
-from kafka_tx.transactions.records import Place, decode_as
+from kafka_tx.transactions.layout.batch_records import batch_record, read_batch
+from kafka_tx.transactions.layout.records import Place, decode_as
 
 BOTH = pytest.mark.parametrize(
     "kind", [TransactionalKafkaSpout, OpaqueTransactionalKafkaSpout]

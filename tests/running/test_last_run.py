@@ -10,9 +10,9 @@ import pytest
 from kafka_tx.errors import StateUnavailableError
 from kafka_tx.metrics import MetricsRegistry, catalogue
 from kafka_tx.running.last_run import record_stop
-from kafka_tx.transactions.memory import MemoryStore
-from kafka_tx.transactions.stops import Stop, last_stop
-from kafka_tx.transactions.txid_layout import Door, Numbering
+from kafka_tx.transactions.layout.stops import Stop, last_stop
+from kafka_tx.transactions.layout.txid_layout import Door, Numbering
+from kafka_tx.transactions.ownership.memory import MemoryStore
 
 
 def stops(registry: MetricsRegistry) -> list[object]:

@@ -15,7 +15,7 @@ from kafka_tx.offsets.unfinished import PartitionRules
 from kafka_tx.running.at_least_once import offset_keeper
 from kafka_tx.running.at_least_once.offset_keeper import OffsetKeeper
 from kafka_tx.testing import ManualClock
-from kafka_tx.transactions.memory import MemoryOffsetStore
+from kafka_tx.transactions.ownership.memory import MemoryOffsetStore
 
 P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
 WITHIN_S = 10

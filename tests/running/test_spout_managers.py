@@ -28,7 +28,7 @@ from kafka_tx.offsets.unfinished import PartitionRules
 from kafka_tx.running.at_least_once.offset_keeper import OffsetKeeper
 from kafka_tx.running.at_least_once.spout import SpoutManagers
 from kafka_tx.testing import MEMORY_BROKER, ManualClock, MemoryLog
-from kafka_tx.transactions.memory import MemoryOffsetStore
+from kafka_tx.transactions.ownership.memory import MemoryOffsetStore
 
 P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
 

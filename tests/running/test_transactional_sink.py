@@ -20,8 +20,8 @@ from kafka_tx.errors import (
     StateUnavailableError,
 )
 from kafka_tx.running import transactional_sink
+from kafka_tx.sinks import table_writes
 from kafka_tx.testing import ManualClock
-from kafka_tx.transactions import table_writes
 from tests.conformance.sink_suite import attempt
 from tests.local_engine import run_commit, run_processing
 
@@ -212,7 +212,7 @@ def test_what_it_has_written_is_noted_for_status_and_metrics(shelf):
     noted = [
         write
         for txid in (1, 2)
-        for write in table_writes.noted("orders", "one", txid)
+        for write in table_writes.recorded_commits("orders", "one", txid)
         if (write.table, write.sink) == (shelf.name, "Shelf")
     ]
     first, second = noted

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kafka_tx.transactions import ledger
+from kafka_tx.transactions.ledger import ledger
 from tests.fake_cluster import FakeClock, FakeCluster
 
 NUMBERING = "0a1b2c3d4e5f"

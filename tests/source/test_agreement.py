@@ -8,7 +8,7 @@ from kafka_tx.config import TransactionsConfig
 from kafka_tx.model import BatchMetadata, OffsetRange, TopicPartition
 from kafka_tx.planning.offset_json import SourceOffset, TransactionMark
 from kafka_tx.source.agreement import Case, agrees, case_of
-from kafka_tx.transactions.ledger import Committed, LedgerState
+from kafka_tx.transactions.ledger.ledger import Committed, LedgerState
 
 P0, P1 = TopicPartition("orders", 0), TopicPartition("orders", 1)
 

@@ -18,9 +18,9 @@ from kafka_tx.planning.offset_json import SourceOffset
 from kafka_tx.source.microbatches import MicroBatches
 from kafka_tx.source.questions import Question
 from kafka_tx.source.transactional import TransactionalMicroBatches
-from kafka_tx.transactions import ledger
-from kafka_tx.transactions.ledger import Ledger
-from kafka_tx.transactions.memory import MemoryStore
+from kafka_tx.transactions.ledger import ledger
+from kafka_tx.transactions.ledger.ledger import Ledger
+from kafka_tx.transactions.ownership.memory import MemoryStore
 
 P0 = TopicPartition("t", 0)
 MODES = pytest.mark.parametrize("mode", ["transactional", "opaque"])

@@ -12,9 +12,9 @@ from kafka_tx.planning.offset_json import SourceOffset
 from kafka_tx.source.commits import RELEASED_AFTER_MS, CommitFeed, Finished
 from kafka_tx.source.read_reports import ReadReport, ReadReports
 from kafka_tx.testing import CrashingStore
-from kafka_tx.transactions.held import Held, Reported, TableWrite
-from kafka_tx.transactions.ledger import Ledger
-from kafka_tx.transactions.memory import MemoryStore
+from kafka_tx.transactions.layout.commit_stats import CommitStats, TableWrite, TaskSums
+from kafka_tx.transactions.ledger.ledger import Ledger
+from kafka_tx.transactions.ownership.memory import MemoryStore
 from tests.metrics.families import Families
 from tests.source.conftest import mirror_into
 
@@ -329,14 +329,14 @@ def test_what_a_transaction_held_is_stored_with_its_commit(feed, planner, clock)
 
     feed.finished(finished(1, 0, 10))
 
-    assert planner.ledger.load().held == (
-        Held(
+    assert planner.ledger.load().commit_stats == (
+        CommitStats(
             txid=1,
             epoch=1,
             committed_ms=clock.now_ms(),
             attempts=2,
             skipped=SKIPPED,
-            reported=Reported(records=7, bytes=70, newest_ms=9_000),
+            from_tasks=TaskSums(records=7, bytes=70, newest_ms=9_000),
         ),
     )
 
@@ -360,7 +360,7 @@ def test_tables_are_measured_once_and_stored_beside_what_tasks_told(
     feed.finished(finished(2, 20, 30))
     feed.close()
 
-    assert planner.open().load().held[-1].reported.tables == written(2)
+    assert planner.open().load().commit_stats[-1].from_tasks.tables == written(2)
     measured = {
         name: value(registry, f"kafka_tx_table_{name}", id="job")
         for name in ("commit_seconds_count", "files_total", "rows_total")
@@ -375,7 +375,7 @@ def test_what_tasks_told_is_stored_also_of_what_the_planner_committed(feed, plan
         planner.ledger.commit(planner.epoch, txid, 0)
         feed.finished(finished(txid, start, start + 10))
 
-    read = [each.reported.records for each in planner.open().load().held]
+    read = [each.from_tasks.records for each in planner.open().load().commit_stats]
     assert read == [7, 7, 7]
 
 
@@ -388,8 +388,8 @@ def test_an_overtaken_run_tells_nothing_of_the_newer_ones_batches(
 
     feed.finished(finished(1, 0, 10, epoch=1))
 
-    (held,) = planner.open().load().held
-    assert held.reported == Reported()
+    (held,) = planner.open().load().commit_stats
+    assert held.from_tasks == TaskSums()
     assert value(registry, "kafka_tx_records_total", id="job") == 7
 
 

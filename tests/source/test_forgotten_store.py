@@ -12,7 +12,7 @@ from kafka_tx.source.questions import Question
 from kafka_tx.source.transactional import TransactionalMicroBatches
 from kafka_tx.sql.maps import OpaqueMap, TransactionalMap
 from kafka_tx.sql.store import SqlStore
-from kafka_tx.transactions.ledger import Ledger
+from kafka_tx.transactions.ledger.ledger import Ledger
 
 
 class World:

@@ -20,7 +20,7 @@ from kafka_tx.model import QueryShape, TopicPartition
 from kafka_tx.planning.offset_json import SourceOffset
 from kafka_tx.source.questions import Answer, Question
 from kafka_tx.spark.queries import foreach
-from kafka_tx.transactions import ledger
+from kafka_tx.transactions.ledger import ledger
 from tests.properties.people_advice import (
     Refusal,
     _begin_anew,

@@ -13,7 +13,7 @@ from kafka_tx.source.transactional import TransactionalMicroBatches
 from kafka_tx.sql.maps import OpaqueMap, TransactionalMap
 from kafka_tx.sql.progress import _left
 from kafka_tx.sql.store import SqlStore
-from kafka_tx.transactions.ledger import Ledger
+from kafka_tx.transactions.ledger.ledger import Ledger
 from tests.conformance.rewinding import Rewound
 
 BOTH = pytest.mark.parametrize("mode", ["transactional", "opaque"])

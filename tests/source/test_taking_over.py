@@ -16,8 +16,8 @@ from kafka_tx.model import OffsetRange, TopicPartition
 from kafka_tx.planning.offset_json import SourceOffset
 from kafka_tx.source.stored_batches import SILENT_MS
 from kafka_tx.source.transactional import TransactionalMicroBatches
-from kafka_tx.transactions.by_hand import moved
-from kafka_tx.transactions.memory import MemoryStore
+from kafka_tx.transactions.ledger.manual_changes import moved
+from kafka_tx.transactions.ownership.memory import MemoryStore
 from tests.source.test_transactional import P0, Job, marked
 
 U0 = TopicPartition("u", 0)

@@ -20,10 +20,10 @@ from kafka_tx.planning.offset_json import SourceOffset, TransactionMark
 from kafka_tx.source.questions import Question
 from kafka_tx.source.transactional import TransactionalMicroBatches
 from kafka_tx.testing import CrashingStore
-from kafka_tx.transactions.by_hand import forgotten, moved
-from kafka_tx.transactions.ledger import Ledger
-from kafka_tx.transactions.memory import MemoryStore
-from kafka_tx.transactions.retry_policy import RetryingStore, RetryPolicy
+from kafka_tx.transactions.ledger.ledger import Ledger
+from kafka_tx.transactions.ledger.manual_changes import forgotten, moved
+from kafka_tx.transactions.ownership.memory import MemoryStore
+from kafka_tx.transactions.ownership.retry_policy import RetryingStore, RetryPolicy
 from tests.source.conftest import NUMBERING, mirror_into, offsets_in
 
 P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
@@ -288,7 +288,7 @@ def test_what_was_skipped_is_the_same_however_often_the_batch_is_tried(job):
         assert stored.attempts == attempts
 
     run.finished(end)
-    (held,) = job.state().held
+    (held,) = job.state().commit_stats
     assert (held.txid, held.attempts) == (1, 3)
     assert held.skipped == {(P0, "retention"): 5}
 

@@ -38,7 +38,7 @@ from kafka_tx.spark.versions.job_failures import JobLostError
 from kafka_tx.testing import MemoryLog
 from kafka_tx.topology.declare.bolts import BasicBolt, RichBolt
 from kafka_tx.topology.rows.schemes import MetadataScheme
-from kafka_tx.transactions.memory import MemoryOffsetStore
+from kafka_tx.transactions.ownership.memory import MemoryOffsetStore
 from tests.local_engine import LocalEngine
 
 WITHIN_S = 10

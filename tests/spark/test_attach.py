@@ -17,9 +17,9 @@ from kafka_tx.model import BatchMetadata, OffsetRange, TopicPartition
 from kafka_tx.spark.queries.listener import CommitListener
 from kafka_tx.spark.versions import jvm
 from kafka_tx.sql.store import SqlStore
-from kafka_tx.transactions.batch_ids import SinkNote
-from kafka_tx.transactions.ledger import Ledger
-from kafka_tx.transactions.stops import last_stop
+from kafka_tx.transactions.layout.stops import last_stop
+from kafka_tx.transactions.ledger.batch_ids import SinkNote
+from kafka_tx.transactions.ledger.ledger import Ledger
 from tests.fake_cluster import FakeCluster
 
 

@@ -77,7 +77,7 @@ def test_a_report_arrives_whole(listener, in_task):
         ReadReport(span(10, 20), 10, 50, newest_ms=9)
     )  # the task ran twice
 
-    found = listener.collect("q", 3).reported_for([span(0, 20)])
+    found = listener.collect("q", 3).sums_of([span(0, 20)])
     assert found.records == 18
     assert found.bytes == 150
     assert found.newest_ms == 9
@@ -94,7 +94,7 @@ def test_none_is_lost_when_many_tasks_end_at_once(listener, in_task):
 
     found = listener.collect("q", 3)
     assert len(found.by_range) == 1_152
-    assert found.reported_for([span(0, 1_152)]).bytes == 1_152_000
+    assert found.sums_of([span(0, 1_152)]).bytes == 1_152_000
 
 
 def test_a_worker_that_failed_reports_again_later(listener, in_task, monkeypatch):
@@ -199,7 +199,7 @@ def test_a_batch_is_whole_when_every_offset_was_reported(ranges, is_whole):
     for start, end in ranges:
         found.add(ReadReport(span(start, end), 1, 1))
 
-    sums = found.reported_for([span(0, 10), span(7, 7, TopicPartition("t", 1))])
+    sums = found.sums_of([span(0, 10), span(7, 7, TopicPartition("t", 1))])
     assert (sums.records is not None) is is_whole
 
 
@@ -208,8 +208,8 @@ def test_what_an_earlier_try_read_besides_is_not_counted():
     found.add(ReadReport(span(0, 10), 10, 100, skipped=7))
     found.add(ReadReport(span(7, 10), 3, 30))
 
-    assert found.reported_for([span(7, 10)]).records == 3
-    assert found.reported_for([span(7, 10)]).skipped == {}
+    assert found.sums_of([span(7, 10)]).records == 3
+    assert found.sums_of([span(7, 10)]).skipped == {}
 
 
 def test_executors_reach_the_driver_at_a_port_that_was_chosen(free_ports):

@@ -11,7 +11,7 @@ from kafka_tx.topology.declare.memory_spouts import (
     MemoryTransactionalSpout,
     OpaqueMemoryTransactionalSpout,
 )
-from kafka_tx.transactions.memory import MemorySnapshot
+from kafka_tx.transactions.ownership.memory import MemorySnapshot
 from tests.spark.test_transactional_runner import (
     WITHIN_S,
     Table,

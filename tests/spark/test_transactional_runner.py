@@ -46,13 +46,13 @@ from kafka_tx.topology.declare.memory_spouts import (
     OpaqueMemoryTransactionalSpout,
 )
 from kafka_tx.topology.declare.spouts import TransactionalSpout
-from kafka_tx.transactions import coordinator
-from kafka_tx.transactions.held import held_in
-from kafka_tx.transactions.ledger import Committed, Ledger
-from kafka_tx.transactions.ledger_records import batch_record
-from kafka_tx.transactions.memory import MemorySnapshot, MemoryStore
-from kafka_tx.transactions.rehearsals import RehearsedStore, taken_over
-from kafka_tx.transactions.txid_layout import metadata_path
+from kafka_tx.transactions.coordinator import coordinator
+from kafka_tx.transactions.layout.batch_records import batch_record
+from kafka_tx.transactions.layout.commit_stats import stats_in
+from kafka_tx.transactions.layout.txid_layout import metadata_path
+from kafka_tx.transactions.ledger.ledger import Committed, Ledger
+from kafka_tx.transactions.ownership.memory import MemorySnapshot, MemoryStore
+from kafka_tx.transactions.ownership.takeover import DraftingStore, taken_over
 from tests.fake_cluster import FakeCluster
 from tests.local_engine import LocalEngine
 
@@ -192,7 +192,7 @@ class World:
         given = {names[name]: value for name, value in config.items()}
         given |= {"tx.idlePauseMs": 10, "tx.retryMs": 20}
         self.registry = MetricsRegistry()
-        rehearsed = RehearsedStore(store or assembly.open_store(self.store, "jobs"))
+        rehearsed = DraftingStore(store or assembly.open_store(self.store, "jobs"))
         return open_runner(
             *(topology, topology.plan, self.engine, parse_settings(given), rehearsed),
             *(self.registry, listeners),
@@ -276,14 +276,14 @@ def test_what_a_batch_held_is_stored_and_shown_before_the_next_one(world, kind):
     jobs.start().process_all_available(WITHIN_S)
     jobs.handle.stop()
     store = assembly.open_store(jobs.store, "jobs")
-    *earlier, held = held_in(store.read())
+    *earlier, held = stats_in(store.read())
     store.close()
 
     assert [each.txid for each in earlier] == [1, 2, 3]
     assert (held.txid, held.epoch) == (4, 1)
     phases = {"planning", "processing", "waiting", "committing"}
-    assert set(held.reported.phases_ms) == phases
-    assert held.reported.records == jobs.handle.lastProgress.records
+    assert set(held.from_tasks.phases_ms) == phases
+    assert held.from_tasks.records == jobs.handle.lastProgress.records
     assert held.committed_ms <= jobs.handle.lastProgress.committed_at_ms
 
     jobs.open(jobs.topology())._end()
@@ -847,7 +847,7 @@ def test_a_topology_that_reads_none_of_the_ids_topics_is_refused_and_fences_nobo
 
     def opened(topics):
         options = {"kafka.bootstrap.servers": "b:9092", "subscribe": topics}
-        spout, rehearsed = TransactionalKafkaSpout(options), RehearsedStore(store)
+        spout, rehearsed = TransactionalKafkaSpout(options), DraftingStore(store)
         builder = TransactionalTopologyBuilder("jobs", "spout", spout)
         built, settings = builder.build(dumps=no_dumps), parse_settings({})
         taken_over(

@@ -19,7 +19,7 @@ from kafka_tx.sql.maps import OpaqueMap, TransactionalMap
 from kafka_tx.sql.progress import _left
 from kafka_tx.sql.store import SqlStore
 from kafka_tx.sql.tables import append_rows
-from kafka_tx.transactions.ledger import Ledger
+from kafka_tx.transactions.ledger.ledger import Ledger
 from tests.conformance.rewinding import Rewound
 
 P0 = TopicPartition("orders", 0)

@@ -61,7 +61,7 @@ def test_a_call_that_is_made_again_knows_what_it_has_written(url, monkeypatch):
     """Its answer was lost: the same call tries once more."""
     rows = pa.table({"value": [1, 2]})
     monkeypatch.setattr(
-        "kafka_tx.transactions.retry_policy.RetryPolicy.__call__",
+        "kafka_tx.transactions.ownership.retry_policy.RetryPolicy.__call__",
         lambda _, whole: (whole(), whole())[1],
     )
 

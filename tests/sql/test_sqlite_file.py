@@ -11,8 +11,8 @@ from kafka_tx.model import CommittedOffset, TopicPartition, TransactionAttempt
 from kafka_tx.sql.maps import OpaqueMap, TransactionalMap
 from kafka_tx.sql.offsets import SqlOffsetStore
 from kafka_tx.sql.store import SqlStore
-from kafka_tx.transactions.ledger import Ledger
-from kafka_tx.transactions.ledger_records import Committed
+from kafka_tx.transactions.layout.batch_records import Committed
+from kafka_tx.transactions.ledger.ledger import Ledger
 
 P0 = TopicPartition("orders", 0)
 ROWS = pa.table({"key": ["all"], "value": [1]})

@@ -12,10 +12,10 @@ from kafka_tx.topology.declare.memory_spouts import (
     MemoryTransactionalSpout,
     OpaqueMemoryTransactionalSpout,
 )
-from kafka_tx.transactions.coordinator import TransactionCoordinator
-from kafka_tx.transactions.ledger_reading import LedgerReader
-from kafka_tx.transactions.pacing import Pacing
-from kafka_tx.transactions.txid_layout import Door
+from kafka_tx.transactions.coordinator.coordinator import TransactionCoordinator
+from kafka_tx.transactions.coordinator.pacing import Pacing
+from kafka_tx.transactions.layout.txid_layout import Door
+from kafka_tx.transactions.ledger.ledger_reading import LedgerReader
 from tests.local_engine import LocalEngine, run_commit, run_processing
 
 WORDS = [f"w{n % 5}" for n in range(60)]

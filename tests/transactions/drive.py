@@ -9,19 +9,19 @@ import pytest
 
 from kafka_tx.config import Mode
 from kafka_tx.model import SpoutBatch, TransactionAttempt
-from kafka_tx.transactions import records
-from kafka_tx.transactions.actions import (
+from kafka_tx.transactions.coordinator.actions import (
     Initialize,
     StartBatch,
     StartCommit,
     Write,
 )
-from kafka_tx.transactions.coordinator import TransactionCoordinator
-from kafka_tx.transactions.in_flight_batches import BatchPhase
-from kafka_tx.transactions.ledger_reading import LedgerReader, LedgerState
-from kafka_tx.transactions.ledger_records import batch_record
-from kafka_tx.transactions.pacing import Pacing
-from kafka_tx.transactions.txid_layout import Door
+from kafka_tx.transactions.coordinator.coordinator import TransactionCoordinator
+from kafka_tx.transactions.coordinator.in_flight_batches import BatchPhase
+from kafka_tx.transactions.coordinator.pacing import Pacing
+from kafka_tx.transactions.layout import records
+from kafka_tx.transactions.layout.batch_records import batch_record
+from kafka_tx.transactions.layout.txid_layout import Door
+from kafka_tx.transactions.ledger.ledger_reading import LedgerReader, LedgerState
 
 EPOCH = 3
 TIMEOUT_MS = 30_000

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from kafka_tx.transactions.actions import (
+from kafka_tx.transactions.coordinator.actions import (
     Initialize,
     StartBatch,
     StartCommit,
     TransactionCommitted,
     Write,
 )
-from kafka_tx.transactions.coordinator import POLL_MS
-from kafka_tx.transactions.in_flight_batches import BatchPhase
+from kafka_tx.transactions.coordinator.coordinator import POLL_MS
+from kafka_tx.transactions.coordinator.in_flight_batches import BatchPhase
 from tests.transactions import drive as driving
 from tests.transactions.drive import (
     BOTH,

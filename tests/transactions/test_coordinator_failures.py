@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kafka_tx.errors import FencedError, StateUnavailableError, TransactionError
-from kafka_tx.transactions.actions import (
+from kafka_tx.transactions.coordinator.actions import (
     Cancel,
     Initialize,
     Outcome,
@@ -14,7 +14,7 @@ from kafka_tx.transactions.actions import (
     Stopped,
     TransactionCommitted,
 )
-from kafka_tx.transactions.coordinator import POLL_MS
+from kafka_tx.transactions.coordinator.coordinator import POLL_MS
 from tests.transactions.drive import (
     BOTH,
     EPOCH,
@@ -254,7 +254,7 @@ def test_without_a_timeout_nothing_is_ever_late():
 
 @BOTH
 def test_a_commit_phase_that_never_ends_stops_everything_in_time(mode):
-    drive = Drive(mode, timeout_ms=TIMEOUT_MS, patience_ms=100)
+    drive = Drive(mode, timeout_ms=TIMEOUT_MS, end_timeout_ms=100)
     (hanging,) = drive.start(1)
     drive.process(hanging)
     drive.tick()

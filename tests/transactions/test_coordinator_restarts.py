@@ -9,8 +9,7 @@ from kafka_tx.errors import (
     StateCorruptedError,
     StateUnavailableError,
 )
-from kafka_tx.transactions import records
-from kafka_tx.transactions.actions import (
+from kafka_tx.transactions.coordinator.actions import (
     Cancel,
     Initialize,
     Outcome,
@@ -20,6 +19,7 @@ from kafka_tx.transactions.actions import (
     TransactionCommitted,
     Write,
 )
+from kafka_tx.transactions.layout import records
 from tests.transactions import drive as driving
 from tests.transactions.drive import (
     BOTH,

@@ -5,15 +5,18 @@ from __future__ import annotations
 import pytest
 
 from kafka_tx.model import TransactionAttempt
-from kafka_tx.transactions.in_flight_batches import BatchPhase, InFlightBatches
+from kafka_tx.transactions.coordinator.in_flight_batches import (
+    BatchPhase,
+    InFlightBatches,
+)
 
-PATIENCE_MS = 500
+END_TIMEOUT_MS = 500
 ONE, TWO, THREE = (TransactionAttempt(txid, 10 + txid) for txid in (1, 2, 3))
 
 
 def begun(*phases: BatchPhase, timeout_ms: int | None = 100) -> InFlightBatches:
     """Attempts ONE, TWO, … in these phases, all since 0 ms."""
-    in_flight = InFlightBatches(timeout_ms, PATIENCE_MS)
+    in_flight = InFlightBatches(timeout_ms, END_TIMEOUT_MS)
     for attempt, phase in zip((ONE, TWO, THREE), phases, strict=False):
         in_flight.start(attempt, 0)
         batch = in_flight.find(attempt, BatchPhase.PROCESSING)

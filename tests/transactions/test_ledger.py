@@ -13,9 +13,9 @@ from kafka_tx.errors import (
     StateUnavailableError,
 )
 from kafka_tx.model import BatchMetadata, OffsetRange, TopicPartition
-from kafka_tx.transactions import records
-from kafka_tx.transactions.ledger import Committed, Ledger
-from kafka_tx.transactions.memory import MemoryStore
+from kafka_tx.transactions.layout import records
+from kafka_tx.transactions.ledger.ledger import Committed, Ledger
+from kafka_tx.transactions.ownership.memory import MemoryStore
 
 P0, P1, Q0 = (
     TopicPartition("orders", 0),

@@ -3,9 +3,9 @@ from __future__ import annotations
 import pytest
 
 from kafka_tx.model import BatchMetadata, OffsetRange, TopicPartition
-from kafka_tx.transactions.ledger import Committed, Ledger
-from kafka_tx.transactions.ledger_repair import examine
-from kafka_tx.transactions.memory import MemoryStore
+from kafka_tx.transactions.ledger.ledger import Committed, Ledger
+from kafka_tx.transactions.ledger.ledger_repair import examine
+from kafka_tx.transactions.ownership.memory import MemoryStore
 
 ORDERS = TopicPartition("orders", 0)
 DONE, ENDS = 7, {7: 70, 8: 80, 9: 90}

@@ -4,7 +4,7 @@ import pytest
 
 from kafka_tx.errors import ConfigError, StateError
 from kafka_tx.model import CommittedOffset, TopicPartition
-from kafka_tx.transactions.memory import MemoryOffsetStore, MemoryStore
+from kafka_tx.transactions.ownership.memory import MemoryOffsetStore, MemoryStore
 
 
 def test_two_objects_of_one_name_and_id_see_the_same_state():

@@ -6,7 +6,7 @@ import pytest
 
 from kafka_tx.errors import ConfigError
 from kafka_tx.model import TransactionAttempt
-from kafka_tx.transactions.pacing import Pacing, PlanningGate
+from kafka_tx.transactions.coordinator.pacing import Pacing, PlanningGate
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kafka_tx.errors import ConfigError, StateCorruptedError
-from kafka_tx.transactions import records
+from kafka_tx.transactions.layout import records
 
 WHERE = records.Place("meta/7", "sqlite:///a.db", "orders")
 

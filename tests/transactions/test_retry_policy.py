@@ -6,9 +6,9 @@ from kafka_tx.errors import FencedError, StateGivenUpError, StateUnavailableErro
 from kafka_tx.model import BatchMetadata, OffsetRange, TopicPartition
 from kafka_tx.protocols import NOTHING
 from kafka_tx.testing import ManualClock
-from kafka_tx.transactions.ledger import Ledger
-from kafka_tx.transactions.memory import MemoryStore
-from kafka_tx.transactions.retry_policy import RetryingStore, RetryPolicy
+from kafka_tx.transactions.ledger.ledger import Ledger
+from kafka_tx.transactions.ownership.memory import MemoryStore
+from kafka_tx.transactions.ownership.retry_policy import RetryingStore, RetryPolicy
 
 BATCH = BatchMetadata(1, (OffsetRange(TopicPartition("t", 0), 0, 5),), {"t": "id"})
 

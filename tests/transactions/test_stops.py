@@ -7,10 +7,16 @@ import pytest
 from kafka_tx.config import check_id, derived_id
 from kafka_tx.errors import StateCorruptedError
 from kafka_tx.model import BatchMetadata, OffsetRange, TopicPartition
-from kafka_tx.transactions.ledger import Ledger
-from kafka_tx.transactions.ledger_repair import examine
-from kafka_tx.transactions.memory import MemoryStore
-from kafka_tx.transactions.stops import STOP, Stop, keep_stop, last_stop, notes_id
+from kafka_tx.transactions.layout.stops import (
+    STOP,
+    Stop,
+    last_stop,
+    stop_id,
+    store_stop,
+)
+from kafka_tx.transactions.ledger.ledger import Ledger
+from kafka_tx.transactions.ledger.ledger_repair import examine
+from kafka_tx.transactions.ownership.memory import MemoryStore
 
 
 @pytest.fixture
@@ -22,13 +28,13 @@ def test_the_last_one_is_found_again(store):
     store.acquire()
 
     assert last_stop(store) is None
-    assert keep_stop(store, Stop("state", "first", 1))
-    assert keep_stop(store, Stop("user", "second", 2))
+    assert store_stop(store, Stop("state", "first", 1))
+    assert store_stop(store, Stop("user", "second", 2))
     assert last_stop(store) == Stop("user", "second", 2)
 
 
 def test_nobody_is_made_the_owner_for_it(store):
-    assert not keep_stop(store, Stop("kafka", "no broker", 1))
+    assert not store_stop(store, Stop("kafka", "no broker", 1))
     assert (store.epoch(), store.read()) == (0, {})
 
 
@@ -37,14 +43,14 @@ def test_a_newer_owner_is_left_alone(store, monkeypatch):
     store.acquire()
     monkeypatch.setattr(store, "epoch", lambda: 1)
 
-    assert not keep_stop(store, Stop("user", "late", 1))
+    assert not store_stop(store, Stop("user", "late", 1))
     assert last_stop(store) is None
 
 
 def test_a_long_text_is_cut_and_lies_on_one_line(store):
     store.acquire()
 
-    keep_stop(store, Stop("user", "many\n words" * 200, 1))
+    store_stop(store, Stop("user", "many\n words" * 200, 1))
 
     found = last_stop(store)
     assert found is not None
@@ -64,7 +70,7 @@ def test_the_ledger_does_not_mind_it(store):
     epoch = ledger.acquire()
     ledger.plan(epoch, BatchMetadata(1, (OffsetRange(TopicPartition("t", 0), 0, 5),)))
 
-    keep_stop(store, Stop("user", "x", 1))
+    store_stop(store, Stop("user", "x", 1))
     ledger.commit(epoch, 1, completed_ms=2)
 
     assert ledger.load().txid == 1
@@ -81,4 +87,4 @@ def test_an_id_that_we_derive_is_always_legal_and_only_of_its_id(length, suffix)
     assert len({*derived, *ids}) == 4
     assert all(each.endswith(suffix) for each in derived)
     assert derived_id("job", suffix) == f"job{suffix}"
-    assert notes_id("x" * 200) == derived_id("x" * 200, ".at-least-once")
+    assert stop_id("x" * 200) == derived_id("x" * 200, ".at-least-once")

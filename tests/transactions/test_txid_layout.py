@@ -9,10 +9,15 @@ import pytest
 
 from kafka_tx.errors import FencedError, StateCorruptedError, StateError
 from kafka_tx.model import BatchMetadata, OffsetRange, TopicPartition
-from kafka_tx.transactions.ledger import Committed, Ledger
-from kafka_tx.transactions.ledger_repair import examine
-from kafka_tx.transactions.memory import MemoryStore
-from kafka_tx.transactions.txid_layout import NUMBERING, Door, numbered, numbering_of
+from kafka_tx.transactions.layout.txid_layout import (
+    NUMBERING,
+    Door,
+    numbered,
+    numbering_of,
+)
+from kafka_tx.transactions.ledger.ledger import Committed, Ledger
+from kafka_tx.transactions.ledger.ledger_repair import examine
+from kafka_tx.transactions.ownership.memory import MemoryStore
 
 P0 = TopicPartition("orders", 0)
 

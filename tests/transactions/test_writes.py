@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from kafka_tx.model import TransactionAttempt
-from kafka_tx.transactions.actions import Purpose, WriteQueue
-from kafka_tx.transactions.chain import Change, MetadataChain
+from kafka_tx.transactions.coordinator.actions import Purpose, WriteQueue
+from kafka_tx.transactions.coordinator.uncommitted import Change, MetadataChain
 from tests.transactions.drive import opened
 
 FIRST, SECOND = TransactionAttempt(1, 1), TransactionAttempt(2, 2)

@@ -37,9 +37,9 @@ from kafka_tx.logs import event_log
 from kafka_tx.model import OffsetRange
 from kafka_tx.protocols import RangeReader
 from kafka_tx.running.serial_worker import SerialWorker
+from kafka_tx.sinks.letter_topic import TopicFacts
 from kafka_tx.topology.at_least_once.lineage import runs_of
 from kafka_tx.topology.reasons import cut
-from kafka_tx.transactions.letter_topic import TopicFacts
 
 logger = event_log(__name__)
 

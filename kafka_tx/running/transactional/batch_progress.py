@@ -22,9 +22,14 @@ from kafka_tx.model import (
 from kafka_tx.offsets.loss import LossReason
 from kafka_tx.protocols import Clock
 from kafka_tx.topology.run.attempt_run import Processed
-from kafka_tx.transactions.actions import Cancel, Outcome
-from kafka_tx.transactions.held import HISTORY, Held, Reported, held_record
-from kafka_tx.transactions.in_flight_batches import BatchPhase
+from kafka_tx.transactions.coordinator.actions import Cancel, Outcome
+from kafka_tx.transactions.coordinator.in_flight_batches import BatchPhase
+from kafka_tx.transactions.layout.commit_stats import (
+    HISTORY,
+    CommitStats,
+    TaskSums,
+    stats_record,
+)
 
 logger = event_log(__name__)
 
@@ -173,26 +178,26 @@ class Journal:
             self._show_attempt(attempt, timeline, outcome)
             outcome = Outcome.CANCELLED
 
-    def held(
+    def stats_record(
         self, attempt: TransactionAttempt, metadata: object, stored: Mapping[str, str]
     ) -> dict[str, str]:
         """The record to store with its commit, in place of that in ``stored``."""
         timeline = self._timelines.get(attempt)
-        reported = Reported()
+        from_tasks = TaskSums()
         if timeline is not None and timeline.processed is not None:
             records, size = _read(timeline.processed)
             took = timeline.phases_ms(self.clock.monotonic_ms())
             phases_ms = {name: round(each) for name, each in took.items()}
-            reported = Reported(records=records, bytes=size, phases_ms=phases_ms)
-        held = Held(
+            from_tasks = TaskSums(records=records, bytes=size, phases_ms=phases_ms)
+        stats = CommitStats(
             txid=attempt.txid,
             epoch=attempt.epoch,
             committed_ms=self.clock.now_ms(),
             attempts=self._dropped[attempt.txid] + 1,
             skipped=kafka_batch(metadata).skipped,
-            reported=reported,
+            from_tasks=from_tasks,
         )
-        return held_record(stored, held, self.history)
+        return stats_record(stored, stats, self.history)
 
     def committed(self, attempt: TransactionAttempt, metadata: object) -> BatchProgress:
         """The batch is recorded in the store."""
@@ -344,7 +349,7 @@ def _event(topology_id: str, progress: BatchProgress, replays: int) -> BatchComm
         commit_ms=progress.phases_ms["committing"],
         skipped=batch.skipped,
         duration_ms=progress.duration_ms,
-        reported=Reported(
+        from_tasks=TaskSums(
             records=progress.records,
             bytes=progress.bytes,
             phases_ms=progress.phases_ms,

@@ -32,7 +32,7 @@ from kafka_tx.spark.versions.names import BATCH_ID, QUERY_ID
 from kafka_tx.stored import LETTERS
 
 if TYPE_CHECKING:
-    from kafka_tx.transactions.letter_topic import TopicFacts
+    from kafka_tx.sinks.letter_topic import TopicFacts
 
     Counts = Mapping[TopicPartition, int]
 

@@ -22,7 +22,7 @@ from kafka_tx.spark.default_store import refuse_default_store
 from kafka_tx.spark.versions import jvm
 from kafka_tx.spark.versions.names import QUERY_ID
 from kafka_tx.stored import VERSION, check_same_version
-from kafka_tx.transactions.retry_policy import RetryPolicy
+from kafka_tx.transactions.ownership.retry_policy import RetryPolicy
 
 
 def for_each_transaction(

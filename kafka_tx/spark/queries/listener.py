@@ -41,15 +41,15 @@ from kafka_tx.running.last_run import record_stop, show_committed, show_last_sto
 from kafka_tx.running.sink_notes import VARIABLE, leave_note, remove_note
 from kafka_tx.running.task_reports import DriverAddress
 from kafka_tx.running.worker_python import warn_without_package
+from kafka_tx.sinks.table_writes import recorded_commits
 from kafka_tx.source.commits import CommitFeed, Finished
 from kafka_tx.source.questions import Question
 from kafka_tx.source.stored_batches import Mirror
 from kafka_tx.spark.queries.dead_letters import counted
 from kafka_tx.spark.source.reports import PROPERTY, ReadReportListener
 from kafka_tx.spark.versions import jvm
-from kafka_tx.transactions.batch_ids import UNKNOWN_SINK, SinkNote
-from kafka_tx.transactions.ledger import Ledger
-from kafka_tx.transactions.table_writes import noted
+from kafka_tx.transactions.ledger.batch_ids import UNKNOWN_SINK, SinkNote
+from kafka_tx.transactions.ledger.ledger import Ledger
 
 if TYPE_CHECKING:
     from kafka_tx.kafka.mirror import MirrorThread
@@ -211,7 +211,7 @@ class CommitListener(StreamingQueryListener):
         self._clock = assembly.SystemClock()
         self._in_use = RLock()
         self.feed = CommitFeed(
-            self._open_parts, registry, self._clock, noted, self._withheld
+            self._open_parts, registry, self._clock, recorded_commits, self._withheld
         )
         self._lag = LagWatch(registry, self.watched, self.open_view)
         self._in_flight = InFlightWatch(

@@ -22,10 +22,7 @@ from pyspark.sql import Row
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
 from kafka_tx.model import TransactionAttempt
-from kafka_tx.spark.sinks.delta import FARTHEST, DeltaSink, Found
-from kafka_tx.spark.sinks.formats import Batch, is_path
-from kafka_tx.spark.sinks.iceberg import COULD_NOT, IcebergSink, commit_of
-from kafka_tx.transactions.table_writes import (
+from kafka_tx.sinks.table_writes import (
     KEY,
     RETENTION,
     Commit,
@@ -35,6 +32,9 @@ from kafka_tx.transactions.table_writes import (
     attempt_in,
     record_in,
 )
+from kafka_tx.spark.sinks.delta import FARTHEST, DeltaSink, Found
+from kafka_tx.spark.sinks.formats import Batch, is_path
+from kafka_tx.spark.sinks.iceberg import COULD_NOT, IcebergSink, commit_of
 
 _NAMES = ("operation", "operationParameters", "operationMetrics", "userMetadata")
 _SHORT = 10

@@ -1,4 +1,4 @@
-"""A Delta table as ``transactions.table_writes`` sees it.
+"""A Delta table as ``sinks.table_writes`` sees it.
 
 Each commit holds a transaction identifier of Delta's, ``kafka_tx.<sink>.<numbering>``
 with the txid as version, and the whole attempt in its ``userMetadata``. The identifier
@@ -22,9 +22,7 @@ from pyspark.errors import AnalysisException
 
 from kafka_tx.errors import ConfigError, StateLostError
 from kafka_tx.model import TransactionAttempt
-from kafka_tx.spark.sinks import delta_append
-from kafka_tx.spark.sinks.formats import Batch, is_path
-from kafka_tx.transactions.table_writes import (
+from kafka_tx.sinks.table_writes import (
     KEY,
     NEVER,
     RETENTION,
@@ -35,6 +33,8 @@ from kafka_tx.transactions.table_writes import (
     restored_since,
     warn_of_rollback,
 )
+from kafka_tx.spark.sinks import delta_append
+from kafka_tx.spark.sinks.formats import Batch, is_path
 
 OWN_OPTIONS = ("txnappid", "txnversion", "usermetadata")
 _SESSION = {

@@ -24,7 +24,7 @@ from pyspark.sql.types import (
 )
 
 from kafka_tx.errors import ConfigError
-from kafka_tx.transactions.publications import Form, Publication
+from kafka_tx.sinks.publications import Form, Publication
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame

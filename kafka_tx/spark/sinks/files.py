@@ -17,10 +17,7 @@ from kafka_tx.clock import SystemClock
 from kafka_tx.config import check_attempt, check_kind
 from kafka_tx.errors import ConfigError
 from kafka_tx.running.file_sink import FileSink, OpaqueFileSink, clean, published
-from kafka_tx.spark.sinks.file_rows import exact, form_of, nullable, shape_of
-from kafka_tx.spark.versions.jvm import file_system
-from kafka_tx.spark.versions.names import is_classic
-from kafka_tx.transactions.publications import (
+from kafka_tx.sinks.publications import (
     ATTEMPTS,
     PUBLISHED,
     Form,
@@ -29,6 +26,9 @@ from kafka_tx.transactions.publications import (
     counting,
     with_schemas,
 )
+from kafka_tx.spark.sinks.file_rows import exact, form_of, nullable, shape_of
+from kafka_tx.spark.versions.jvm import file_system
+from kafka_tx.spark.versions.names import is_classic
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -1,4 +1,4 @@
-"""An Iceberg table as ``transactions.table_writes`` sees it.
+"""An Iceberg table as ``sinks.table_writes`` sees it.
 
 An append is made in a transaction of Iceberg's, and every other statement on a branch.
 One commit makes its rows a version of the table, and is refused if there was any other
@@ -21,8 +21,7 @@ from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
 from kafka_tx.errors import ConfigError
 from kafka_tx.model import TransactionAttempt
-from kafka_tx.spark.sinks.formats import Batch, active_session, full_name, quoted
-from kafka_tx.transactions.table_writes import (
+from kafka_tx.sinks.table_writes import (
     KEY,
     Commit,
     Floor,
@@ -35,6 +34,7 @@ from kafka_tx.transactions.table_writes import (
     record_of,
     warn_of_rollback,
 )
+from kafka_tx.spark.sinks.formats import Batch, active_session, full_name, quoted
 
 OWN_OPTIONS = (
     "snapshot-property.kafka_tx",

@@ -11,14 +11,19 @@ from kafka_tx.clock import SystemClock
 from kafka_tx.config import check_attempt, check_id
 from kafka_tx.errors import ConfigError
 from kafka_tx.model import TransactionAttempt
+from kafka_tx.sinks.admission import only_write
+from kafka_tx.sinks.table_writes import (
+    CommitPace,
+    SinkTable,
+    record_commit,
+    write_batch,
+)
 from kafka_tx.spark.sinks import delta, formats, iceberg
 from kafka_tx.spark.sinks.connect_tables import DeltaConnectAppend, IcebergConnectAppend
 from kafka_tx.spark.sinks.formats import Batch
 from kafka_tx.spark.versions.names import is_classic
 from kafka_tx.sql.reducers import check_reducer
 from kafka_tx.sql.tables import append_rows
-from kafka_tx.transactions.admission import only_write
-from kafka_tx.transactions.table_writes import CommitPace, SinkTable, note, write_batch
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -239,7 +244,7 @@ def _write(table: SinkTable, attempt: TransactionAttempt) -> bool:
         _pace.committed(table, now_ms)
     if is_new is None:
         return False
-    note(table, attempt, (now_ms - began_ms) / 1000 if is_new else None)
+    record_commit(table, attempt, (now_ms - began_ms) / 1000 if is_new else None)
     return is_new
 
 

@@ -16,11 +16,11 @@ from kafka_tx.model import TransactionAttempt
 from kafka_tx.options.sink import parse_sink
 from kafka_tx.options.source import parse_source, reads
 from kafka_tx.own_topics import MARKER_TOPIC
+from kafka_tx.sinks.admission import check_mode, only_write
+from kafka_tx.sinks.sink_parts import SinkPlan, Wish
 from kafka_tx.spark.speculation import refuse_speculation
 from kafka_tx.spark.versions import jvm
 from kafka_tx.spark.versions.names import QUERY_ID
-from kafka_tx.transactions.admission import check_mode, only_write
-from kafka_tx.transactions.sink_parts import SinkPlan, Wish
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

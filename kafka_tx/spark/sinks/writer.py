@@ -26,11 +26,11 @@ from kafka_tx.kafka.out_batch import OutBatch
 from kafka_tx.kafka.part_transaction import Written
 from kafka_tx.model import TransactionAttempt
 from kafka_tx.running.worker_python import task_done
+from kafka_tx.sinks.marker_rules import begun_elsewhere, check_cut
 from kafka_tx.spark.speculation import refuse_speculative_tasks
 from kafka_tx.spark.versions.names import BATCH_ID, QUERY_ID, RUN_ID, SESSION_ZONE
 from kafka_tx.spark.versions.streams import StreamWriter, record_batches
 from kafka_tx.stored import VERSION, check_same_version
-from kafka_tx.transactions.marker_rules import begun_elsewhere, check_cut
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -20,8 +20,8 @@ from kafka_tx.topology.plan.physical import PhysicalPlan
 from kafka_tx.topology.run.attempt_run import Processed, run_commit, run_processing
 from kafka_tx.topology.run.messages import BatchFailed, BatchStopped
 from kafka_tx.topology.run.task_failures import failure_of
-from kafka_tx.transactions.actions import Action
-from kafka_tx.transactions.coordinator import TransactionCoordinator
+from kafka_tx.transactions.coordinator.actions import Action
+from kafka_tx.transactions.coordinator.coordinator import TransactionCoordinator
 
 logger = event_log(__name__)
 
@@ -272,8 +272,8 @@ class Attempts:
             if running is None:
                 return self._machine.committed(attempt)
             stored = self._machine.state.texts
-            held = self._journal.held(attempt, running.metadata, stored)
-            return self._machine.committed(attempt, held)
+            stats = self._journal.stats_record(attempt, running.metadata, stored)
+            return self._machine.committed(attempt, stats)
 
         self._post(event)
 

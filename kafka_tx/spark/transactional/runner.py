@@ -32,8 +32,7 @@ from kafka_tx.spark.transactional.attempt import Attempts, Event
 from kafka_tx.spark.versions.job_failures import SparkStoppedError
 from kafka_tx.topology.declare.spouts import Json, Spout
 from kafka_tx.topology.plan.physical import PhysicalPlan
-from kafka_tx.transactions import following
-from kafka_tx.transactions.actions import (
+from kafka_tx.transactions.coordinator.actions import (
     Action,
     Cancel,
     Initialize,
@@ -43,10 +42,11 @@ from kafka_tx.transactions.actions import (
     TransactionCommitted,
     Write,
 )
-from kafka_tx.transactions.coordinator import TransactionCoordinator
-from kafka_tx.transactions.in_flight_batches import BatchPhase
-from kafka_tx.transactions.ledger_reading import OwnedPosition
-from kafka_tx.transactions.txid_layout import Door
+from kafka_tx.transactions.coordinator.coordinator import TransactionCoordinator
+from kafka_tx.transactions.coordinator.in_flight_batches import BatchPhase
+from kafka_tx.transactions.layout.txid_layout import Door
+from kafka_tx.transactions.ledger.ledger_reading import OwnedPosition
+from kafka_tx.transactions.ownership import guarded_writes
 
 if TYPE_CHECKING:
     from kafka_tx.kafka.mirror import MirrorThread
@@ -221,7 +221,7 @@ class TransactionalRunner(TopologyLoop[list[Action[Json]]]):
 
         def make() -> None:
             try:
-                following.write(
+                guarded_writes.write(
                     store, write.epoch, write.put, write.delete, write.expect
                 )
             except Exception as error:  # noqa: BLE001 - for the coordinator

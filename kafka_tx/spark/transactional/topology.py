@@ -42,12 +42,12 @@ from kafka_tx.topology.declare.graph import Component, ComponentKind
 from kafka_tx.topology.declare.spouts import Spout
 from kafka_tx.topology.declare.templates import Dumps
 from kafka_tx.topology.plan.physical import PhysicalPlan
-from kafka_tx.transactions.coordinator import TransactionCoordinator
-from kafka_tx.transactions.following import take_over
-from kafka_tx.transactions.held import kept_by
-from kafka_tx.transactions.ledger_reading import LedgerReader
-from kafka_tx.transactions.rehearsals import RehearsedStore, taken_over
-from kafka_tx.transactions.txid_layout import Door, numbered
+from kafka_tx.transactions.coordinator.coordinator import TransactionCoordinator
+from kafka_tx.transactions.layout.commit_stats import history_of
+from kafka_tx.transactions.layout.txid_layout import Door, numbered
+from kafka_tx.transactions.ledger.ledger_reading import LedgerReader
+from kafka_tx.transactions.ownership.guarded_writes import take_over
+from kafka_tx.transactions.ownership.takeover import DraftingStore, taken_over
 
 if TYPE_CHECKING:
     from kafka_tx.kafka.mirror import MirrorThread
@@ -176,7 +176,7 @@ class TransactionalTopology(Topology):
         ) -> TransactionalRunner:
             plan = replace(plan, settings={**plan.settings, **_sinks_memories(plan)})
             engine = SparkEngine(spark, plan)
-            store = RehearsedStore(assembly.retrying_store(settings.store, self.id))
+            store = DraftingStore(assembly.retrying_store(settings.store, self.id))
             runner = open_runner(
                 self, plan, engine, settings, store, registry, listeners
             )
@@ -279,7 +279,7 @@ def open_runner(
     plan: PhysicalPlan,
     engine: AttemptEngine,
     settings: TopologySettings,
-    store: RehearsedStore,
+    store: DraftingStore,
     registry: MetricsRegistry,
     listeners: Iterable[Listener] = (),
 ) -> TransactionalRunner:
@@ -327,7 +327,7 @@ def _opened(
     journal = Journal(
         *(topology.id, registry, assembly.SystemClock()),
         shown=frozenset(state.position.offsets),
-        history=kept_by(store.url, settings.history),
+        history=history_of(store.url, settings.history),
     )
     return coordinator, journal
 

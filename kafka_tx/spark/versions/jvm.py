@@ -29,7 +29,7 @@ from kafka_tx.planning.offset_json import SourceOffset
 from kafka_tx.source.questions import Answer, Question
 from kafka_tx.spark.versions.streams import answer_of
 from kafka_tx.store_place import store_url
-from kafka_tx.transactions.batch_ids import UNKNOWN_SINK, SinkNote
+from kafka_tx.transactions.ledger.batch_ids import UNKNOWN_SINK, SinkNote
 
 logger = event_log(__name__)
 

@@ -1,0 +1,1 @@
+"""What all sinks share: which attempt may write, and what a sink remembers."""

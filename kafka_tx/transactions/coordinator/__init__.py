@@ -1,0 +1,1 @@
+"""The transaction coordinator: a state machine of the batches in flight."""

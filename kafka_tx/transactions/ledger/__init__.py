@@ -1,0 +1,1 @@
+"""Numbered batches in a store: written, read, repaired, and changed by people."""

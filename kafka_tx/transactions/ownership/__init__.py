@@ -1,0 +1,1 @@
+"""Who may write the state of an id: owners, epochs, take-overs, and their errors."""
