@@ -263,13 +263,13 @@ def test_what_ended_it_last_is_shown(run, store, url):
     store_stop(store, Stop("user", text, 1_700_000_000_000))
 
     shown = run("status", "--store", url).stdout
-    (shown,) = json.loads(run("status", "--store", url, "--json").stdout)
+    (answer,) = json.loads(run("status", "--store", url, "--json").stdout)
 
     (line,) = [line for line in shown.splitlines() if "last stop" in line]
     assert line.startswith("  last stop    user, ")
     assert line.endswith(" d ago: ValueError: bad \\x1b[2Jrecord")
-    assert shown["last_stop"]["at_ms"] == 1_700_000_000_000
-    assert shown["committed_txid"] == 41
+    assert answer["last_stop"]["at_ms"] == 1_700_000_000_000
+    assert answer["committed_txid"] == 41
 
 
 def test_the_store_is_asked_as_often_for_many_ids_as_for_one(

@@ -5,7 +5,7 @@
 #include "outgoing.h"
 
 /* The sum of all rows' CRC-32, each over all that a reader can see of the record: see
- * transactions/sink_parts.py. `topics`: names by index. */
+ * sinks/sink_parts.py. `topics`: names by index. */
 uint64_t check_sums(const outgoing *, const out_bytes *topics);
 
 #endif
