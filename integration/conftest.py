@@ -12,7 +12,7 @@ from functools import partial
 import pytest
 from pyspark.sql import SparkSession
 
-from integration.capabilities import OWN_CONNECTOR, need
+from integration.capabilities import ICE, OWN_CONNECTOR, need
 from integration.cluster import provider
 from integration.cluster.interface import KafkaCluster, Provider, ZooKeeperServer
 from integration.cluster.postgresql import PostgresServer
@@ -166,6 +166,12 @@ def spark(
         session = local_session(tmp_path_factory.mktemp("spark"))
     yield session
     session.stop()
+
+
+@pytest.fixture(scope="session")
+def ice() -> None:
+    """Iceberg is here; before ``spark``, so that a skipped test starts no session."""
+    need(ICE)
 
 
 @pytest.fixture

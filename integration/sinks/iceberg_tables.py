@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from integration.capabilities import ICE, need
 from integration.cluster.processes.iceberg_rest import IcebergRest
 from integration.cluster.running import running
 from integration.cluster.spark_local import iceberg_session
@@ -21,15 +20,13 @@ def warehouse(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def rest(tmp_path_factory):
-    need(ICE)
+def rest(ice, tmp_path_factory):
     with running(IcebergRest(tmp_path_factory.mktemp("rest"))) as catalog:
         yield catalog
 
 
 @pytest.fixture(scope="module", params=["hadoop", "rest"])
-def lake(request, spark, warehouse):
-    need(ICE)
+def lake(request, ice, spark, warehouse):
     if request.param == "hadoop":
         return iceberg_session(spark, warehouse)
     return of_rest(spark, request.getfixturevalue("rest").uri)
