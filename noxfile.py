@@ -40,10 +40,8 @@ SMOKE = (
 FILES = (
     VERSIONS,
     "integration/source/test_connect.py",
-    "integration/source/test_source_parity.py",
     "integration/source/test_source_faults.py",
     "integration/source/test_numbering.py",
-    "integration/source/test_late_binding.py",
     "integration/source/test_listener.py",
     "integration/sinks/test_sink.py",
     "integration/sinks/test_sink_replays.py",
@@ -52,8 +50,10 @@ FILES = (
     "integration/topologies/test_topology.py",
     "integration/topologies/test_spout.py",
 )
-"""Source, sinks, kills, parity with Spark's own connector of the line, topologies."""
+"""Source, sinks, kills, topologies."""
 WHOLE = (
+    "integration/source/test_source_parity.py",
+    "integration/source/test_late_binding.py",
     "integration/sinks/test_state.py",
     "integration/sinks/test_lakehouse.py",
     ICEBERG,
@@ -63,8 +63,10 @@ WHOLE = (
     "integration/sinks/test_table_facts.py",
     f"{EXAMPLE}[process-iceberg]",
 )
-"""Maps and tables. Their tests marked `all` run here, too: the Spark of `make test-all`
-has no Iceberg."""
+"""Parity with Spark's own connector, maps and tables, with tests marked `all`.
+
+The Spark of `make test-all` has no Iceberg.
+"""
 MOVED = "integration/operations/test_moved.py"
 EVERYTHING = {"KAFKA_TX_ALL": "1"}
 

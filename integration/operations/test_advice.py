@@ -9,6 +9,7 @@ import pytest
 from pyspark.errors import StreamingQueryException
 from typer.testing import CliRunner
 
+from integration.sizes import in_all
 from integration.source.test_source_anew import Job, once, texts
 from kafka_tx.cli.main import app
 
@@ -20,7 +21,7 @@ def job(spark, kafka, tmp_path):
     made.close()
 
 
-@pytest.mark.parametrize("sinks", ["have it", "have it not"])
+@pytest.mark.parametrize("sinks", ["have it", *in_all("have it not")])
 def test_a_batch_that_cannot_be_replayed_is_left_as_the_error_says(
     job, kafka, topic, produce, tmp_path, sinks
 ):

@@ -176,6 +176,7 @@ def test_opaque_count_counts_each_row_once_although_a_replay_holds_others(run):
     assert "counted 30 rows; there are 30" in shown
 
 
+@pytest.mark.all
 def test_three_designs_count_the_same_in_fewer_and_fewer_turns(run):
     shown = run("three_designs")
 
@@ -217,6 +218,7 @@ def test_kafka_message_count_counts_each_message_once(run):
     assert "counted 5000 messages" in run("kafka_message_count")
 
 
+@pytest.mark.all
 def test_kafka_message_count_counts_what_a_real_topic_holds(run, kafka, topic, produce):
     name = topic(2)
     produce(name, [f"v{n}" for n in range(300)], partition=0)
@@ -244,6 +246,7 @@ def test_reliable_word_count_counts_each_word_once_though_some_fail(run):
     assert_reliable(run("reliable_word_count"))
 
 
+@pytest.mark.all
 def test_reliable_word_count_does_so_on_a_real_broker(run, kafka, topic):
     servers = kafka.bootstrap_servers
 

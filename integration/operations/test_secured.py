@@ -111,6 +111,7 @@ def without_prefix(options):
     }
 
 
+@pytest.mark.all
 def test_sparks_source_and_ours_take_the_same_options(spark, secured, topic, trusted):
     rows = []
     for source in ("kafka", "kafka_tx"):
@@ -281,6 +282,7 @@ def test_a_certificate_of_an_unknown_authority_is_named(
         refused.until_done(tmp_path / "checkpoint")
 
 
+@pytest.mark.all
 def test_the_exactly_once_sink_names_an_unknown_authority(secured, topic):
     kafka = {"bootstrap.servers": secured.login_servers, **without_prefix(login())}
     part = sink_assembly.part_transaction(

@@ -224,6 +224,7 @@ def test_what_does_not_fit_is_a_letter_without_value_that_is_sent_back_whole(
     assert about(back) == {"trace": "l"}
 
 
+@pytest.mark.all
 @pytest.mark.parametrize(
     ("function", "says"),
     [
@@ -258,6 +259,7 @@ def test_a_dead_letter_topic_that_the_query_reads_is_refused(job, kafka, subscri
     assert len(read(kafka, job.dead)) == before
 
 
+@pytest.mark.all
 def test_a_compacted_topic_is_refused_before_a_dead_letter_is_needed(job, topic):
     job.dead = topic(1, config={"cleanup.policy": "compact"})
 
@@ -283,6 +285,7 @@ def test_times_that_the_topic_refuses_or_soon_removes_stand_in_a_header(
     assert all(abs(each.timestamp.timestamp() - NOW_MS / 1000) < 3600 for each in found)
 
 
+@pytest.mark.all
 def test_rows_without_a_timestamp_are_the_same_rows_in_a_replay(job):
     columns = "key", "value", "topic", "partition", "offset", "'no' AS reason"
 
@@ -457,6 +460,7 @@ def letter(topic, partition, value="bad", key="k", timestamp=None, **more):
     return Record(value, key, headers, timestamp)
 
 
+@pytest.mark.all
 def test_a_record_that_its_topic_refuses_is_found_among_many(
     buried, kafka, topic, produce
 ):
@@ -473,6 +477,7 @@ def test_a_record_that_its_topic_refuses_is_found_among_many(
     assert sorted(values) == [n for n in range(20) if n != 13]
 
 
+@pytest.mark.all
 def test_a_time_that_the_topic_refuses_is_not_restored_and_counted(
     buried, kafka, produce
 ):
@@ -511,6 +516,7 @@ def test_letters_are_sent_once_also_when_the_group_has_expired(buried, kafka, pr
     assert f"sent back: {BAD + 1}" in output_of(buried, "send", "--yes", "--sent")
 
 
+@pytest.mark.all
 def test_letters_that_an_earlier_version_sent_are_not_sent_again(buried, kafka):
     """It kept what it sent in the offsets of the group only."""
     group = Redrive(settings(buried), buried.dead, 10_000).group
@@ -523,6 +529,7 @@ def test_letters_that_an_earlier_version_sent_are_not_sent_again(buried, kafka):
     assert read(kafka, buried.orders)[-1].value == b"bad 2"
 
 
+@pytest.mark.all
 def test_letters_of_a_topic_that_was_made_anew_are_sent(buried, kafka, produce):
     assert f"sent back: {BAD}" in output_of(buried, "send", "--yes")
     kafka.delete_topic(buried.dead)
@@ -656,7 +663,7 @@ def by_query(job, odd_times):
     job.run(subscribe=odd_times)
 
 
-@pytest.mark.parametrize("bury", [by_topology, by_query])
+@pytest.mark.parametrize("bury", [*in_all(by_topology), by_query])
 def test_a_time_that_cannot_be_written_stands_in_a_header(
     spark, kafka, orders, odd_times, topic, tmp_path, bury
 ):

@@ -448,6 +448,7 @@ def test_a_half_written_batch_cut_in_another_way_is_refused_and_the_old_cut_fini
     assert values(sink["topic"]) == numbers(0, 30)
 
 
+@pytest.mark.all
 def test_a_stream_is_not_repeated_after_the_brokers_forgot_the_offsets(
     sink, copy, values, half_written
 ):
@@ -488,6 +489,7 @@ def test_a_part_that_was_left_open_and_has_no_task_now_holds_no_reader_up(
     )
 
 
+@pytest.mark.all
 def test_a_query_that_another_took_over_from_is_refused(
     topic, produce, sink, copy, values
 ):

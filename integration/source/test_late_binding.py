@@ -13,6 +13,8 @@ from integration.bounded import read_out
 from integration.capabilities import OWN_CONNECTOR, need
 from integration.sizes import in_all
 
+pytestmark = pytest.mark.all
+
 SOURCES = ("kafka", "kafka_tx")
 
 

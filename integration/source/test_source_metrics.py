@@ -45,6 +45,7 @@ class Feed:
             self.records += 10
 
 
+@pytest.mark.all
 @pytest.mark.timeout(300)
 def test_every_panel_and_rule_answers_for_a_running_job(
     spark, kafka, topic, produce, tmp_path, caplog

@@ -84,6 +84,7 @@ def odd_records():
     ]
 
 
+@pytest.mark.all
 def test_the_schemas_are_equal(spark, kafka, sparks_own, topic):
     name = topic(1)
     for headers in ("true", "false"):
@@ -99,6 +100,7 @@ def test_the_schemas_are_equal(spark, kafka, sparks_own, topic):
         assert schemas[0] == schemas[1]
 
 
+@pytest.mark.all
 def test_sessions_whose_timestamps_have_no_zone_read_too(spark, both, topic, produce):
     name = topic(1)
     produce(name, ["a"])
@@ -122,6 +124,7 @@ def test_odd_records_are_equal(both, topic, produce):
     assert ours == theirs
 
 
+@pytest.mark.all
 def test_several_topics_and_a_pattern_are_equal(both, topic, produce):
     first, second = topic(2, name="pair-a"), topic(3, name="pair-b")
     produce(first, ["a"] * 10)
@@ -133,6 +136,7 @@ def test_several_topics_and_a_pattern_are_equal(both, topic, produce):
     assert ours == theirs
 
 
+@pytest.mark.all
 def test_compacted_topics_are_equal(both, topic, produce, kafka):
     name = topic(1, config=COMPACTED)
     for n in range(30):
@@ -161,6 +165,7 @@ def test_transactional_topics_are_equal(both, topic, produce, isolation):
     assert len(ours) == (51 if isolation == "read_committed" else 102)
 
 
+@pytest.mark.all
 def test_before_a_pattern_matches_there_is_one_empty_batch_at_most(
     spark, kafka, tmp_path
 ):
@@ -176,6 +181,7 @@ def test_before_a_pattern_matches_there_is_one_empty_batch_at_most(
     assert seen == [0]
 
 
+@pytest.mark.all
 def test_the_level_of_isolation_is_taken_in_any_case_and_doctor_tells_its_effect(
     spark, kafka, topic, produce
 ):
@@ -202,6 +208,7 @@ def test_the_level_of_isolation_is_taken_in_any_case_and_doctor_tells_its_effect
     assert [verdict for verdict, _ in of_doctor] == ["good", "advice"]
 
 
+@pytest.mark.all
 def test_a_topic_of_only_aborted_records_is_empty(both, topic, produce):
     name = topic(1)
     produce.aborted(name, ["never"] * 20)
@@ -211,6 +218,7 @@ def test_a_topic_of_only_aborted_records_is_empty(both, topic, produce):
     assert ours == theirs == []
 
 
+@pytest.mark.all
 def test_ranges_by_offset_and_time_are_equal(both, topic, produce):
     name = topic(1)
     start = int(time.time() * 1000) - 1000  # older ones fall to retention
@@ -276,6 +284,7 @@ def test_streams_of_transactional_topics_are_equal(
         assert {name: end[name]} == latest
 
 
+@pytest.mark.all
 def test_a_checkpoint_of_sparks_own_source_is_continued(
     spark, kafka, sparks_own, topic, produce, tmp_path
 ):
@@ -308,6 +317,7 @@ def test_a_checkpoint_of_sparks_own_source_is_continued(
     assert sorted(seen) == sorted(expected)
 
 
+@pytest.mark.all
 def test_trimmed_topics_are_equal(both, topic, produce, kafka):
     name = topic(1)
     produce(name, [str(n) for n in range(50)])

@@ -61,6 +61,7 @@ def config(kafka, name):
     )
 
 
+@pytest.mark.all
 def test_offsets_of_idle_partitions_are_written_again_while_it_runs(
     kafka, group, produce, spark, tmp_path, monkeypatch
 ):
@@ -225,6 +226,7 @@ def test_a_consumer_that_joins_the_group_for_a_look_ends_nothing(
         handle.stop()
 
 
+@pytest.mark.all
 def test_brokers_tell_how_long_they_keep_offsets(group):
     _, _, store = group
 

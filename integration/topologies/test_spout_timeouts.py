@@ -45,6 +45,7 @@ def started(
     return builder.build().start(spark, {"tx.store": store, **settings})
 
 
+@pytest.mark.all
 @pytest.mark.timeout(240)
 def test_bolts_that_need_longer_than_the_time_out_for_a_chunk_do_their_work(
     kafka, topic, produce, spark, tmp_path
@@ -122,6 +123,7 @@ class Takes(kafka_tx.BasicBolt):
         time.sleep(0.03)
 
 
+@pytest.mark.all
 @pytest.mark.timeout(240)
 def test_a_record_that_fans_out_to_more_than_a_tasks_share_is_completed(
     kafka, topic, produce, spark, tmp_path

@@ -30,6 +30,7 @@ from integration.cluster.topics import spread_topic
 from integration.cluster.waiting import wait_until
 from integration.log_ends import log_ends
 from integration.reading import Run
+from integration.sizes import in_all
 from kafka_tx import assembly
 from kafka_tx.config import SourceConfig
 from kafka_tx.errors import ComponentError, DataLossError, OffsetOutOfRangeError
@@ -172,7 +173,7 @@ class Raise(kafka_tx.Committer, kafka_tx.BatchBolt):
         raise self.kind
 
 
-@pytest.mark.parametrize("kind", [SystemExit, asyncio.CancelledError])
+@pytest.mark.parametrize("kind", [SystemExit, *in_all(asyncio.CancelledError)])
 def test_a_driver_committer_that_raises_more_than_exceptions_is_named(spark, kind):
     spout = kafka_tx.MemoryTransactionalSpout([[(1,)]], "n bigint", 1)
     builder = kafka_tx.TransactionalTopologyBuilder("exits", "spout", spout)
@@ -203,6 +204,7 @@ class Late(kafka_tx.BasicBolt):
         collector.emit((row.n,))
 
 
+@pytest.mark.all
 def test_batches_that_time_out_and_those_after_them_are_told_apart(spark, tmp_path):
     spout = kafka_tx.MemoryTransactionalSpout([[(n,) for n in range(4)]], "n bigint", 1)
     builder = kafka_tx.TransactionalTopologyBuilder("late", "spout", spout)
@@ -281,6 +283,7 @@ def opaque(cluster: Any, name: str, place: Path) -> Any:
     return builder.build()
 
 
+@pytest.mark.all
 def test_what_a_replay_left_out_is_read_when_its_leader_is_back(
     kafka_pair, spark, tmp_path
 ):

@@ -18,9 +18,8 @@ RECORDS = 1200
 BATCH = 200
 
 
-@pytest.mark.parametrize(
-    "mode", ["transactional", pytest.param("opaque", marks=pytest.mark.all)]
-)
+@pytest.mark.all
+@pytest.mark.parametrize("mode", ["transactional", "opaque"])
 def test_bolts_by_row_by_arrow_and_as_dataframe_work_in_one_topology(
     spark, kafka, topic, produce, tmp_path, mode
 ):

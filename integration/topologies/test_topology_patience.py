@@ -64,6 +64,7 @@ def in_transactions(
     return builder.build().start(spark, {"tx.store": store})
 
 
+@pytest.mark.all
 @pytest.mark.timeout(240)
 def test_a_bolt_that_resets_the_time_out_has_all_the_time_it_needs(
     spark, kafka, topic, produce, tmp_path
@@ -82,6 +83,7 @@ def test_a_bolt_that_resets_the_time_out_has_all_the_time_it_needs(
     assert (status.completed, status.failed, status.skipped) == (3, 0, 0)
 
 
+@pytest.mark.all
 @pytest.mark.timeout(240)
 def test_a_topic_that_is_not_there_yet_is_waited_for_without_empty_transactions(
     spark, kafka, produce, tmp_path
@@ -209,6 +211,7 @@ def records_of(handle):
     return sum(batch.records for batch in handle.recentProgress)
 
 
+@pytest.mark.all
 @pytest.mark.timeout(300)
 def test_stop_keeps_its_bound_while_the_brokers_that_keep_the_offsets_are_away(
     spark, mortal_kafka

@@ -97,7 +97,7 @@ def test_a_topic_made_anew_under_a_read_fails_it_at_the_end():
     assert brokers.log[-2:] == ["given to 6", "asked"]
 
 
-@pytest.mark.parametrize("reported", ["", "AAAAAAAAAAAAAAAAAAAAAA"])
+@pytest.mark.parametrize("topic_id", ["", "AAAAAAAAAAAAAAAAAAAAAA"])
 def test_a_topic_that_is_gone_and_one_without_an_id_were_read_while_there(topic_id):
     brokers = Brokers(topic_id)
 

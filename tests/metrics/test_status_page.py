@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from integration.sizes import in_all
 from kafka_tx.errors import StateError
 from kafka_tx.metrics import Endpoint, MetricsRegistry, serve
 from kafka_tx.metrics.events import InFlight
@@ -16,6 +15,8 @@ from kafka_tx.model import LogBounds, TopicPartition
 from kafka_tx.transactions.layout.commit_stats import TableWrite
 from tests.chromium import chromium
 from tests.metrics.facts import batch
+
+pytestmark = pytest.mark.all
 
 THERE = "postgresql://db/streams"
 SNAPSHOT = "5837264758291037471"
@@ -129,7 +130,6 @@ def job(tab: Any, id_: str) -> Any:
     return tab.locator(".job").filter(has=tab.locator(".name", has_text=id_))
 
 
-@pytest.mark.all
 def test_five_thousand_partitions_are_drawn_within_a_second(tab: Any) -> None:
     took_ms = min(
         tab.evaluate(
@@ -197,7 +197,7 @@ def test_everything_is_reached_by_keys(tab: Any) -> None:
     assert "orders-1: lag 101," in job(tab, "large").inner_text()
 
 
-@pytest.mark.parametrize("scheme", ["light", *in_all("dark")])
+@pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_what_has_the_focus_is_outlined(
     browser: Any, endpoint: Endpoint, scheme: str
 ) -> None:
@@ -226,7 +226,7 @@ def test_a_partition_is_found_by_its_name(tab: Any) -> None:
     assert row.inner_text().split("\t")[:2] == ["orders-4711", "4,811"]
 
 
-@pytest.mark.parametrize("scheme", ["light", *in_all("dark")])
+@pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_every_text_has_enough_contrast(
     browser: Any, endpoint: Endpoint, scheme: str
 ) -> None:

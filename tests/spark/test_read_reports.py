@@ -183,7 +183,7 @@ def test_the_property_has_a_name_that_spark_hides():
 
 
 @pytest.mark.parametrize(
-    ("reported", "is_whole"),
+    ("ranges", "is_whole"),
     [
         ([(0, 10)], True),
         ([(0, 4), (4, 10)], True),
