@@ -46,6 +46,7 @@ from kafka_tx.sql.maps import NonTransactionalMap, OpaqueMap, TransactionalMap
 from kafka_tx.sql.offsets import SqlOffsetStore
 from kafka_tx.sql.store import SqlStore
 from kafka_tx.sql.tables import append_rows
+from kafka_tx.transactions.layout.stops import Stop, store_stop
 from kafka_tx.transactions.layout.txid_layout import numbered
 from kafka_tx.transactions.ledger.ledger import Ledger
 from kafka_tx.transactions.ownership.takeover import DraftingStore, taken_over
@@ -287,10 +288,15 @@ def ids(other) -> dict[str, str]:
 
 
 def test_a_source_refuses_another_version(other, url, refused):
-    ledger = Ledger(SqlStore(url, ids(other)["source"]))
+    store = SqlStore(url, ids(other)["source"])
+    ledger = Ledger(store)
     ledger.draft()
     with refused():
         ledger.load()
+
+    before = _content(url)
+    assert not store_stop(store, Stop("state", "it was refused", 1))
+    assert _content(url) == before
 
 
 def test_a_topology_refuses_another_version(other, url, refused):

@@ -11,6 +11,7 @@ from kafka_tx.metrics.events import OffsetsStored, stop_reason
 from kafka_tx.metrics.registry import MetricsRegistry
 from kafka_tx.protocols import Clock, Store
 from kafka_tx.store_place import StoreKind, kind_of
+from kafka_tx.transactions.layout import records
 from kafka_tx.transactions.layout.batch_records import Committed
 from kafka_tx.transactions.layout.commit_stats import newest_ms
 from kafka_tx.transactions.layout.stops import Stop, last_stop, stop_id, store_stop
@@ -63,6 +64,7 @@ def open_stop_store(url: str, id: str) -> Store | None:  # noqa: A002 - the word
     store = None
     try:
         store = assembly.open_store(url, stop_id(id))
+        records.check_formats(store.read(), store.url, store.id)
         store.acquire()
     except KafkaTxError as error:
         logger.warning("the reason of a stop will not be stored: %s", error, id=id)

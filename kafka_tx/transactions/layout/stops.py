@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from kafka_tx.config import derived_id
-from kafka_tx.errors import FencedError
+from kafka_tx.errors import FencedError, FormatError
 from kafka_tx.protocols import Store
 from kafka_tx.transactions.layout import records
 
@@ -37,8 +37,15 @@ class Stop:
 
 
 def store_stop(store: Store, stop: Stop) -> bool:
-    """Store a stop in place of an earlier one; False if the id has no owner yet."""
-    epoch = store.epoch()
+    """Store a stop in place of an earlier one.
+
+    False: the id has no owner yet, or records of another version.
+    """
+    try:
+        epoch = store.epoch()
+        records.check_formats(store.read(), store.url, store.id)
+    except FormatError:
+        return False
     if not epoch:  # becoming the owner could fence one that is starting now
         return False
     text = " ".join(stop.error.split())
