@@ -2,8 +2,8 @@
 
 Python prints an error some thirty lines after its traceback, but the cause of an error
 before it, without a traceback if the cause has none. So an error that leaves for Spark
-gets a copy of itself as its first cause. An error of PySpark
-about an error of kafka_tx in a task gets a copy of the latter.
+gets a copy of itself as its first cause. An error of PySpark about an error of kafka_tx
+in a task gets a copy of the latter.
 """
 
 from __future__ import annotations

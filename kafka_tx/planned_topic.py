@@ -117,15 +117,15 @@ def replaced(wanted: OffsetRange, offset: int) -> OffsetOutOfRangeError:
     )
 
 
-def known_id(reported: str | None) -> str | None:
-    """The reported id; None if the topic or its id does not exist."""
-    return None if reported is None or not reported.strip(_NO_IDS) else reported
+def known_id(found: str | None) -> str | None:
+    """The id a broker named; None if the topic or its id does not exist."""
+    return None if found is None or not found.strip(_NO_IDS) else found
 
 
 def _check(
     wanted: OffsetRange, ask: Callable[[int], str | None], timeout_ms: int
 ) -> None:
-    found = _reported(ask, timeout_ms)
+    found = _asked_in_time(ask, timeout_ms)
     topic, partition = wanted.topic_partition
     if found is None:
         raise FetchError(
@@ -154,7 +154,7 @@ def _check(
         )
 
 
-def _reported(ask: Callable[[int], str | None], timeout_ms: int) -> str | None:
+def _asked_in_time(ask: Callable[[int], str | None], timeout_ms: int) -> str | None:
     until = time.monotonic() + timeout_ms / 1_000
     found = ask(min(_ANSWER_MS, timeout_ms))
     while found is None and time.monotonic() < until:

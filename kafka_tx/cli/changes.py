@@ -68,8 +68,8 @@ class Change:
         self._end(text, written=True)
 
     def _end(self, text: str, *, written: bool) -> None:
-        reported = {"changes": self._lines, "written": written, "message": text}
-        typer.echo(json.dumps(reported) if self._as_json else text)
+        answer = {"changes": self._lines, "written": written, "message": text}
+        typer.echo(json.dumps(answer) if self._as_json else text)
 
 
 def _is_terminal() -> bool:

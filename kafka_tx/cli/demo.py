@@ -195,12 +195,12 @@ class Demo:
         self._watch(job, self._halted.exists)
         txid = self._scene.committed + 1
         job.kill()
-        reported = f"{crash} (txid {txid})"
+        what = f"{crash} (txid {txid})"
         if crash == AFTER_SINK:
             shutil.rmtree(self._checkpoint)
-            reported += ", checkpoint deleted"
-        self._scene.crashes.append(reported)
-        self._screen.say(f"SIGKILL {reported}")
+            what += ", checkpoint deleted"
+        self._scene.crashes.append(what)
+        self._screen.say(f"SIGKILL {what}")
 
     def _run_to_the_end(self, job: ProcessTree, produced: Future[int]) -> None:
         def is_counted() -> bool:
@@ -355,7 +355,7 @@ def _report(
     crashes, seconds = len(scene.crashes), scene.seconds
     rate = result.counted / max(scene.working_s, 0.1)
     if as_json:
-        reported = {
+        report = {
             "produced": result.produced,
             "counted": result.counted,
             "lost": result.lost,
@@ -364,7 +364,7 @@ def _report(
             "seconds": round(seconds, 1),
             "records_per_second": round(rate),
         }
-        typer.echo(json.dumps(reported))
+        typer.echo(json.dumps(report))
         return
     style = "bold green" if result.is_exact else "bold red"
     console.print(

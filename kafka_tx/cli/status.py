@@ -114,8 +114,8 @@ def _found_in(stored: StoredId, notes: StoredId | None) -> list[Found]:
         found = replace(found, epoch=store.epoch(), paths=texts)
         found = replace(found, stop=last_stop(store))
         doors = known_doors(store, stored.at_least_once)
-        reported = [replace(found, known=one) for one in doors]
-        return [_with_notes(notes, one) for one in reported] or [found]
+        jobs = [replace(found, known=one) for one in doors]
+        return [_with_notes(notes, one) for one in jobs] or [found]
     except (StateCorruptedError, FormatError) as error:
         return [replace(found, error=error)]
 
@@ -129,22 +129,22 @@ def _with_notes(notes: StoredId | None, found: Found) -> Found:
 
 
 def _as_json(found: Found) -> dict[str, Any]:
-    reported: dict[str, Any] = {"id": found.id, "epoch": found.epoch}
+    data: dict[str, Any] = {"id": found.id, "epoch": found.epoch}
     if found.stop is not None:
-        reported["last_stop"] = asdict(found.stop)
+        data["last_stop"] = asdict(found.stop)
     if found.error is not None:
-        return reported | {"error": str(found.error)}
+        return data | {"error": str(found.error)}
     if found.known is None:
-        return reported | {"records": list(found.paths)}
+        return data | {"records": list(found.paths)}
     state, committed = found.known.state, found.known.state.committed
     offsets = nested(committed.offsets) if committed else {}
-    reported |= {"door": found.known.door.value, "offsets": offsets}
+    data |= {"door": found.known.door.value, "offsets": offsets}
     if found.known.door is Door.AT_LEAST_ONCE:
-        return reported
+        return data
     if state.moved_to:
-        reported["moved_to"] = state.moved_to
-    reported |= _tables(found.known)
-    return reported | {
+        data["moved_to"] = state.moved_to
+    data |= _tables(found.known)
+    return data | {
         "numbering": state.numbering,
         "committed_txid": state.txid,
         "committed_ms": state.committed_ms,
@@ -193,16 +193,16 @@ def _rows(found: Found) -> list[tuple[str, str]]:
         return [*rows, ("records", ", ".join(found.paths) or "none")]
     state = found.known.state
     rows.insert(0, ("door", found.known.door.value))
-    told = {"moved to": state.moved_to, "numbering": state.numbering}
-    rows += [(label, text) for label, text in told.items() if text]
+    if_given = {"moved to": state.moved_to, "numbering": state.numbering}
+    rows += [(label, text) for label, text in if_given.items() if text]
     committed = state.committed
     if committed is None:
         return [*rows, ("committed", "nothing yet")]
-    reported = f"txid {committed.txid}"
+    last = f"txid {committed.txid}"
     if state.committed_ms:
-        reported += f", {ago(state.committed_ms)}"
+        last += f", {ago(state.committed_ms)}"
     is_numbered = found.known.door is not Door.AT_LEAST_ONCE
-    rows.append(("committed", reported if is_numbered else ""))
+    rows.append(("committed", last if is_numbered else ""))
     offsets = sorted(committed.offsets.items())
     rows += _aligned([(str(partition), str(offset)) for partition, offset in offsets])
     rows += [("table", _table(write)) for write in last_writes(state.commit_stats)]
@@ -346,12 +346,12 @@ def _row(found: Found, lag: int | None) -> dict[str, Any]:
     }
 
 
-def _rate(held: tuple[CommitStats, ...]) -> float | None:
+def _rate(stats: tuple[CommitStats, ...]) -> float | None:
     """Records per second of the stored transactions after the first."""
-    known = [each.from_tasks.records for each in held[1:]]
-    if len(held) <= 1 or None in known:
+    known = [each.from_tasks.records for each in stats[1:]]
+    if len(stats) <= 1 or None in known:
         return None
-    took_s = (held[-1].committed_ms - held[0].committed_ms) / 1000
+    took_s = (stats[-1].committed_ms - stats[0].committed_ms) / 1000
     return round(sum(each or 0 for each in known) / took_s, 1) if took_s > 0 else None
 
 

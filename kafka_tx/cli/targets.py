@@ -91,8 +91,8 @@ def confirmed(target: Target, before: LedgerState, kafka: Mapping[str, str]) -> 
         positions = located(dict(sorted(target.offsets.items())), ids, epochs)
         found = logs.poll({"": positions})[""]
     _check(positions, found)
-    reported, now = _logs_now(found, ids, epochs)
-    return replace(target, topic_ids=reported, leader_epochs=now)
+    ids, epochs = _logs_now(found, ids, epochs)
+    return replace(target, topic_ids=ids, leader_epochs=epochs)
 
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -165,9 +165,11 @@ def _logs_now(
 ) -> tuple[dict[str, str], dict[TopicPartition, int]]:
     """Ids and leader epochs from the brokers, otherwise as given."""
     logs = {p: log for p, log in found.items() if isinstance(log, LogBounds)}
-    reported = {p.topic: log.topic_id for p, log in logs.items() if log.topic_id}
-    now = {p: e for p, log in logs.items() if (e := log.leader_epoch) is not None}
-    return {**ids, **reported}, {**epochs, **now}
+    ids_now = {p.topic: log.topic_id for p, log in logs.items() if log.topic_id}
+    epochs_now = {
+        p: e for p, log in logs.items() if (e := log.leader_epoch) is not None
+    }
+    return {**ids, **ids_now}, {**epochs, **epochs_now}
 
 
 def _why_not(position: LogPosition, bounds: LogBounds) -> str:

@@ -61,7 +61,7 @@ EVERY_ADDRESS = "0.0.0.0"  # noqa: S104 - where somebody asks for it
 logger = event_log(__name__)
 
 _listening: dict[tuple[str, int], _Server] = {}  # by address and real port
-_listening_lock = Lock()  # also guards who is shown
+_listening_lock = Lock()  # also guards `_guests`
 _guests: list[ref[MetricsRegistry]] = []
 
 
@@ -272,8 +272,8 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _status(self) -> None:
         try:
-            reported = status(self.server.shown(), time.time_ns() // 1_000_000)
-            text = json.dumps(reported, separators=(",", ":")).encode()
+            shown = status(self.server.shown(), time.time_ns() // 1_000_000)
+            text = json.dumps(shown, separators=(",", ":")).encode()
         except Exception:
             logger.exception("the status could not be written as JSON")
             self._answer(500, b"the status could not be made; see the log\n")

@@ -128,7 +128,7 @@ def _merged(
     if len(found) == 1:
         return found[0]
     lines = _Lines(metric)
-    if metric is catalogue.LAST_STOP:  # a run that never failed hides none before it
+    if metric is catalogue.LAST_STOP:  # show the newest stop of any run
         newest: Changes = {}
         for registry in registries:
             for key, row in registry.samples_of(metric).items():

@@ -202,7 +202,7 @@ class LagStanding:
         if position is None or log is None:
             return
         check = check_position(position, log)
-        if check.finding is Finding.UNANSWERED:  # of a new leader: not asked
+        if check.finding is Finding.UNANSWERED:  # show lag by offsets: ask no leader
             check = check_position(replace(position, leader_epoch=None), log)
         if check.finding is Finding.UNANSWERED:
             return

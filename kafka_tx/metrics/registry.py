@@ -226,8 +226,8 @@ class MetricsRegistry:
         with self._measuring("record_last_stop"):
             name = catalogue.LAST_STOP.name
             self.set(name, at_ms / 1000, id=tx_id, reason=reason)
-            reported = " ".join(text.split())[:LONGEST_ERROR]
-            self._activities[tx_id].failed(Failure(at_ms, reason, reported))
+            one_line = " ".join(text.split())[:LONGEST_ERROR]
+            self._activities[tx_id].failed(Failure(at_ms, reason, one_line))
 
     def forget(
         self, tx_id: str, partitions: Iterable[TopicPartition] | None = None
@@ -454,7 +454,7 @@ _WITH = {Fed.RECORD: (Fed.RECORD, Fed.DEAD_LETTER)}
 
 def _endings(metric: Metric, width: int) -> list[Key]:
     closed = [label.values for label in metric.labels[width:]]
-    if width == _PARTITION_WIDTH:  # one series a partition is enough to see
+    if width == _PARTITION_WIDTH:  # one zero a partition, not one a reason
         closed = [values[:1] for values in closed]
     return list(product(*closed))
 

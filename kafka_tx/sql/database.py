@@ -241,7 +241,7 @@ class Database:
         return RetryPolicy(SystemClock(), self._waits.retry_for_ms)
 
     @contextmanager
-    def patient(self, make: Callable[[], AbstractContextManager[_T]]) -> Iterator[_T]:
+    def retried(self, make: Callable[[], AbstractContextManager[_T]]) -> Iterator[_T]:
         """Enter it, retried while the database is away; the block runs once."""
         with ExitStack() as stack:
             yield self.retry_policy(lambda: stack.enter_context(make()))

@@ -113,7 +113,7 @@ class MapBatch:
         check_map(rows, self._dialect)
         if not callable(reducer):
             rows = one_row_each(rows, reducer)
-        self._note(rows)
+        self._add_to_digest(rows)
         if self.is_counted:
             return
         if callable(reducer):
@@ -154,11 +154,14 @@ class MapBatch:
         """The values of those keys that are there, with what this batch wrote."""
         return values_of(self._connection, self._to, keys)
 
-    def _note(self, rows: pa.Table) -> None:
-        """Cheap, and enough: rows that go to different tasks have different keys."""
+    def _add_to_digest(self, rows: pa.Table) -> None:
+        """Add these rows to the digest of all writes.
+
+        Their number, first and last key and sum suffice: two tasks never share keys.
+        """
         keys, values = rows["key"], rows["value"]
         ends = (keys[0].as_py(), keys[-1].as_py()) if len(rows) else ()
-        is_exact = pa.types.is_integer(values.type)  # sums of floats go by their order
+        is_exact = pa.types.is_integer(values.type)  # float sums depend on the order
         total = pc.sum(pc.cast(values, pa.decimal128(38))).as_py() if is_exact else None
         self._wrote.update(repr((len(rows), ends, total)).encode())
 
@@ -334,7 +337,7 @@ class NonTransactionalMap:
         The block may take its time; a process that is frozen in it loses the
         transaction after a minute (PostgreSQL). Raises: as ``update``.
         """
-        entering = self._database.patient(lambda: self._entering(attempt))
+        entering = self._database.retried(lambda: self._entering(attempt))
         with entering as (connection, batch):
             with kept_awake(connection):
                 yield batch
@@ -372,7 +375,7 @@ class NonTransactionalMap:
     @contextmanager
     def _reading(self) -> Iterator[sa.Connection]:
         database, tables = self._database, self._to.metadata
-        with database.patient(lambda: database.reading(tables)) as connection:
+        with database.retried(lambda: database.reading(tables)) as connection:
             self._progress.check_name(connection)
             yield connection
 

@@ -35,7 +35,9 @@ _COMBINED = {
 _SQLITE_WORDS = {"greatest": "max", "least": "min"}
 
 
-class _Words:
+class _Insert:
+    """The parts of an INSERT that merges, in the words of the dialect."""
+
     def __init__(
         self, connection: sa.Connection, to: MapTable, merge: str, txid: int
     ) -> None:
@@ -81,7 +83,7 @@ class _Words:
         return f"VALUES({quoted})" if self._is_mysql else f"excluded.{quoted}"
 
 
-_Writer = Callable[[sa.Connection, MapTable, pa.Table, _Words], None]
+_Writer = Callable[[sa.Connection, MapTable, pa.Table, _Insert], None]
 
 
 def merge_rows(
@@ -96,7 +98,7 @@ def merge_rows(
     if writer is None:
         _read_and_replace(connection, to, rows, merge, txid)
     elif len(rows):
-        writer(connection, to, rows, _Words(connection, to, merge, txid))
+        writer(connection, to, rows, _Insert(connection, to, merge, txid))
 
 
 def _writer(connection: sa.Connection, rows: int) -> _Writer | None:
@@ -110,21 +112,21 @@ def _writer(connection: sa.Connection, rows: int) -> _Writer | None:
 
 
 def _in_statements(
-    connection: sa.Connection, _to: MapTable, rows: pa.Table, how: _Words
+    connection: sa.Connection, _to: MapTable, rows: pa.Table, insert: _Insert
 ) -> None:
     keys, values = chunks(rows["key"].to_pylist()), chunks(rows["value"].to_pylist())
-    place = f"({how.place}, {how.place}{how.txid})"
+    place = f"({insert.place}, {insert.place}{insert.txid})"
     for some_keys, some_values in zip(keys, values, strict=True):
         given: list[Any] = [None] * (2 * len(some_keys))
         given[::2], given[1::2] = some_keys, some_values
         places = ", ".join([place] * len(some_keys))
         connection.exec_driver_sql(
-            f"{how.head} VALUES {places}{how.tail}", tuple(given)
+            f"{insert.head} VALUES {places}{insert.tail}", tuple(given)
         )
 
 
 def _copied(
-    connection: sa.Connection, to: MapTable, rows: pa.Table, how: _Words
+    connection: sa.Connection, to: MapTable, rows: pa.Table, insert: _Insert
 ) -> None:
     kinds = {
         name: to.table.c[name].type.compile(connection.dialect)
@@ -138,7 +140,7 @@ def _copied(
     connection.exec_driver_sql(f"TRUNCATE {INCOMING}")
     copy_rows(connection, INCOMING, rows)
     connection.exec_driver_sql(
-        f"{how.head} SELECT key, value{how.txid} FROM {INCOMING}{how.tail}"  # noqa: S608
+        f"{insert.head} SELECT key, value{insert.txid} FROM {INCOMING}{insert.tail}"  # noqa: S608
     )
 
 

@@ -72,8 +72,8 @@ def listen(engine: sa.Engine, silence_ms: int) -> None:
     event.listen(engine, "connect", _set_session)
     event.listen(engine, "begin", _set_transaction)
     if engine.dialect.driver == "psycopg" and silence_ms:
-        lookout = _Lookout(silence_ms / 1000)
-        event.listen(engine, "do_connect", lookout.connect)
+        connections = _BoundedConnections(silence_ms / 1000)
+        event.listen(engine, "do_connect", connections.connect)
 
 
 def _set_session(connection: Any, _record: object) -> None:  # noqa: ANN401 - DB-API
@@ -131,7 +131,7 @@ def kept_awake(connection: sa.Connection) -> Iterator[None]:
         thread.join()
 
 
-class _Lookout:
+class _BoundedConnections:
     """Makes psycopg's connections, and asks about those that fall silent.
 
     An abandoned session is ended, at once or with the next new connection: it may hold

@@ -212,7 +212,7 @@ def check_sums(rows: pa.Table, stored: Mapping[Any, float]) -> None:
     keys, values = rows["key"].to_pylist(), rows["value"].to_pylist()
     for key, given in zip(keys, values, strict=True):
         before = stored.get(key, 0)
-        if not _is_held(before + given, before, given):
+        if not _is_stored_true(before + given, before, given):
             what = f"{given} for key {_short(key)}, which has {before}"
             why = f"their sum is {before + given}"
             if isinstance(given, int):
@@ -220,7 +220,8 @@ def check_sums(rows: pa.Table, stored: Mapping[Any, float]) -> None:
             raise _refused("value", None, what, why, "Leave such rows out")
 
 
-def _is_held(total: float, before: float, given: float) -> bool:
+def _is_stored_true(total: float, before: float, given: float) -> bool:
+    """Whether the column can hold the sum, and it is no NaN or overflow."""
     if isinstance(total, int):
         return -(2**63) <= total < 2**63
     has_grown = isinf(total) and isfinite(before) and isfinite(given)

@@ -42,7 +42,7 @@ _OF_URLS = str.maketrans("-_", "+/")
 
 
 class ZooKeeperTopics:
-    """Looks topics up in ZooKeeper; the ``topics`` of a ClusterView, and nothing else.
+    """Describes topics from ZooKeeper: ``topics`` of a ClusterView, nothing else.
 
     Nothing is cached. A call takes a few requests, each for everything at once. Source:
     Storm, DynamicBrokersReader (deviates: a partition whose leader is missing or not

@@ -115,7 +115,7 @@ class Tree:
         ``layout`` learns missing nodes.
         """
         gone = set(delete) - set(put)
-        self._look_at([*put, *gone], layout)
+        self._learn_nodes([*put, *gone], layout)
         leads_on = {at for path in put for at in nodes_above(path)}
         done: list[Op] = []
         for path in sorted({*leads_on, *put}):
@@ -132,7 +132,7 @@ class Tree:
                 done.append(Set(node, b"") if leads else Delete(node))
         return done
 
-    def _look_at(self, paths: Iterable[str], layout: Layout) -> None:
+    def _learn_nodes(self, paths: Iterable[str], layout: Layout) -> None:
         """Let the layout know these paths' nodes and all above them."""
         ways = [[*nodes_above(path), path] for path in paths]
         if not layout.children(self._base):
