@@ -10,6 +10,7 @@ import os
 import uuid
 from collections.abc import Callable, Collection, Mapping
 from contextlib import closing
+from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol
 
 from kafka_tx.clock import SystemClock as SystemClock
@@ -17,7 +18,7 @@ from kafka_tx.config import FromCommitted, SourceConfig, TransactionsConfig, che
 from kafka_tx.errors import ConfigError
 from kafka_tx.kafka.client_settings import client_settings
 from kafka_tx.model import LogPosition, TopicPartition
-from kafka_tx.protocols import ClusterView, OffsetStore, RangeReader, Store
+from kafka_tx.protocols import Clock, ClusterView, OffsetStore, RangeReader, Store
 from kafka_tx.store_place import STORES, StoreKind, kind_of, make_default_folder
 
 if TYPE_CHECKING:
@@ -26,10 +27,13 @@ if TYPE_CHECKING:
     from kafka_tx.kafka.mirror import GroupMirror, MirrorThread
     from kafka_tx.kafka.reader import KafkaRangeReader
     from kafka_tx.native import NativeRangeReader
+    from kafka_tx.planning.byte_limit import ByteLimit
     from kafka_tx.topology.declare.spout_hosts import ZkHosts
     from kafka_tx.transactions.ledger.ledger import Ledger
     from kafka_tx.transactions.ownership.memory import StoredId
     from kafka_tx.zookeeper.brokers import ZooKeeperTopics
+
+_SAMPLE_TIMEOUT_MS = 2_000
 
 
 def open_store(url: str, id: str) -> Store:  # noqa: A002 - the word users know
@@ -236,6 +240,17 @@ def typed_batches(
     from kafka_tx.schemas.typed_batches import TypedBatches
 
     return TypedBatches(config.formats, config.include_headers, planned)
+
+
+def byte_limit(config: SourceConfig, clock: Clock) -> ByteLimit | None:
+    """What bounds the bytes of the source's batches (driver); None: nothing does."""
+    if config.limits.max_bytes is None:
+        return None
+    from kafka_tx.planning.byte_limit import ByteLimit
+
+    timeout_ms = min(config.poll_timeout_ms, _SAMPLE_TIMEOUT_MS)
+    of_samples = replace(config, poll_timeout_ms=timeout_ms, include_headers=False)
+    return ByteLimit(config.limits.max_bytes, lambda: range_reader(of_samples), clock)
 
 
 def log_view(config: SourceConfig) -> ClusterView:

@@ -20,7 +20,15 @@ from kafka_tx.model import (
     TransactionAttempt,
 )
 from kafka_tx.model import Mode as Mode
-from kafka_tx.option_rows import boolean, choice, duration_ms, option, row, whole
+from kafka_tx.option_rows import (
+    boolean,
+    choice,
+    duration_ms,
+    option,
+    row,
+    size_bytes,
+    whole,
+)
 from kafka_tx.own_topics import MARKER_TOPIC, check_not_own
 from kafka_tx.store_place import DEFAULT, store_url
 
@@ -213,8 +221,9 @@ class BatchLimits:
             offsets that they hold. A partition that has any gets at least one.
         max_records_per_partition: Offsets of one partition in a batch of a spout;
             offsets of one task in a batch of a source.
-        max_bytes: Of keys and values in a batch. The number of records is estimated
-            from the batches before, so a batch may hold more.
+        max_bytes: Of keys and values in a batch. The number of records is estimated,
+            from samples (source) or from the batches before (spouts), so a batch may
+            hold more.
         max_delay_ms: Longest time since the last batch that ``min_records`` may wait.
 
     Raises:
@@ -230,7 +239,13 @@ class BatchLimits:
     max_records_per_partition: int | None = option(
         None, "maxRecordsPerPartition", "Most offsets that one task reads.", whole()
     )
-    max_bytes: int | None = None
+    max_bytes: int | None = option(
+        None,
+        "maxBytesPerTrigger",
+        "About the most bytes of keys and values of one batch, such as `64m`; estimated"
+        " from samples.",
+        size_bytes,
+    )
     min_records: int | None = option(
         None,
         "minOffsetsPerTrigger",

@@ -24,7 +24,7 @@ _WHOLE = re.compile(r"[+-]?[0-9]+")
 _INT64 = 2**63
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _YEAR_2000_MS, _YEAR_3000_MS = 946_684_800_000, 32_503_680_000_000
-_DURATION = re.compile(r"\s*(\d+)\s*([a-z]*)\s*", re.IGNORECASE)
+_NUMBER_AND_UNIT = re.compile(r"\s*(\d+)\s*([a-z]*)\s*", re.IGNORECASE)
 _UNITS_MS = {
     "": 1,
     "ms": 1,
@@ -34,6 +34,7 @@ _UNITS_MS = {
     "h": 3_600_000,
     "d": 86_400_000,
 }
+_UNITS_BYTES = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 
 
 def text(name: str, value: object) -> str:
@@ -111,11 +112,21 @@ def as_date(time_ms: int) -> str:
 
 def duration_ms(name: str, value: object) -> int:
     """A time such as ``500ms``, ``30s``, ``15m``, ``1h``; a bare number is ms."""
-    match = _DURATION.fullmatch(str(value))
+    match = _NUMBER_AND_UNIT.fullmatch(str(value))
     unit = match.group(2).lower() if match else None
     if match is None or unit not in _UNITS_MS:
         raise ConfigError.illegal(name, value, "a time such as 500ms, 30s, 15m, 1h")
     return int(match.group(1)) * _UNITS_MS[unit]
+
+
+def size_bytes(name: str, value: object) -> int:
+    """Bytes from 1, such as ``1000000``, ``500k``, ``64m``, ``2g``; k is 1024."""
+    match = _NUMBER_AND_UNIT.fullmatch(str(value))
+    unit = match.group(2).lower().removesuffix("b") if match else ""
+    found = int(match.group(1)) * _UNITS_BYTES.get(unit, 0) if match else 0
+    if found:
+        return found
+    raise ConfigError.illegal(name, value, "bytes from 1, such as 1000000, 64m, 2g")
 
 
 def hosts(name: str, value: object) -> list[str]:

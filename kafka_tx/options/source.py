@@ -104,7 +104,12 @@ SOURCE = (
 _KNOWN = {option.name.lower(): option.name for option in SOURCE}
 _STRATEGIES = ("subscribe", "subscribepattern", "assign")
 _ENDS = ("endingoffsets", "endingoffsetsbytimestamp", "endingtimestamp")
-_TRIGGER = ("maxoffsetspertrigger", "minoffsetspertrigger", "maxtriggerdelay")
+_TRIGGER = (
+    "maxbytespertrigger",
+    "maxoffsetspertrigger",
+    "minoffsetspertrigger",
+    "maxtriggerdelay",
+)
 _SINK = ("topic",)
 _START_WORDS: dict[str, StartRule] = {
     "earliest": Earliest(),

@@ -15,7 +15,7 @@ from kafka_tx.config import BatchLimits
 from kafka_tx.errors import ConfigError
 from kafka_tx.model import OffsetRange, TopicPartition
 
-_ASSUMED_RECORD_BYTES = 1024
+ASSUMED_RECORD_BYTES = 1024
 _MEMORY = 0.8
 
 
@@ -35,7 +35,7 @@ class RecordSize:
     def average_bytes(self) -> float:
         """Average bytes of a record, at least 1; a guess before the first batch."""
         if not self._records:
-            return _ASSUMED_RECORD_BYTES
+            return ASSUMED_RECORD_BYTES
         return max(self._bytes / self._records, 1.0)
 
 

@@ -24,6 +24,7 @@ from kafka_tx.model import (
 from kafka_tx.offsets.discovery import DELETED, Discovery
 from kafka_tx.offsets.loss import Losses, OutOfRange
 from kafka_tx.offsets.position_checks import Finding, PositionCheck
+from kafka_tx.planning.byte_limit import ByteLimit
 from kafka_tx.planning.cluster_poller import (
     ClusterPoller,
     ClusterState,
@@ -84,8 +85,10 @@ class MicroBatches:
         view: ClusterView,
         clock: Clock,
         committed: GroupOffsets | None = None,
+        byte_limit: ByteLimit | None = None,
     ) -> None:
         self._config = config
+        self._byte_limit = byte_limit
         self._view = view
         self._discovery = Discovery(view.topics, config.subscription)
         self._clock = clock
@@ -258,6 +261,8 @@ class MicroBatches:
                 return None
             if limits.max_records is not None:
                 ends = rate_limit(limits.max_records, starts, ends)
+            if self._byte_limit is not None:
+                ends = self._byte_limit.ends(starts, ends)
         self._learn(start, starts, cluster)
         epochs = self._epochs_after(position_checks, logs)
         ranges = tuple(

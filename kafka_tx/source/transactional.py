@@ -17,6 +17,7 @@ from kafka_tx.model import (
     TopicPartition,
 )
 from kafka_tx.offsets.discovery import is_subscribed
+from kafka_tx.planning.byte_limit import ByteLimit
 from kafka_tx.planning.cluster_poller import ClusterState, LeaderEpochs, Positions
 from kafka_tx.planning.deleted_topics import DeletedTopics
 from kafka_tx.planning.offset_json import SourceOffset
@@ -86,9 +87,10 @@ class TransactionalMicroBatches(MicroBatches):
         ledger_of: LedgerOf | None = None,
         mirror: Mirror | None = None,
         committed: GroupOffsets | None = None,
+        byte_limit: ByteLimit | None = None,
         sink: SinkNote = UNKNOWN_SINK,
     ) -> None:
-        super().__init__(config, view, clock, committed)
+        super().__init__(config, view, clock, committed, byte_limit)
         self._sink = sink
         self._tx = transactions
         self._deleted_topics = DeletedTopics(view, clock)

@@ -237,6 +237,20 @@ def test_a_batch_read_has_a_beginning_and_an_end(options):
         parse(streaming=False, subscribe="a", **options)
 
 
+@pytest.mark.parametrize(
+    ("given", "wanted"),
+    [("1", 1), ("64m", 64 << 20), ("2 KB", 2048), ("1G", 1 << 30), ("3b", 3)],
+)
+def test_a_limit_of_bytes_has_units(given, wanted):
+    assert parse(subscribe="a", maxBytesPerTrigger=given).limits.max_bytes == wanted
+
+
+@pytest.mark.parametrize("given", ["0", "-1", "1.5m", "m", "1h", "1 e", ""])
+def test_a_limit_of_no_bytes_is_refused(given):
+    with pytest.raises(ConfigError, match="legal: bytes from 1, such as 1000000, 64m"):
+        parse(subscribe="a", maxBytesPerTrigger=given)
+
+
 def test_trigger_limits_are_ignored_in_batch_with_a_warning(caplog):
     parse(streaming=False, subscribe="a", maxOffsetsPerTrigger="5")
 

@@ -50,7 +50,8 @@ class KafkaSpoutFromOptions(KafkaBatchSpout):
             ``maxOffsetsPerTrigger`` and ``maxRecordsPerPartition`` bound a batch,
             ``minOffsetsPerTrigger`` and ``maxTriggerDelay`` let it wait.
         scheme: Makes rows from records.
-        max_bytes: The approximate size of a batch, at most.
+        max_bytes: The approximate size of a batch, at most; the option
+            ``maxBytesPerTrigger`` in another place.
         out_of_range: ``fail`` or ``earliest``, if the next offset of a partition is not
             in the log any more. None: the option ``failOnDataLoss`` decides; without
             that option, a transactional spout fails and an opaque one goes on. It goes
@@ -78,8 +79,11 @@ class KafkaSpoutFromOptions(KafkaBatchSpout):
         config = _source(options)
         if scheme is not None and not is_scheme(scheme):
             raise ConfigError.illegal("scheme", scheme, SCHEMES)
+        if max_bytes is not None:
+            limits = replace(config.limits, max_bytes=max_bytes)
+            config = replace(config, limits=limits)
         super().__init__(
-            replace(config, limits=replace(config.limits, max_bytes=max_bytes)),
+            config,
             assembly.cluster_view(config),
             TaskReader(config),
             assembly.SystemClock(),

@@ -31,6 +31,7 @@ from kafka_tx.spark.source.ranges import RangePartition, read_range
 from kafka_tx.spark.versions.streams import (
     ReadAllAvailable,
     ReadLimit,
+    ReadMaxBytes,
     ReadMaxRows,
     ReadMinRows,
     SupportsTriggerAvailableNow,
@@ -94,6 +95,8 @@ class KafkaTxStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         limits = self._config.limits
         if limits.max_records is not None:
             return ReadMaxRows(limits.max_records)
+        if limits.max_bytes is not None:
+            return ReadMaxBytes(limits.max_bytes)
         if limits.min_records is not None:
             return ReadMinRows(limits.min_records)
         return ReadAllAvailable()
@@ -190,8 +193,9 @@ class KafkaTxStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         view = assembly.cluster_view(config)
         clock = assembly.SystemClock()
         committed = assembly.group_offsets(config)
+        byte_limit = assembly.byte_limit(config, clock)
         if transactions is None:
-            return MicroBatches(config, view, clock, committed)
+            return MicroBatches(config, view, clock, committed, byte_limit)
         sink = note_of(transactions.id)
         transactions = replace(
             transactions, sink_batch_ids=sink.believed(transactions.sink_batch_ids)
@@ -208,6 +212,7 @@ class KafkaTxStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             ),
             mirror=self._mirror,
             committed=committed,
+            byte_limit=byte_limit,
             sink=sink,
         )
         self._heartbeat = Heartbeat(planner.beat, planner.let_go)

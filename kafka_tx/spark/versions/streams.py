@@ -37,6 +37,7 @@ try:
     from pyspark.sql.streaming.datasource import (
         ReadAllAvailable,
         ReadLimit,
+        ReadMaxBytes,
         ReadMaxRows,
         ReadMinRows,
         SupportsTriggerAvailableNow,
@@ -52,6 +53,12 @@ except ModuleNotFoundError:  # Spark 4.0 and 4.1
 
     class ReadAllAvailable(ReadLimit):  # type: ignore[no-redef]
         """Everything."""
+
+    @dataclass(frozen=True)
+    class ReadMaxBytes(ReadLimit):  # type: ignore[no-redef]
+        """About so many bytes."""
+
+        max_bytes: int
 
     @dataclass(frozen=True)
     class ReadMaxRows(ReadLimit):  # type: ignore[no-redef]
@@ -74,6 +81,7 @@ __all__ = [
     "AnswerPartition",
     "ReadAllAvailable",
     "ReadLimit",
+    "ReadMaxBytes",
     "ReadMaxRows",
     "ReadMinRows",
     "StreamWriter",
