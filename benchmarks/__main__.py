@@ -19,6 +19,7 @@ BENCHMARKS = {
     "pending": "benchmarks.pending",
     "plan": "benchmarks.plan",
     "read": "benchmarks.read",
+    "registry": "benchmarks.registry",
     "scale": "benchmarks.scale",
     "state": "benchmarks.state",
     "topology": "benchmarks.topology",

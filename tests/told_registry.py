@@ -19,6 +19,7 @@ def told(monkeypatch: pytest.MonkeyPatch) -> Iterator[Told]:
     thread = threading.Thread(target=server.server.serve_forever, args=(0.01,))
     thread.start()
     yield server
+    registry_module.close_registries()
     server.server.shutdown()
     server.server.server_close()
     thread.join()

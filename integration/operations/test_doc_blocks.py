@@ -11,7 +11,6 @@ import logging
 import re
 import shutil
 import sqlite3
-import struct
 import sys
 import threading
 import time
@@ -32,7 +31,9 @@ from integration.cluster.waiting import wait_until
 from kafka_tx.cli.main import app
 from kafka_tx.kafka.tokens import token_of
 from kafka_tx.logs import event_log
+from kafka_tx.schemas.defaults import number
 from tests.doc_pages import PAGES, blocks
+from tests.told_registry import told as told
 
 BLOCKS = [block for page in PAGES for block in blocks(page)]
 KEYS = ["a", "b", "a", "c"] * 5
@@ -40,6 +41,18 @@ COUNTS = dict(Counter(KEYS))
 KAFKA_COUNTS = {key.encode(): count for key, count in COUNTS.items()}
 ODD_KEYS = [b"\xff", b"a\0b", b"x" * 9_600]
 """That no text could hold; README counts keys as Kafka has them."""
+
+
+ORDER = json.dumps(
+    {
+        "type": "record",
+        "name": "shop.Order",
+        "fields": [
+            {"name": "id", "type": "long"},
+            {"name": "customer", "type": "string"},
+        ],
+    }
+)
 
 
 class Shop(BaseHTTPRequestHandler):
@@ -76,7 +89,7 @@ def shop():
 class Reader:
     """Runs blocks, one after the other, as somebody does who tries them."""
 
-    def __init__(self, spark, kafka, orders, shop, work):
+    def __init__(self, spark, kafka, orders, shop, work, registry=""):
         self.spark = spark
         self.names = {"__name__": "__main__", "spark": spark}
         self.orders, self.work, self._kafka = orders, work, kafka
@@ -91,6 +104,7 @@ class Reader:
             "postgresql+psycopg://jobs@database/jobs": f"sqlite:///{work}/jobs.db",
             "/checkpoints/": f"{work}/checkpoints/",
             "/shared/": f"{work}/shared/",
+            "http://registry:8081": registry,
         }
 
     def run(self, beginning):
@@ -343,17 +357,35 @@ def test_json_is_decoded_and_bad_records_do_not_stop_the_query(reader, produce):
     assert reader.rows("invoices") == [("ann", 2.5)]
 
 
-def test_avro_is_decoded_and_bad_records_do_not_stop_the_query(reader, produce):
-    def written(customer, amount):
-        number = b"\0" + (300).to_bytes(4, "big")  # as a schema registry asks for
-        name = customer.encode()
-        return number + bytes([2 * len(name)]) + name + struct.pack("<d", amount)
+@pytest.fixture
+def typed(spark, kafka, topic, produce, shop, tmp_path, told):
+    """A reader of the page on schemas: the orders are Avro, and have a registry."""
+    name = topic()
+    for more in ("numbers", "copy", "dead"):
+        kafka.create_topic(f"{name}-{more}", 1)
+    told.schema(1, ORDER)
+    for subject in (f"{name}-value", "shop.Order"):
+        told.version(subject, "latest", 1, ORDER)
+    produce(name, [b"\0\0\0\0\1" + number(n) + b"\6ann" for n in range(3)])
+    produce(f"{name}-numbers", [number(7)])
+    return Reader(spark, kafka, name, shop[0], tmp_path, told.url)
 
-    produce(reader.orders, [Record(written("ann", 2.5)), Record(written("bob", 4.0))])
-    reader.run("def keep_payments(df, attempt)")
-    reader.stream(reader.names["keep_payments"], "payments")
 
-    assert sorted(reader.rows("payments")) == [("ann", 2.5), ("bob", 4.0)]
+def test_typed_orders_are_kept_and_copied(typed):
+    typed.end(typed.start("def keep_orders(df, attempt)"), all_of)
+    thread = typed.start('("value.record.name", "shop.Order")')
+    try:
+        copied = typed.written(f"{typed.orders}-copy", 3)
+    finally:
+        typed.stop(thread, "written")
+    typed.run("numbers.select(")
+    typed.run("def reject_broken(df, attempt)")
+    typed.run("scheme=kafka_tx.AvroScheme(")
+
+    assert sorted(typed.rows("typed_orders")) == [(n, "ann") for n in range(3)]
+    assert sorted(copied) == [("", f"\0\0\0\0\1{chr(2 * n)}\6ann") for n in range(3)]
+    assert [row.value.n for row in typed.names["numbers"].collect()] == [7]
+    assert typed.names["config"].scheme.fields.names == ("id", "customer")
 
 
 def test_each_window_is_reported_once(reader, produce):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import os
 import re
 import runpy
@@ -14,6 +15,8 @@ from contextlib import redirect_stdout
 from pathlib import Path
 
 import pytest
+from confluent_kafka.schema_registry.avro import AvroSerializer
+from confluent_kafka.serialization import MessageField, SerializationContext
 from pyspark.sql import SparkSession
 
 from integration.capabilities import ICE, LAKE, need
@@ -21,6 +24,7 @@ from integration.cluster.jars import REPOSITORY, jar_directory
 from integration.cluster.java import java
 from integration.cluster.records import Record
 from integration.cluster.redis import RedisServer
+from integration.cluster.registry import SchemaRegistry
 from integration.cluster.running import running
 from integration.cluster.spark_local import (
     delta_session,
@@ -28,6 +32,7 @@ from integration.cluster.spark_local import (
     quick_environment,
 )
 from integration.cluster.versions import DELTA_JARS, ICEBERG_JARS
+from integration.consuming import committed_records
 from integration.sizes import EVERYTHING
 from kafka_tx.spark import quiet_stop
 
@@ -227,6 +232,42 @@ def test_kafka_message_count_counts_what_a_real_topic_holds(run, kafka, topic, p
     shown = run("kafka_message_count", kafka.bootstrap_servers, name)
 
     assert "partition 0: 300 messages\npartition 1: 40 messages" in shown
+
+
+def test_avro_orders_adds_each_order_once_through_a_change_of_its_schema(
+    run, kafka, topic, produce
+):
+    name = topic()
+    kafka.create_topic(f"{name}-dead", 1)
+    fields = [
+        {"name": "customer", "type": "string"},
+        {"name": "amount", "type": "double"},
+    ]
+    old = {"type": "record", "name": "Order", "fields": fields}
+    more = {"name": "note", "type": ["null", "string"], "default": None}
+    new = {**old, "fields": [*fields, more]}
+
+    with running(SchemaRegistry()) as registry:
+
+        def write(schema, orders, *others):
+            text = json.dumps(schema)
+            registry.register(f"{name}-value", schema)
+            serializer = AvroSerializer(
+                registry.client, text, conf={"auto.register.schemas": False}
+            )
+            context = SerializationContext(name, MessageField.VALUE)
+            produce(name, [*(serializer(each, context) for each in orders), *others])
+
+        arguments = (kafka.bootstrap_servers, name, registry.url)
+        orders = [{"customer": each, "amount": 1.5} for each in ("ann", "bob", "ann")]
+        write(old, orders, b"no schema")
+        assert "{'ann': 3.0, 'bob': 1.5}" in run("avro_orders", *arguments)
+
+        write(new, [{"customer": "ann", "amount": 2.0, "note": "gift"}])
+        assert "{'ann': 5.0, 'bob': 1.5}" in run("avro_orders", *arguments)
+
+    letters = committed_records(kafka.bootstrap_servers, f"{name}-dead")
+    assert [letter.value for letter in letters] == [b"no schema"]
 
 
 def test_redis_counts_counts_each_order_once_in_run_after_run(

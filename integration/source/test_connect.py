@@ -32,8 +32,10 @@ from kafka_tx import (
 )
 from kafka_tx.errors import ConfigError
 from kafka_tx.model import TransactionAttempt
+from kafka_tx.schemas import defaults
 from kafka_tx.sql.store import SqlStore
 from kafka_tx.transactions.ledger.ledger import Ledger
+from tests.told_registry import told as told
 
 Batch = Callable[[Any, Any], None]
 
@@ -182,6 +184,26 @@ def test_every_sink_counts_each_record_once(remote, job):
         assert sum(state.to_arrow()["value"].to_pylist()) == 25
     assert job.copied(remote) == list(range(25))
     assert job.txid() >= 2  # committed without a listener; the last one when asked next
+
+
+def test_values_are_typed_there_too(remote, job, topic, produce, told):
+    name = topic()
+    told.schema(1, '"int"')
+    told.version(f"{name}-value", "latest", 1, '"int"')
+    produce(name, [b"\0\0\0\0\1" + defaults.number(n) for n in range(5)])
+    job.source |= {
+        "subscribe": name,
+        "value.format": "avro",
+        "schema.registry.url": told.url,
+    }
+
+    query = job.start(remote, job.appending())
+    try:
+        query.processAllAvailable()
+    finally:
+        query.stop()
+
+    assert job.rows() == list(range(5))
 
 
 @pytest.mark.all

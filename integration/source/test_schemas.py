@@ -7,6 +7,7 @@ import threading
 from collections import Counter
 from datetime import UTC, datetime
 from decimal import Decimal
+from functools import partial
 from io import BytesIO
 
 import fastavro
@@ -34,6 +35,7 @@ from kafka_tx.options.formats import fixed_option
 from kafka_tx.options.source import parse_source
 from kafka_tx.schemas.defaults import number
 from kafka_tx.schemas.readers import reader_schema
+from kafka_tx.schemas.registry import close_registries
 from kafka_tx.spark.source.ranges import read_range
 
 ORDER = {
@@ -210,7 +212,11 @@ def read_in_task(servers, topic, options):
     config = parse_source(given, streaming=True)
     end = log_ends(servers, topic)[0]
     wanted = OffsetRange(TopicPartition(topic, 0), 0, end)
-    return [row for batch in read_range(config, wanted) for row in batch.to_pylist()]
+    try:
+        found = list(read_range(config, wanted))
+    finally:
+        close_registries()
+    return [row for batch in found for row in batch.to_pylist()]
 
 
 @pytest.mark.parametrize("kind", ["python", "native"])
@@ -400,7 +406,6 @@ def test_what_is_written_is_read_by_confluents_own_deserializer(
             {"value.format": "avro", "value.schema": '["int", "string"]'},
             "a union of int, string; legal: null and one other type",
         ),
-        ({"value.schema.fixed": "x"}, "unknown option 'value.schema.fixed'"),
     ],
 )
 def test_options_that_give_no_schema_are_refused(spark, given, said):
@@ -420,7 +425,8 @@ def test_an_empty_registry_and_subjects_of_other_kinds_are_refused(
     with pytest.raises(PySparkException, match=f"has no subject '{name}-value'"):
         source.load()
 
-    registry.register(f"{name}-value", '{"type": "object"}', kind="JSON")
+    kind = '{"$schema": "http://json-schema.org/draft-07/schema#", "type": "object"}'
+    registry.register(f"{name}-value", kind, kind="JSON")
     with pytest.raises(PySparkException, match="is of the type JSON; legal: AVRO"):
         source.load()
 
@@ -532,11 +538,13 @@ class Evolving:
 
 
 @pytest.fixture
-def evolving(spark, kafka, registry, topic, produce, tmp_path):
+def evolving(request, spark, kafka, registry, topic, produce, tmp_path):
+    """A query over a topic of one partition, or as many as are asked for."""
+    make = partial(topic, getattr(request, "param", 1))
     lakes = (
         [(delta_session(spark), str(tmp_path / "delta"))] if CAPABILITIES[LAKE] else []
     )
-    return Evolving(spark, kafka, registry, topic, produce, tmp_path, lakes)
+    return Evolving(spark, kafka, registry, make, produce, tmp_path, lakes)
 
 
 @pytest.mark.parametrize("checkpoint", ["one", "two"])
@@ -566,8 +574,9 @@ def test_an_opaque_replay_is_decoded_as_it_was_planned(evolving, tmp_path):
     assert evolving.sinks.counts() == [{"1": 1, "2": 1, "3": 1}]
 
 
+@pytest.mark.parametrize("evolving", [2], indirect=True)
 def test_a_sink_whose_rows_differ_refuses_and_names_both_schemas(evolving):
-    """The way out that the text names is followed."""
+    """The way out that the text names is followed. Batches of one part are skipped."""
     evolving.write(ORDER, order(1), order(2))
     evolving.dies()
     evolving.write(NEWER, order(3, vip=False))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from functools import lru_cache
 from pathlib import Path
 
@@ -77,10 +78,10 @@ def writer_schema(record_format: RecordFormat, *, registers: bool) -> SchemaText
         found = _found(record_format, option)
         parse(found.text, found.references)
         if found.id is None:
-            registry = Registry(record_format.registry, LOAD_PATIENCE_S)
-            return registry.registered(
-                record_format.subject, found.text, registers=registers
-            )
+            with closing(Registry(record_format.registry, LOAD_PATIENCE_S)) as registry:
+                return registry.registered(
+                    record_format.subject, found.text, registers=registers
+                )
     except SchemaError as error:
         more = (
             " Set auto.register.schemas=true to register it"
@@ -107,11 +108,11 @@ def _found(record_format: RecordFormat, option: str) -> SchemaText:
         return SchemaText(_content(option, word.removeprefix("@")))
     if word.startswith(("{", "[", '"')):
         return SchemaText(word)
-    registry = Registry(record_format.registry, LOAD_PATIENCE_S)
-    if word.startswith("id:"):
-        return registry.by_id(int(word.removeprefix("id:")))
-    version = None if word == "latest" else int(word)
-    return registry.of_subject(record_format.subject, version)
+    with closing(Registry(record_format.registry, LOAD_PATIENCE_S)) as registry:
+        if word.startswith("id:"):
+            return registry.by_id(int(word.removeprefix("id:")))
+        version = None if word == "latest" else int(word)
+        return registry.of_subject(record_format.subject, version)
 
 
 def _content(option: str, path: str) -> str:

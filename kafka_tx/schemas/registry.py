@@ -162,6 +162,12 @@ class Registry:
             self._add_references(found.schema, texts, above | {key})
             texts[key] = found.schema.schema_str
 
+    def close(self) -> None:
+        """Close the connections; the next request opens new ones."""
+        if self._client is not None:
+            self._client.close()
+            self._client = None
+
     # --- requests ---
 
     def _asked(self, ask: Callable[[Any], T], what: str) -> T:
@@ -257,7 +263,7 @@ def check_settings(settings: Mapping[str, str]) -> None:
 
     Also where the client is not installed.
     """
-    _client(settings)
+    _client(settings).close()
 
 
 def _client(settings: Mapping[str, str]) -> Any:  # noqa: ANN401 - of the client
@@ -299,6 +305,12 @@ def _number(name: str, value: str) -> int:
 
 
 _of_process: dict[frozenset[tuple[str, str]], Registry] = {}
+
+
+def close_registries() -> None:
+    """Close the connections of this process's registries."""
+    for each in _of_process.values():
+        each.close()
 
 
 def registry_of(settings: Mapping[str, str]) -> Registry:

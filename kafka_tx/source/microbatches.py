@@ -96,6 +96,8 @@ class MicroBatches:
         self.losses = Losses(OutOfRange.of(config.fails_on_data_loss))
         self.skipped: Skipped = {}
         """Offsets that the last planned batch skips."""
+        self.schemas: Mapping[str, str] = {}
+        """By side the stored schema of the batch whose ranges were asked for last."""
         retries = config.num_retries, config.retry_interval_ms
         self._poller = ClusterPoller(view, self._discovery, clock, retries)
         self._initial: Positions | None = None

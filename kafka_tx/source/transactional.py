@@ -205,6 +205,7 @@ class TransactionalMicroBatches(MicroBatches):
         batch = self._owning(lambda: self._batch_between(start, end))
         if batch is None:
             return []
+        self.schemas = batch.schemas
         return [r for r in batch.ranges if len(r)]
 
     def number(self, question: Question) -> Answer:

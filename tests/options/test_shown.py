@@ -21,6 +21,10 @@ from kafka_tx.options.shown import HIDDEN, shown
         "kafka.sasl.oauthbearer.client.secret",
         "kafka.basic.auth.credentials.source",
         "user.apiKey",
+        "schema.registry.basic.auth.user.info",
+        "schema.registry.bearer.auth.token",
+        "schema.registry.bearer.auth.client.secret",
+        "schema.registry.ssl.key.password",
     ],
 )
 def test_what_may_be_secret_is_hidden(name):

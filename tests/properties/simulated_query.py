@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -60,28 +60,41 @@ class Sink:
         """Whose the newest attempt is: the name of a checkpoint."""
         self.before: list[int] = []
         self.last: list[int] = []
+        self.schemas: Mapping[str, str] = {}
+        """With which the newest batch was decoded."""
         self.check: Callable[[TransactionAttempt], None] = lambda attempt: None
 
     def records(self) -> list[int]:
         return self.before + self.last
 
     def copy(self) -> Any:
-        return self.newest, self.writer, list(self.before), list(self.last)
+        held = list(self.before), list(self.last)
+        return self.newest, self.writer, *held, self.schemas
 
     def put_back(self, copy: Any) -> None:
-        self.newest, self.writer, before, last = copy
+        self.newest, self.writer, before, last, self.schemas = copy
         self.before, self.last = list(before), list(last)
 
     def write(
-        self, attempt: TransactionAttempt, records: list[int], writer: str
+        self,
+        attempt: TransactionAttempt,
+        records: list[int],
+        writer: str,
+        schemas: Mapping[str, str],
     ) -> None:
-        """Raises what maps and tables raise."""
+        """Raises what maps and tables raise.
+
+        A transactional replay has the columns that were written.
+        """
         self.check(attempt)
         given, is_opaque = attempt, self._is_opaque
         if not is_written(given, self.newest, what="the sink", is_opaque=is_opaque):
             self.before, self.last = self.records(), records
+            self.schemas = schemas
         elif self._is_opaque:
-            self.last = records
+            self.last, self.schemas = records, schemas
+        else:
+            assert schemas == self.schemas
         self.newest, self.writer = attempt, writer
 
 
@@ -262,7 +275,8 @@ class Query:
             numbering=answer.numbering,
             mode=answer.mode,
         )
-        self._sink.write(attempt, records, self.checkpoint.name)
+        schemas = self.planner.schemas if ranges else {}
+        self._sink.write(attempt, records, self.checkpoint.name, schemas)
         self.batch_under_way = False
         yield
         self.checkpoint.commits.add(batch)

@@ -150,7 +150,7 @@ class Query:
             self._tries = foreach._Run(driver, self._world.numbers).tries
         attempt: TransactionAttempt = self._tries.attempt(batch)
         yield
-        self._world.sink.write(attempt, records, self.checkpoint.name)
+        self._world.sink.write(attempt, records, self.checkpoint.name, {})
         yield
         self.checkpoint.commits.add(batch)
         yield

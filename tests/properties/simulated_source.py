@@ -27,9 +27,10 @@ from kafka_tx.errors import (
     StateLostError,
     UnknownTopicError,
 )
-from kafka_tx.model import TopicPartition, TransactionAttempt
+from kafka_tx.model import SchemaText, TopicPartition, TransactionAttempt
 from kafka_tx.offsets.discovery import is_another
 from kafka_tx.offsets.leader_epochs import unpacked
+from kafka_tx.options.formats import fixed_option
 from kafka_tx.options.source import parse_source
 from kafka_tx.planning.deleted_topics import CONFIRMED_AFTER_MS
 from kafka_tx.planning.offset_json import MARK, SourceOffset
@@ -46,6 +47,7 @@ ONCE = {"tx.onDisagreement": "error", "failOnDataLoss": "", "tx.mode": ""}
 SETTLED_AFTER = 400
 
 _names = map(str, itertools.count(1))
+_schema_ids = itertools.count(1)
 
 
 class Clock(ManualClock):
@@ -118,6 +120,10 @@ class World:
             "tx.id": "sim",
             "tx.mode": self.mode,
             "failOnDataLoss": fails,
+            "value.format": "avro",
+            "value.schema": '"int"',
+            # each run finds a newer schema
+            **fixed_option("value", SchemaText('"int"', next(_schema_ids))),
         }
         config = parse_source(options | self.once, streaming=True)
         assert config.transactions is not None

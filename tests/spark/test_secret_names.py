@@ -25,8 +25,21 @@ class Session:
         self.conf = SimpleNamespace(get=self.given.get, set=self.given.__setitem__)
 
 
+OF_REGISTRY = (
+    "schema.registry.basic.auth.user.info",
+    "schema.registry.bearer.auth.token",
+    "schema.registry.bearer.auth.client.secret",
+    "schema.registry.ssl.key.password",
+)
+
+
 @pytest.mark.parametrize(
-    "name", [*sorted(f"kafka.{n}" for n in ALL if is_secret(n)), "tx.store", "TX.Store"]
+    "name",
+    [
+        *sorted(f"kafka.{n}" for n in ALL if is_secret(n)),
+        *("tx.store", "TX.Store"),
+        *OF_REGISTRY,
+    ],
 )
 def test_it_is_hidden(name):
     session = Session()
@@ -46,7 +59,9 @@ def test_what_a_user_hides_stays_hidden_and_ours_is_added_once():
     assert session.given == {jvm._HIDDEN: f"mine|{SECRETS}"}
 
 
-@pytest.mark.parametrize("name", ["subscribe", "kafka.bootstrap.servers", "tx.id"])
+@pytest.mark.parametrize(
+    "name", ["value.schema", "subscribe", "kafka.bootstrap.servers", "tx.id"]
+)
 def test_other_options_are_shown(name):
     session = Session()
 

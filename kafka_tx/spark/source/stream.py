@@ -24,6 +24,7 @@ from kafka_tx.planning.offset_json import MARK, SourceOffset, nested
 from kafka_tx.planning.split import task_ranges
 from kafka_tx.running.heartbeat import Heartbeat, end_with_session
 from kafka_tx.running.sink_notes import note_of
+from kafka_tx.schemas.planned import other_schemas
 from kafka_tx.source.microbatches import MicroBatches
 from kafka_tx.source.questions import Question
 from kafka_tx.source.transactional import TransactionalMicroBatches
@@ -150,15 +151,15 @@ class KafkaTxStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """One task for each range, cut further as the limits ask."""
         between = SourceOffset.from_json(start), SourceOffset.from_json(end)
         limits = self._config.limits
+        planner = self._planner()
         pieces = task_ranges(
-            self._planner().ranges(*between),
+            planner.ranges(*between),
             min_partitions=limits.min_partitions,
             max_records=limits.max_records_per_partition,
         )
-        now, mark = self._config.schemas, between[1].mark
-        planned = mark.schemas if mark else {}
-        others = {side: name for side, name in planned.items() if name != now.get(side)}
-        return [RangePartition(piece, others) for piece in pieces]
+        others = other_schemas(planner.schemas, self._config.schemas)
+        planned = {side: name for side, (name, _) in others.items()}
+        return [RangePartition(piece, planned) for piece in pieces]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Read one range (executor)."""
