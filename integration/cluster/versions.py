@@ -141,6 +141,13 @@ TIERED_STORAGE_JARS = JarSet(
 )
 """Kafka's own tests have a tier that is a directory."""
 
+KAFKA_TOOLS_JARS = JarSet(
+    "kafka-tools",
+    (Coordinate("org.apache.kafka", "kafka-tools", KAFKA),),
+    transitive=False,
+)
+"""Kafka's command line, such as ``kafka-consumer-groups``; needs ``KAFKA_JARS``."""
+
 DELTA_JARS = JarSet(
     "delta",
     tuple(
@@ -206,6 +213,7 @@ JAR_SETS = (
     REGISTRY_JARS,
     KAFKA_WITH_ZOOKEEPER_JARS,
     TIERED_STORAGE_JARS,
+    KAFKA_TOOLS_JARS,
     *((SPARK_CONNECTOR_JARS,) if SPARK else ()),
     *((DELTA_JARS,) if DELTA else ()),
     *((ICEBERG_JARS, ICEBERG_REST_JARS) if ICEBERG else ()),

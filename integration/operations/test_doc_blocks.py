@@ -20,7 +20,7 @@ from pathlib import Path
 from types import ModuleType, SimpleNamespace
 
 import pytest
-from confluent_kafka import Consumer
+from confluent_kafka import Consumer, TopicPartition
 from typer.testing import CliRunner
 
 import kafka_tx
@@ -249,6 +249,35 @@ def test_orders_are_counted_once(reader, produce, orders):
     counts = reader.names["counts"]
     assert counts.get(list(KAFKA_COUNTS)) == KAFKA_COUNTS
     assert counts.last_attempt().txid == 2  # Spark began with an empty batch
+
+
+def test_orders_go_on_with_sparks_source_and_with_a_consumer(
+    reader, kafka, produce, sparks_own
+):
+    reader.end(reader.start("def count(orders, attempt)"), all_of)
+    store = ["--store", f"sqlite:///{reader.work}/jobs.db", "--id", "order-counts"]
+    brokers = ["--bootstrap-servers", kafka.bootstrap_servers]
+    (reader.work / "shared").mkdir(exist_ok=True)
+    for form, suffix in (("spark", "json"), ("group", "csv")):
+        command = ["offsets", "show", *store, *brokers, "--format", form]
+        shown = CliRunner().invoke(app, command)
+        file = reader.work / f"shared/{reader.orders}-offsets.{suffix}"
+        file.write_text(shown.stdout)
+    produce(reader.orders, [Record("later")])
+    reader.end(reader.start("def save_again(batch, batch_id)"), all_of)
+    reader.run("csv.reader(file)")
+
+    files = reader.spark.read.parquet(f"{reader.work}/shared/{reader.orders}-after")
+    assert [bytes(row.value) for row in files.collect()] == [b"later"]
+    group = Consumer(
+        {
+            "bootstrap.servers": kafka.bootstrap_servers,
+            "group.id": f"{reader.orders}-plain",
+        }
+    )
+    at = group.committed([TopicPartition(reader.orders, n) for n in (0, 1)])
+    group.close()
+    assert sum(each.offset for each in at) == len(KEYS)
 
 
 def test_orders_become_files_once(reader):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import closing
 from pathlib import Path
 from typing import Annotated, NamedTuple, TypeAlias
@@ -20,6 +20,7 @@ from kafka_tx.cli.stores import (
 from kafka_tx.config import SourceConfig
 from kafka_tx.errors import ConfigError, StateError
 from kafka_tx.model import (
+    CommittedOffset,
     Earliest,
     Latest,
     LogPosition,
@@ -135,7 +136,7 @@ class Logs:
             p: at if at is not None else ends.get(p) or 0 for p, at in answers.items()
         }
 
-    def group(self, name: str) -> Positions:
+    def group(self, name: str) -> dict[TopicPartition, CommittedOffset]:
         """The offsets of a consumer group, as at-least-once topologies store them.
 
         Raises:
@@ -145,8 +146,12 @@ class Logs:
         topics = self._view.topics(TopicPattern(".*"))
         partitions = [each for topic in topics.values() for each in topic.partitions]
         with closing(assembly.offset_store("kafka:", name, self._config)) as offsets:
-            found = offsets.load(partitions)
-        return {p: at.position for p, at in sorted(found.items())}
+            return dict(sorted(offsets.load(partitions).items()))
+
+    def partitions(self, topics: Iterable[str]) -> dict[str, list[TopicPartition]]:
+        """The partitions of those of these topics that exist. Raises: as ``poll``."""
+        found = self._view.topics(Topics(tuple(topics)))
+        return {name: topic.partitions for name, topic in found.items()}
 
     def close(self) -> None:
         """Release connections."""
@@ -185,10 +190,11 @@ def positions_of(url: str, wanted: str | None, logs: Logs) -> StoredPositions:
                 " name is the id of the topology: add --id",
                 option="--id",
             )
-        return StoredPositions({wanted: logs.group(wanted)}, {})
+        of_group = {p: at.position for p, at in logs.group(wanted).items()}
+        return StoredPositions({wanted: of_group}, {})
     if wanted is not None:
         with opened(url, wanted) as state:
-            _, committed = committed_of(url, state)
+            committed = committed_of(url, state).state.position
         of_id = dict(sorted(committed.positions().items()))
         return StoredPositions({wanted: of_id}, {})
     found = StoredPositions({}, {})

@@ -5,13 +5,22 @@ from __future__ import annotations
 import json
 import re
 import time
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from dataclasses import replace
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from kafka_tx.cli.changes import Change, DryRunOption, YesOption
-from kafka_tx.cli.kafka_logs import KafkaConfigOption, KafkaOption, kafka_options
+from kafka_tx.cli.handover import OffsetFormat, handover_of
+from kafka_tx.cli.kafka_logs import (
+    KafkaConfigOption,
+    KafkaOption,
+    Logs,
+    kafka_options,
+)
 from kafka_tx.cli.positions import committed_of, doors_of, only_of_a_source
 from kafka_tx.cli.stores import STORE, IdOption, JsonOption, StoreOption, opened
 from kafka_tx.cli.targets import EXAMPLE, Target, confirmed, target_of
@@ -33,21 +42,101 @@ offsets = typer.Typer(
 
 @offsets.command()
 def show(
-    id_: IdOption, store: StoreOption = STORE, as_json: JsonOption = False
+    id_: IdOption,
+    store: StoreOption = STORE,
+    as_json: JsonOption = False,
+    format_: Annotated[
+        OffsetFormat | None,
+        typer.Option(
+            "--format",
+            help="For another reader: spark prints startingOffsets of Spark's own"
+            " source; group prints lines topic,partition,offset for --from-file of"
+            " kafka-consumer-groups.",
+        ),
+    ] = None,
+    topic: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="With --format: only this topic. Repeat it for several topics."
+        ),
+    ] = None,
+    bootstrap_servers: Annotated[
+        str | None,
+        typer.Option(help="With --format: the brokers that have the topics."),
+    ] = None,
+    kafka: KafkaOption = None,
+    kafka_config: KafkaConfigOption = None,
+    unchecked: Annotated[
+        bool,
+        typer.Option("--unchecked", help="With --format: do not ask the brokers."),
+    ] = False,
 ) -> None:
     """Print committed offsets: the next offset to process of each partition.
 
     With --json in the form that startingOffsets and `offsets set` take.
+
+    With --format, another reader continues where the job was stopped, and misses no
+    record. The command asks the brokers for partitions that the job has never read,
+    which start at the beginning of their logs, and refuses positions that are not in
+    their logs. Notes go to the standard error output: which records the other reader
+    reads again, and why. Stop the job before. With --store kafka:, the id is the name
+    of the group.
     """
+    if format_ is None:
+        if topic or bootstrap_servers or unchecked:
+            why = "--topic, --bootstrap-servers and --unchecked go with --format"
+            raise ConfigError(why, option="--format")
+        _show(id_, store, as_json=as_json)
+        return
+    if as_json:
+        why = "--format chooses the form itself: leave --json out"
+        raise ConfigError(why, option="--json")
+    asks = _brokers(bootstrap_servers, kafka, kafka_config, unchecked=unchecked)
+    with asks as logs:
+        found = handover_of(store, id_, topic or [], logs)
+    for note in found.notes:
+        typer.echo(note, err=True)
+    typer.echo(found.text(format_))
+
+
+def _show(id_: str, store: str, *, as_json: bool) -> None:
     with opened(store, id_) as state:
-        door, committed = committed_of(store, state)
+        known = committed_of(store, state)
+    if there := known.state.moved_to:
+        typer.echo(
+            f"'{id_}' was copied to {there}, and goes on there: these offsets are old",
+            err=True,
+        )
+    committed = known.state.position
     if as_json:
         typer.echo(json.dumps(nested(committed.offsets)))
         return
-    if door is not Door.AT_LEAST_ONCE:
+    if known.door is not Door.AT_LEAST_ONCE:
         typer.echo(f"txid {committed.txid}")
     for partition, offset in sorted(committed.offsets.items()):
         typer.echo(f"{partition}\t{offset}")
+
+
+@contextmanager
+def _brokers(
+    bootstrap_servers: str | None,
+    kafka: list[str] | None,
+    kafka_config: Path | None,
+    *,
+    unchecked: bool,
+) -> Iterator[Logs | None]:
+    if bootstrap_servers is not None:
+        options = kafka_options(bootstrap_servers, kafka, kafka_config)
+        with closing(Logs(options)) as logs:
+            yield logs
+        return
+    if not unchecked:
+        raise ConfigError(
+            "no broker can say which partitions the job has never read. Give"
+            " --bootstrap-servers, or --unchecked to print what is stored",
+            option="--bootstrap-servers",
+        )
+    yield None
 
 
 @offsets.command("set")

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass, field
 
 from kafka_tx import assembly
 from kafka_tx.cli.stores import text_or_file
 from kafka_tx.errors import FormatError, StateCorruptedError, StateError
+from kafka_tx.model import CommittedOffset, TopicPartition
 from kafka_tx.protocols import Store
 from kafka_tx.transactions.layout import records
 from kafka_tx.transactions.layout.txid_layout import Door, door_of
@@ -22,6 +23,16 @@ class KnownId:
 
     door: Door
     state: LedgerState
+    offsets: Mapping[TopicPartition, CommittedOffset] = field(default_factory=dict)
+    """At least once: the stored offsets, with what is completed above them."""
+
+    @property
+    def position(self) -> Committed | None:
+        """The committed position; before the first commit, the start of txid 1."""
+        first = self.state.planned.get(1)
+        if self.state.committed is not None or first is None:
+            return self.state.committed
+        return Committed(0, first.starts(), first.topic_ids)
 
 
 def known_doors(store: Store, at_least_once: Callable[[], Positions]) -> list[KnownId]:
@@ -43,11 +54,18 @@ def known_doors(store: Store, at_least_once: Callable[[], Positions]) -> list[Kn
     epoch, found = at_least_once()
     if not found:
         return known
+    return [*known, at_least_once_id(epoch, found)]
+
+
+def at_least_once_id(
+    epoch: int, found: Mapping[TopicPartition, CommittedOffset]
+) -> KnownId:
+    """The state of an at-least-once topology with these offsets."""
     ids = {p.topic: at.topic_id for p, at in found.items() if at.topic_id}
     offsets = {partition: at.offset for partition, at in found.items()}
     epochs = {p: e for p, at in found.items() if (e := at.leader_epoch) is not None}
     committed = Committed(0, offsets, ids, leader_epochs=epochs)
-    return [*known, KnownId(Door.AT_LEAST_ONCE, LedgerState(epoch, committed, {}))]
+    return KnownId(Door.AT_LEAST_ONCE, LedgerState(epoch, committed, {}), found)
 
 
 def each_id(
@@ -70,19 +88,27 @@ def doors_of(url: str, store: Store) -> list[KnownId]:
     return known_doors(store, found.at_least_once if found else lambda: (0, {}))
 
 
-def committed_of(url: str, store: Store) -> tuple[Door, Committed]:
-    """The kind of an id's job, and its committed offsets.
+def committed_of(url: str, store: Store) -> KnownId:
+    """The one kind of job that has committed offsets under an id.
 
     Raises:
         StateError: There are none, or those of two topologies.
     """
     known = doors_of(url, store)
-    found = [(one.door, at) for one in known if (at := one.state.committed) is not None]
+    return only_one([one for one in known if one.state.committed is not None], store)
+
+
+def only_one(found: list[KnownId], store: Store) -> KnownId:
+    """The one kind of job that has offsets under an id.
+
+    Raises:
+        StateError: None has, or two have.
+    """
     if len(found) == 1:
         return found[0]
     why = "has no committed offsets yet"
     if found:
-        doors = " and of an ".join(door for door, _ in found)
+        doors = " and of an ".join(one.door for one in found)
         why = f"is that of a {doors}, so it has no offsets of its own"
     raise StateError(
         f"id '{store.id}' in {store.url} {why}; `kafka-tx status` shows what it has",

@@ -90,8 +90,8 @@ class SqlOffsetStore(OffsetsOfId):
         )
         with self._database.reading(_TABLES) as connection:
             rows = connection.execute(query).mappings().all()
-        stored = {TopicPartition(row["topic"], row["partition"]): row for row in rows}
-        return {p: self._read(p, row) for p, row in stored.items() if p in wanted}
+        stored = [r for r in rows if (r["topic"], r["partition"]) in wanted]
+        return dict(offset_in(row, self.url) for row in stored)
 
     def store(self, offsets: Mapping[TopicPartition, CommittedOffset]) -> None:
         """As ``OffsetStore.store``, in one database transaction."""
@@ -149,21 +149,28 @@ class SqlOffsetStore(OffsetsOfId):
             text, records.Place(OWNERS.name, self.url, self.id)
         )
 
-    def _read(self, partition: TopicPartition, row: sa.RowMapping) -> CommittedOffset:
-        host, port = row["broker_host"], row["broker_port"]
-        try:
-            more = members_of(row, self.url)
-            committed = CommittedOffset(
-                offset=row["next_offset"],
-                completed=tuple((s, e) for s, e in more["completed"]),
-                topology_id=row["topology_id"],
-                topology_name=row["topology_name"],
-                broker=Broker(host, port) if host else None,
-            )
-            return with_optional_fields(committed, more)
-        except (ValueError, TypeError, KeyError, AttributeError) as error:
-            at = records.Place(str(partition), self.url, self.id)
-            raise records.corrupted(str(error), at) from None
+
+def offset_in(row: sa.RowMapping, url: str) -> tuple[TopicPartition, CommittedOffset]:
+    """A row's partition and its progress.
+
+    Raises:
+        StateCorruptedError, FormatError: The row is damaged, or another version's.
+    """
+    host, port = row["broker_host"], row["broker_port"]
+    try:
+        more = members_of(row, url)
+        committed = CommittedOffset(
+            offset=int(row["next_offset"]),
+            completed=tuple((s, e) for s, e in more["completed"]),
+            topology_id=row["topology_id"],
+            topology_name=row["topology_name"],
+            broker=Broker(host, port) if host else None,
+        )
+        partition = TopicPartition(row["topic"], int(row["partition"]))
+        return partition, with_optional_fields(committed, more)
+    except (AttributeError, ValueError, TypeError, KeyError) as error:
+        at = records.Place(f"{row['topic']}-{row['partition']}", url, row["id"])
+        raise records.corrupted(str(error), at) from None
 
 
 def _runs_text(offset: CommittedOffset) -> str:

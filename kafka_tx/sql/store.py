@@ -18,11 +18,10 @@ from sqlalchemy.engine import make_url
 
 from kafka_tx.config import check_id
 from kafka_tx.errors import StateConflictError, StateError
-from kafka_tx.model import LogPosition, TopicPartition
 from kafka_tx.protocols import NOTHING, Expected, Paths, Texts
 from kafka_tx.sql.database import Database
 from kafka_tx.sql.dialects import chunks, upsert
-from kafka_tx.sql.offsets import OFFSETS, OWNERS, members_of
+from kafka_tx.sql.offsets import OFFSETS, OWNERS, offset_in
 from kafka_tx.sql.progress import PROGRESS, progress_table
 from kafka_tx.sql.state_tables import OWNER, STATE, STORE, has_table
 from kafka_tx.stored import SQL_SINKS
@@ -93,7 +92,7 @@ def _stored(
     def positions() -> Positions:
         if not rows:
             return 0, {}
-        offsets = dict(_offset(row, url, id_) for row in rows)
+        offsets = dict(offset_in(row, url) for row in rows)
         text = owners[0]["owners"] if owners else None
         at = records.Place(OWNERS.name, url, id_)
         return records.decode_owners(text, at).last, offsets
@@ -102,21 +101,6 @@ def _stored(
     values = {row["path"]: row["value"] for row in texts}
     now = MemorySnapshot(epoch, values)
     return StoredId(MemoryStore.copy_of(url, id_, now), positions)
-
-
-def _offset(
-    row: sa.RowMapping, url: str, id_: str
-) -> tuple[TopicPartition, LogPosition]:
-    try:
-        partition = TopicPartition(row["topic"], int(row["partition"]))
-        log = members_of(row, url)
-        at_offset = int(row["next_offset"])
-        return partition, LogPosition(
-            at_offset, log.get("topic_id"), log.get("leader_epoch")
-        )
-    except (AttributeError, TypeError, ValueError) as error:
-        at = records.Place(f"{OFFSETS.name}/{row['topic']}", url, id_)
-        raise records.corrupted(str(error), at) from None
 
 
 def _existing(url: str) -> Database:

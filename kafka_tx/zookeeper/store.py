@@ -25,7 +25,7 @@ from kafka_tx.errors import (
     StateError,
     StateUnavailableError,
 )
-from kafka_tx.model import LogPosition, TopicPartition
+from kafka_tx.model import CommittedOffset, TopicPartition
 from kafka_tx.protocols import NOTHING, Expected, Paths, Store, Texts
 from kafka_tx.transactions.layout import records
 from kafka_tx.transactions.ownership.memory import (
@@ -134,15 +134,13 @@ def _stored(
 
 def _offset(
     path: str, data: bytes, settings: ZooKeeperSettings, id_: str
-) -> tuple[TopicPartition, LogPosition]:
+) -> tuple[TopicPartition, CommittedOffset]:
     try:
         record, found = decoded(data)
         partition = TopicPartition(str(record["topic"]), int(record["partition"]))
     except NO_RECORD as error:
         raise unreadable(settings, path, id_, error) from None
-    return partition, LogPosition(
-        found.offset, found.topic_id or None, found.leader_epoch
-    )
+    return partition, found
 
 
 def _keeps_offsets(children: Iterable[str]) -> bool:

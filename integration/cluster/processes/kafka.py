@@ -65,16 +65,18 @@ def kraft_cluster(
     return KafkaOfNodes(nodes, ports, work.delete, login_ports)
 
 
-def zookeeper_cluster(connect: str, brokers: int) -> KafkaOfNodes:
+def zookeeper_cluster(
+    connect: str,
+    brokers: int,
+    jars: versions.JarSet = versions.KAFKA_WITH_ZOOKEEPER_JARS,
+) -> KafkaOfNodes:
     """Prepare a cluster whose brokers register in a running ZooKeeper."""
     work = WorkDirectory("kafka-zk")
     ports = {number: free_port() for number in range(1, brokers + 1)}
     nodes = {}
     for number, port in ports.items():
         place = work.path / f"broker{number}"
-        nodes[number] = JavaServer(
-            place, versions.KAFKA_WITH_ZOOKEEPER_JARS, [SERVER, FILE]
-        )
+        nodes[number] = JavaServer(place, jars, [SERVER, FILE])
         usual = settings.on_zookeeper(
             number, brokers=brokers, connect=connect, directory=str(place / "data")
         )

@@ -9,7 +9,7 @@ from typing import Self, TypeAlias
 
 from kafka_tx.config import check_id
 from kafka_tx.errors import StateError
-from kafka_tx.model import CommittedOffset, LogPosition, TopicPartition
+from kafka_tx.model import CommittedOffset, TopicPartition
 from kafka_tx.protocols import NOTHING, Expected, Paths, Texts
 from kafka_tx.transactions.layout.records import check_path, check_value
 from kafka_tx.transactions.ownership.refusals import conflict, fenced
@@ -24,8 +24,8 @@ class MemorySnapshot:
     values: Mapping[str, str]
 
 
-Positions: TypeAlias = tuple[int, dict[TopicPartition, LogPosition]]
-"""Newest epoch and next offsets of an at-least-once topology."""
+Positions: TypeAlias = tuple[int, dict[TopicPartition, CommittedOffset]]
+"""Newest epoch and stored offsets of an at-least-once topology."""
 
 
 @dataclass(frozen=True, slots=True)
