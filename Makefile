@@ -186,7 +186,8 @@ wheel: | $(IN)/pip
 	$(IN)/python -m pip wheel --quiet --no-deps --wheel-dir $(WHEELS) $(WHEEL_OF)
 
 # Wheel and sdist in dist/, as they are published: the wheel for every Linux with glibc
-# 2.28 or newer, the sdist also where there is no compiler.
+# 2.28 or newer, the sdist also where there is no compiler. Both run a job beside the
+# oldest and the newest PySpark; hashes and a bill of materials (SBOM) lie beside them.
 release-check: setup
 	$(IN)/python -m integration.tools.release
 

@@ -13,6 +13,9 @@ KAFKA = "4.3.1"
 KAFKA_WITH_ZOOKEEPER = "3.9.2"
 """The last line of Kafka that can register its brokers in a ZooKeeper."""
 
+KAFKA_OLDEST = "2.4.1"
+"""The oldest broker that a few tests of ``make test-all`` run with."""
+
 ZOOKEEPER = "3.8.4"
 """Comes with the jars of ``KAFKA_WITH_ZOOKEEPER``."""
 
@@ -33,11 +36,15 @@ SPARK_LINE = _spark_line()
 SPARK = SPARK_CONNECTORS.get(SPARK_LINE)
 """The one that the source is compared with; None: there is none for this line."""
 
-DELTA = "4.4.0" if SPARK_LINE in {"4.0", "4.1", "4.2"} else None
-"""The newest Delta whose jars can be had; None: there is none for this line."""
+DELTAS = {"4.0": "4.4.0", "4.1": "4.4.0", "4.2": "4.4.0"}
+"""The newest Delta whose jars can be had, for each line of Spark that has one."""
+DELTA = DELTAS.get(SPARK_LINE)
+"""The one for this line; None: there is none."""
 
-ICEBERG = {"4.0": "1.11.0", "4.1": "1.12.0"}.get(SPARK_LINE)
-"""The newest Iceberg for this line; None: there is none."""
+ICEBERGS = {"4.0": "1.11.0", "4.1": "1.12.0"}
+"""The newest Iceberg, for each line of Spark that has one."""
+ICEBERG = ICEBERGS.get(SPARK_LINE)
+"""The one for this line; None: there is none."""
 
 AVRO = "4.2.0" if SPARK_LINE == "4.2" else None
 """Spark's functions for Avro, which are a jar of their own: of `make test` only."""
@@ -63,6 +70,15 @@ RELOAD4J = "1.2.25"
 LOG4J = "2.25.4"
 
 OLDEST_JAVA = 17
+
+OF_MACHINE = {
+    "confluent-kafka": "2.16.1",
+    "PostgreSQL": "15",
+    "MariaDB": "10.11",
+    "SQLite": "3.40",
+    "PgBouncer": "1.18",
+}
+"""Of the machine on which the release is made: ``make release-check`` compares them."""
 
 KAFKA_IMAGE = f"apache/kafka:{KAFKA}"
 KAFKA_WITH_ZOOKEEPER_IMAGE = f"apache/kafka:{KAFKA_WITH_ZOOKEEPER}"
@@ -118,6 +134,17 @@ KAFKA_WITH_ZOOKEEPER_JARS = JarSet(
     ),
     transitive=True,
 )
+
+KAFKA_OLDEST_JARS = JarSet(
+    "kafka-oldest",
+    (
+        Coordinate("org.apache.kafka", f"kafka_{SCALA}", KAFKA_OLDEST),
+        Coordinate("org.slf4j", "slf4j-reload4j", SLF4J),
+        Coordinate("ch.qos.reload4j", "reload4j", RELOAD4J),
+    ),
+    transitive=True,
+)
+"""Only of ``make test-all``: fetched when it is first used."""
 
 SPARK_CONNECTOR_JARS = JarSet(
     "spark-connector",
