@@ -27,6 +27,7 @@ from kafka_tx.model import (
 )
 from kafka_tx.offsets.position_checks import Finding, check_position
 from kafka_tx.planning.log_bounds import Bounds
+from kafka_tx.planning.new_checkpoints import lost_with_checkpoint
 from kafka_tx.planning.offset_json import EARLIEST, nested
 from kafka_tx.store_place import StoreKind, kind_of
 from kafka_tx.transactions.layout.txid_layout import Door
@@ -87,7 +88,9 @@ def handover_of(
     else:
         found = _compared(positions, topics, logs)
     kept = {p.topic for p in found.offsets}
-    notes = [*_notes_on(known, kept), *_notes_on_query(id_, known.state.query)]
+    notes = [*_notes_on(known, kept)]
+    if known.door is Door.SOURCE:
+        notes += _notes_on_query(id_, known.state.query)
     return Handover(found.offsets, [*notes, *found.notes], found.log_starts)
 
 
@@ -288,13 +291,10 @@ def _unfinished(state: LedgerState, topics: set[str]) -> Iterator[str]:
 
 
 def _notes_on_query(id_: str, query: QueryShape | None) -> Iterator[str]:
-    if query is None or not query.has_several_sources:
-        return
-    names = ", ".join(repr(name) for name in query.numbered if name != id_)
-    if names:
-        yield f"the query has other sources: hand over the offsets of {names}, too"
-    if query.others:
-        yield (
-            "the query has sources without tx.id, whose offsets are in its checkpoint"
-            f" only: {', '.join(query.others)}"
-        )
+    """What else the query reads, and what it loses with its checkpoint."""
+    if query is not None and query.has_several_sources:
+        names = ", ".join(repr(name) for name in query.numbered if name != id_)
+        if names:
+            yield f"the query has other sources: hand over the offsets of {names}, too"
+    if lost := lost_with_checkpoint(query):
+        yield lost.strip()
