@@ -27,7 +27,7 @@ setup: $(INSTALLED)
 
 # The Spark of tests and demo: named beside the package, or pip downloads the newest, too.
 SPARK_OF_TESTS := $(shell sed -n 's/.*"\(pyspark==[^"]*\)".*/\1/p' pyproject.toml)
-BUILT_FROM := pyproject.toml setup.py $(wildcard kafka_tx/native/src/*)
+BUILT_FROM := pyproject.toml setup.py kafka_tx/stored.py $(wildcard kafka_tx/native/src/*)
 NO_COMPILER := No C compiler: kafka_tx will read and write in Python, which is slower. \
 	On Debian and Ubuntu: apt-get install gcc libc6-dev python3-dev
 

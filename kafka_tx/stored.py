@@ -19,8 +19,8 @@ from typing import Any
 
 from kafka_tx.errors import FormatError
 
-VERSION = "0.2.0"
-"""The version of this package, as in ``pyproject.toml``; tasks have no metadata."""
+VERSION = "0.3.0"
+"""The version of this package, which ``pyproject.toml`` takes from here."""
 
 FIRST = 3
 """The number of each format in the first release. Earlier versions wrote lower ones, or

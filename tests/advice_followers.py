@@ -144,6 +144,9 @@ FOLLOWED: dict[str, tuple[str, ...]] = {
     "manual_changes::without_topic": (
         _CLI + "test_forget_waits_until_a_topology_has_finished_what_it_planned",
     ),
+    "handover::refuse_copied": (
+        "tests/cli/test_handover.py::test_the_offsets_of_an_id_that_was_copied_are_old",
+    ),
     "positions::only_of_a_source": (
         _CLI + "test_set_refuses_a_transactional_topology_by_name",
     ),
@@ -486,7 +489,9 @@ NOTHING_AT_RISK: dict[str, str] = {
     "doctor::_folder": _OUTSIDE,
     "moving::_check": _MEANT,
     "moving::_moves_offsets": _MEANT,
-    "positions::committed_of": _MEANT,
+    "handover::_known": _MEANT,
+    "handover::_of_group": _MEANT,
+    "positions::only_one": _MEANT,
     "stores::StoreOption": _MEANT,
     "stores::unknown_id": _MEANT,
     "errors::refused": _OUTSIDE,

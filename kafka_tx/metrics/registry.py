@@ -9,7 +9,6 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import deepcopy
-from importlib.metadata import PackageNotFoundError, version
 from itertools import product
 from threading import RLock
 
@@ -27,6 +26,7 @@ from kafka_tx.metrics.lag_standing import LagStanding, partition_key
 from kafka_tx.metrics.metric import PER_ID, Fed, Metric, MetricKind
 from kafka_tx.metrics.series import Changes, Key, Samples, Series
 from kafka_tx.model import LogBounds, LogPosition, TopicPartition, Unavailable
+from kafka_tx.stored import VERSION
 
 logger = event_log(__name__)
 
@@ -63,7 +63,7 @@ class MetricsRegistry:
         self._begun: set[tuple[Fed, Key]] = set()
         self._complained: set[str] = set()
         self._of(catalogue.METRIC_FAILURES).add((), 0)
-        build = (_version(), platform.python_version(), spark_version)
+        build = (VERSION, platform.python_version(), spark_version)
         self._of(catalogue.BUILD_INFO).show(build)
 
     # --- Meter ----------------------------------------------------------------------
@@ -438,13 +438,6 @@ class MetricsRegistry:
                 self._complained.add(what)
             if is_new:
                 logger.warning("not measured: %s: %s (logged once)", what, error)
-
-
-def _version() -> str:
-    try:
-        return version("kafka-tx")
-    except PackageNotFoundError:  # the source tree itself is on the path
-        return ""
 
 
 _PARTITION_WIDTH = 3

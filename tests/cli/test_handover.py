@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import shlex
 from contextlib import closing
 
 import pytest
@@ -134,7 +136,7 @@ def test_a_partition_that_does_not_exist_any_more_is_left_out(handed, store):
 
 
 def test_the_offsets_of_an_id_that_was_copied_are_old(
-    run, handed, store, url, tmp_path
+    run, handed, store, url, servers, tmp_path
 ):
     there = f"sqlite:///{tmp_path}/there.db"
     assert not run("store", "copy", "--from", url, "--to", there, "--yes").exit_code
@@ -144,8 +146,11 @@ def test_the_offsets_of_an_id_that_was_copied_are_old(
 
     assert old.exit_code == 1
     assert old.stdout == ""
-    assert "the offsets here are old. Run: kafka-tx offsets show" in old.stderr
-    assert json.loads(handed("spark", store=there).stdout)["orders"]["0"] == 250
+    advice = re.search(r"Run: kafka-tx (.*), with the other options", old.stderr)
+    assert advice is not None
+    options = ("--format", "spark", "--bootstrap-servers", servers)
+    followed = run(*shlex.split(advice[1]), *options)
+    assert json.loads(followed.stdout)["orders"]["0"] == 250
     assert f"was copied to {there}, and goes on there" in plain.stderr
     assert "orders-0\t250" in plain.stdout
 
