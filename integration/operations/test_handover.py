@@ -70,7 +70,7 @@ class Handover:
 
     def by_spark(self, offsets):
         """What Spark's own source reads from these ``startingOffsets``."""
-        found = []
+        found: list[tuple[str, int, int]] = []
 
         def take(df, batch_id):
             rows = df.select("topic", "partition", "offset").collect()
@@ -102,9 +102,10 @@ class Handover:
                 message = consumer.poll(30)
                 assert message is not None, unread
                 at = message.topic(), message.partition()
-                if message.error() is None:
+                error = message.error()
+                if error is None:
                     found.append((*at, message.offset()))
-                elif message.error().code() == KafkaError._PARTITION_EOF:
+                elif error.code() == KafkaError._PARTITION_EOF:
                     unread.discard(at)
         finally:
             consumer.close()
