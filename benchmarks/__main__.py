@@ -14,6 +14,7 @@ BENCHMARKS = {
     "at_least_once": "benchmarks.at_least_once",
     "files": "benchmarks.files",
     "lake": "benchmarks.lake",
+    "idle": "benchmarks.idle",
     "latency": "benchmarks.latency",
     "microbatch": "benchmarks.microbatch",
     "pending": "benchmarks.pending",

@@ -14,9 +14,11 @@ Spark's connector. The last two are flat where all is well.
 from __future__ import annotations
 
 import argparse
+import gc
 import json
 import os
 import random
+import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -248,11 +250,13 @@ def run(cluster: KafkaCluster, sizes: list[int]) -> dict[int, Figures]:
         for number in range(1, max(sizes) + 1):
             took = planner.batch()
             if number in sizes:
+                gc.collect()
                 store = sum(f.stat().st_size for f in Path(work).iterdir()) / 1024
                 found[number] = {
                     "store, KB": store,
                     "processor time, ms": took,
                     **held(os.getpid()),
+                    "blocks of memory": float(sys.getallocatedblocks()),
                 }
         planner.close()
     return found

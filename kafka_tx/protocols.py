@@ -149,6 +149,10 @@ class OffsetStore(Protocol):
     """
 
     @property
+    def url(self) -> str:
+        """The address, without secrets."""
+
+    @property
     def retry_ms(self) -> int:
         """How long a topology retries while the store is unavailable."""
 
@@ -174,6 +178,9 @@ class OffsetStore(Protocol):
         Raises:
             StateCorruptedError: The record of the owners cannot be read.
         """
+
+    def topics(self) -> frozenset[str]:
+        """The topics of all stored records; none where a store cannot list them."""
 
     def load(
         self, partitions: Iterable[TopicPartition]

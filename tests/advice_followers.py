@@ -107,6 +107,12 @@ FOLLOWED: dict[str, tuple[str, ...]] = {
         "::test_a_table_of_somebody_else_is_left_for_another_name",
         "tests/sql/test_tables.py::test_a_table_that_was_changed_gets_its_columns_back",
     ),
+    "database_refusals::REFUSALS": (
+        "integration/stores/test_database_rights.py"
+        "::test_a_right_that_a_second_user_lacks_is_named",
+        "integration/stores/test_came_back.py"
+        "::test_a_database_that_was_put_back_from_a_copy_stops_the_job",
+    ),
     "permit::permit": (
         "integration/topologies/test_topology_commits.py"
         "::test_what_outlives_its_time_out_writes_nothing_after_the_replay_began",
@@ -291,6 +297,10 @@ FOLLOWED: dict[str, tuple[str, ...]] = {
         + "test_who_moves_an_id_to_another_topic_and_back_does_as_the_text_says",
         _TAKING_OVER
         + "test_a_query_begins_where_somebody_has_set_the_offsets_of_its_new_topic",
+    ),
+    "other_topics::check_topics": (
+        "tests/running/test_at_least_once_spout.py"
+        "::test_a_job_on_other_topics_is_refused_before_it_takes_over",
     ),
     "other_topics::check_read_again": (
         _TAKING_OVER

@@ -96,10 +96,10 @@ class PostgresServer(ServerProcess):
         backends = [int(pid) for pid in children.read_text().split()]
         return [self._child.pid, *backends]
 
-    def execute(self, statement: str) -> bool:
+    def execute(self, statement: str, database: str = "postgres") -> bool:
         """Run one statement as superuser, outside any transaction."""
         with psycopg.connect(
-            host=HOST, port=self._port, user=OWNER, dbname="postgres", autocommit=True
+            host=HOST, port=self._port, user=OWNER, dbname=database, autocommit=True
         ) as connection:
             connection.execute(statement.encode())
         return True

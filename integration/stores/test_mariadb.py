@@ -10,6 +10,7 @@ import datetime as dt
 import itertools
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from decimal import Decimal
 from functools import partial
 
@@ -25,9 +26,18 @@ from integration.stored.jobs import go_on
 from integration.stored.sets import RELEASE
 from integration.stores import maps
 from integration.stores.maps import ODD, content
+from integration.stores.test_came_back import (
+    OfBatches,
+    OfCounts,
+    OfPositions,
+    connected,
+    remove_tables,
+    told,
+)
+from integration.stores.test_database_rights import doctor, grants, work
 from integration.stores.test_stores import opened
 from kafka_tx.clock import SystemClock
-from kafka_tx.errors import ConfigError, StateError
+from kafka_tx.errors import ConfigError, StateError, StateUnavailableError
 from kafka_tx.sql.maps import NonTransactionalMap, OpaqueMap, TransactionalMap
 from kafka_tx.sql.offsets import SqlOffsetStore
 from kafka_tx.sql.store import SqlStore
@@ -319,3 +329,83 @@ def test_100_000_new_keys_are_ten_times_as_fast_as_one_upsert_a_row(url, open_ma
 
     print(f"{ours:,.0f} against {by_row:,.0f} keys/s")
     assert ours > 5 * by_row
+
+
+@pytest.mark.parametrize("use", [OfBatches, OfCounts, OfPositions])
+def test_tables_that_are_gone_are_told_and_not_made_again(use, url):
+    with closing(use(url)) as job:
+        job.step()
+        job.step()
+
+        remove_tables(url)
+
+        for call in (job.step, job.step, job.poll):
+            text = told(call)
+            assert "are gone" in text
+            assert "restore the newest state of the database" in text
+    with connected(url) as connection:
+        assert not sa.inspect(connection).get_table_names()
+
+
+@pytest.fixture
+def users(server, url):
+    """Users without rights, by their names in the page, and the addresses for them."""
+    made = sa.make_url(url)
+    names = {who: f"{who}_{made.database}" for who in ("writer", "other")}
+    for user in names.values():
+        server.execute(f"CREATE USER {user}")
+    urls = {
+        who: made.set(username=user).render_as_string(hide_password=False)
+        for who, user in names.items()
+    }
+    yield {**names, "jobs": str(made.database)}, urls
+    for user in names.values():
+        server.execute(f"DROP USER {user}")
+
+
+def test_the_rights_of_the_page_are_enough(server, users):
+    names, urls = users
+    for_writer, for_other = grants(2, **names)
+    server.execute(for_writer)
+    work(urls["writer"], 1)
+    server.execute(for_other)
+    work(urls["other"], 2)
+
+    assert all("can be written" in doctor(url) for url in urls.values())
+
+
+def test_a_right_that_a_user_lacks_is_named(server, users):
+    names, urls = users
+    for_writer, for_other = grants(2, **names)
+    server.execute(for_writer)
+    work(urls["writer"], 1)
+    server.execute(for_other.replace("INSERT, ", ""))
+    with pytest.raises(StateError, match="command denied") as caught:
+        work(urls["other"], 2)
+    assert f"CREATE, INDEX ON {names['jobs']}.* TO {names['other']}" in str(
+        caught.value
+    )
+
+    server.execute(for_other)
+    work(urls["other"], 2)
+
+
+def test_what_somebody_has_switched_off_is_named(server, users):
+    names, urls = users
+    server.execute(grants(2, **names)[0])
+    work(urls["writer"], 1)
+    store = SqlStore(f"{urls['writer']}?retry_for_ms=0", "job")
+    server.execute("SET GLOBAL read_only = ON")
+    try:
+        with pytest.raises(StateUnavailableError, match="takes no writes now"):
+            store.acquire()
+    finally:
+        server.execute("SET GLOBAL read_only = OFF")
+    store.acquire()
+    store.close()
+    gone = SqlStore(
+        str(sa.make_url(urls["writer"]).set(database="no_such_database")), "x"
+    )
+    with pytest.raises(StateError, match=r"denied|no such database"):
+        gone.acquire()
+    gone.close()

@@ -103,6 +103,7 @@ class TestPostgresOffsetStore(OffsetStoreSuite):
 
 class ZooKeeperOffsets(OffsetStoreSuite):
     keeps_runs = False
+    topics_of_an_id = 1
     many_s = 30.0
     by_topic = False
 
@@ -121,10 +122,12 @@ class TestZooKeeperOffsetStore(ZooKeeperOffsets):
 @pytest.mark.all
 class TestZooKeeperOffsetStoreByTopic(ZooKeeperOffsets):
     by_topic = True
+    topics_of_an_id = 2
 
 
 class TestKafkaGroupOffsetStore(OffsetStoreSuite):
     keeps_broker = False
+    topics_of_an_id = 0
     fences = False
     keeps_time = False
     many = 1_000

@@ -228,6 +228,10 @@ class KafkaGroupOffsetStore(StateOfId):
         """Fences nobody and returns 0: Kafka fences only members of the group."""
         return 0
 
+    def topics(self) -> frozenset[str]:
+        """None: a group is shared by all that name it, and nobody is fenced."""
+        return frozenset()
+
     def load(
         self, partitions: Iterable[TopicPartition]
     ) -> dict[TopicPartition, CommittedOffset]:

@@ -60,6 +60,28 @@ def check_shared(
     )
 
 
+def check_topics(
+    id_: str, store: str, wanted: Subscription, known: Collection[str]
+) -> None:
+    """Refuse an at-least-once topology whose id has offsets of other topics only.
+
+    Raises:
+        OtherTopicsError: None of ``known``, the topics with offsets, is read.
+    """
+    if not known or any(is_subscribed(wanted, TopicPartition(t, 0)) for t in known):
+        return
+    raise OtherTopicsError(
+        f"id '{id_}' in {store} has offsets of {few(sorted(known))}, and this topology"
+        f" reads {_given(wanted)}: none of them. It was refused before it took over:"
+        " nobody was fenced, and nothing was written. Give this topology an id of its"
+        " own: it begins at its start_offset_time. The offsets of the former topics"
+        f" stay under '{id_}', where a topology that reads them goes on",
+        id=id_,
+        store=store,
+        topics=sorted(known),
+    )
+
+
 def check_read_again(
     tx_id: str,
     store: str,

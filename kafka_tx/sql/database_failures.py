@@ -8,22 +8,26 @@ from pathlib import Path
 from sqlalchemy import exc
 from sqlalchemy.engine import URL
 
-from kafka_tx.errors import StateCorruptedError, StateError, StateUnavailableError
-from kafka_tx.transactions.ownership.refusals import AFTER_A_FILE
+from kafka_tx.errors import (
+    StateCorruptedError,
+    StateError,
+    StateLostError,
+    StateUnavailableError,
+)
+from kafka_tx.offsets.owners import LOST_BY
+from kafka_tx.sql.database_refusals import next_step
+from kafka_tx.transactions.ownership.refusals import AFTER_A_DATABASE, AFTER_A_FILE
 
 _SQLITE_LATER = ("SQLITE_BUSY", "SQLITE_LOCKED", "SQLITE_IOERR", "SQLITE_FULL")
 _SQLITE_DAMAGED = ("SQLITE_CORRUPT", "SQLITE_NOTADB")
 _SQLITE_FILE = ("SQLITE_CANTOPEN", "SQLITE_READONLY", "SQLITE_PERM", "SQLITE_AUTH")
-_READ_ONLY = "25006"
-_STOOD_STILL = "25P03"
-_SQLSTATE_LATER = ("08", "40", "53", "55P03", "57", _READ_ONLY)
-_SQLSTATE_REFUSED = ("28", "3D", "42501")
-_MYSQL_REFUSED = (1044, 1045, 1049, 1142)
+_SQLSTATE_LATER = ("08", "40", "53", "57")
+_SQLSTATE_GONE = "42P01"
+_MYSQL_GONE = 1146
 _MYSQL_LATER = (
-    *(1040, 1042, 1043, 1053, 1158, 1159, 1160, 1161, 1205, 1213),
+    *(1042, 1043, 1047, 1053, 1158, 1159, 1160, 1161),
     *(2002, 2003, 2006, 2013),
 )
-_REFUSED_TEXTS = ("authentication failed", "no pg_hba.conf", '" does not exist')
 
 
 def translate(error: exc.SQLAlchemyError, url: URL) -> StateError:
@@ -31,26 +35,21 @@ def translate(error: exc.SQLAlchemyError, url: URL) -> StateError:
     store = address(url)
     reason = _reason(error, url)
     orig = getattr(error, "orig", None)
+    if _is_gone(orig):
+        return StateLostError(
+            f"tables of kafka_tx in {store}, which were there, are gone ({reason}): the"
+            f" database {LOST_BY}. Nothing was written, and no table was made in their"
+            f" place. {AFTER_A_DATABASE}",
+            store=store,
+        )
     if url.get_backend_name() == "sqlite":
         return _of_sqlite(orig, url, store, reason)
-    if _is_refused(error, orig):
-        return StateError(
-            f"the database {store} refuses: {reason}. Check user, password, database"
-            " name and the user's right to create and write tables",
-            store=store,
-        )
-    if _sqlstate(orig) == _READ_ONLY:
-        return StateUnavailableError(
-            f"the database {store} takes no writes now: {reason}. If it is a standby,"
-            " name the primary",
-            store=store,
-        )
-    if _sqlstate(orig) == _STOOD_STILL:
-        return StateUnavailableError(
-            f"the database {store} ended a transaction in which nothing happened for"
-            f" too long: {reason}. Nothing of it was written. This process was frozen"
-            " meanwhile; it tries again",
-            store=store,
+    found = next_step(_sqlstate(orig), _number(orig), reason, url)
+    if found is not None:
+        advice, passes = found
+        kind = StateUnavailableError if passes else StateError
+        return kind(
+            f"the database {store} refuses: {reason.rstrip('.')}. {advice}", store=store
         )
     if _is_for_later(error, orig):
         return StateUnavailableError(
@@ -112,13 +111,12 @@ def _what_is_wrong_with(file: str | None) -> str:
     return f"Is {path} writable for this user? Grant it, or choose another store"
 
 
-def _is_refused(error: exc.SQLAlchemyError, orig: BaseException | None) -> bool:
-    code = _sqlstate(orig)
-    if code:
-        return code.startswith(_SQLSTATE_REFUSED)
-    if _number(orig) in _MYSQL_REFUSED:
+def _is_gone(orig: BaseException | None) -> bool:
+    """Whether a table is missing: each was there when the process began to use it."""
+    if _sqlstate(orig) == _SQLSTATE_GONE or _number(orig) == _MYSQL_GONE:
         return True
-    return any(text in str(error) for text in _REFUSED_TEXTS)
+    is_sqlite = hasattr(orig, "sqlite_errorname")
+    return is_sqlite and str(orig).startswith("no such table")
 
 
 def _is_for_later(error: exc.SQLAlchemyError, orig: BaseException | None) -> bool:
@@ -135,6 +133,9 @@ def _is_for_later(error: exc.SQLAlchemyError, orig: BaseException | None) -> boo
 
 
 def _sqlstate(orig: BaseException | None) -> str:
+    """PostgreSQL's code; MySQL's numbers say more than its SQLSTATEs."""
+    if _number(orig) is not None:
+        return ""
     return getattr(orig, "sqlstate", None) or getattr(orig, "pgcode", None) or ""
 
 

@@ -80,6 +80,12 @@ class SqlOffsetStore(OffsetsOfId):
                 raise _RacedError from error
             return claim
 
+    def topics(self) -> frozenset[str]:
+        """As ``OffsetStore.topics``."""
+        query = sa.select(OFFSETS.c.topic).where(OFFSETS.c.id == self.id).distinct()
+        with self._database.reading(_TABLES) as connection:
+            return frozenset(connection.scalars(query))
+
     def load(
         self, partitions: Iterable[TopicPartition]
     ) -> dict[TopicPartition, CommittedOffset]:

@@ -16,6 +16,7 @@ from kazoo.retry import KazooRetry
 from kazoo.security import ACL, OPEN_ACL_UNSAFE, make_digest_acl
 
 from kafka_tx.errors import KafkaTxError, StateError, StateUnavailableError
+from kafka_tx.logs import event_log
 from kafka_tx.offsets.retry import BackOff
 from kafka_tx.transactions.ownership.refusals import unpicklable
 from kafka_tx.zookeeper.session_settings import ZooKeeperSettings
@@ -39,6 +40,12 @@ _MOVED = (
     kazoo.NotEmptyError,
 )
 _SAME_FATE = (kazoo.RolledBackError, kazoo.RuntimeInconsistency)
+
+_BEGIN_ANEW_AFTER_S = 2.0
+"""How long a session may be without a connection until another one is opened; also how
+long that one may take."""
+
+logger = event_log(__name__)
 
 
 class MovedError(Exception):
@@ -135,8 +142,10 @@ class ZooKeeperClient:
     """One session, opened when first used; threads may share it.
 
     A read whose answer is lost with the connection is repeated; a change is reported as
-    unknown. A session that expired is replaced. Every wait is bounded. Reads raise
-    StateUnavailableError (no answer) and StateError (authentication, ACL).
+    unknown. A session that expired is replaced. So is one without a connection, by one
+    that has caught up: servers that were restored refuse each client that has seen
+    later transactions than they have, and never say why. Every wait is bounded. Reads
+    raise StateUnavailableError (no answer) and StateError (authentication, ACL).
     """
 
     def __init__(self, settings: ZooKeeperSettings) -> None:
@@ -190,7 +199,7 @@ class ZooKeeperClient:
         for operation in operations:
             _add(transaction, operation)
         try:
-            results = transaction.commit_async().get(timeout=self._retry_s)
+            results = self._awaited(client, transaction.commit_async())
         except (*_LOST, KazooTimeoutError) as error:
             raise OutcomeUnknownError(repr(error)) from error
         except kazoo.KazooException as error:
@@ -243,10 +252,49 @@ class ZooKeeperClient:
         found = {}
         for path, answer in waiting:
             try:
-                found[path] = answer.get(timeout=self._retry_s)
+                found[path] = self._awaited(client, answer)
             except kazoo.NoNodeError:
                 continue
         return found
+
+    def _awaited(self, client: KazooClient, answer: Any) -> Any:  # noqa: ANN401
+        first_s = min(_BEGIN_ANEW_AFTER_S, self._retry_s)
+        try:
+            return answer.get(timeout=first_s)
+        except KazooTimeoutError:
+            if client.connected or not self._begin_anew(client):
+                return answer.get(timeout=self._retry_s - first_s)
+        raise kazoo.ConnectionLoss("another session is open now")
+
+    def _begin_anew(self, old: KazooClient) -> bool:
+        """Replace a session without a connection; whether another one is in use.
+
+        The new one has seen nothing, so every server takes it. Once it has caught up
+        with the leader, it reads nothing older than the old one did, unless ZooKeeper
+        itself went back. Whoever reads compares, and stops if it did.
+        """
+        seen = old.last_zxid
+        with self._lock:
+            if self._kazoo is not old:
+                return True
+            try:
+                new = self._connect(min(_BEGIN_ANEW_AFTER_S, self._retry_s))
+            except StateError:
+                return False
+            try:
+                new.sync_async("/").get(timeout=_BEGIN_ANEW_AFTER_S)
+            except (kazoo.KazooException, KazooTimeoutError):
+                _end_soon(new)
+                return False
+            if new.last_zxid < seen:
+                logger.warning(
+                    "ZooKeeper %s went back: its last transaction is %#x, and this"
+                    " process has seen %#x. It was restored, emptied or replaced",
+                    *(self._settings.hosts, new.last_zxid, seen),
+                )
+            self._kazoo = new
+        _end_soon(old)
+        return True
 
     def _ask_again_if_lost(
         self, paths: Sequence[str], start: Callable[[KazooClient, str], Any]
@@ -273,7 +321,14 @@ class ZooKeeperClient:
             time.sleep(pauses.delay_ms(failures) / 1000)
 
     def _refused(self, error: Exception) -> KafkaTxError:
-        if isinstance(error, kazoo.NoAuthError | kazoo.AuthFailedError):
+        if isinstance(error, kazoo.QuotaExceededError):
+            text = (
+                f"ZooKeeper {self._settings.hosts} refuses a write below"
+                f" {self._settings.root}: a quota is used up. Nothing of it was"
+                " written. Raise the quota (`setquota`, in ZooKeeper's own command"
+                " line), then start again"
+            )
+        elif isinstance(error, kazoo.NoAuthError | kazoo.AuthFailedError):
             text = (
                 f"ZooKeeper {self._settings.hosts} refuses access below"
                 f" {self._settings.root}: another user made these nodes. Give the right"
@@ -289,10 +344,10 @@ class ZooKeeperClient:
                 self._kazoo = None  # the parent's: its socket is not ours to use
             if self._kazoo is None:
                 self._pid = os.getpid()
-                self._kazoo = self._connect()
+                self._kazoo = self._connect(self._retry_s)
             return self._kazoo
 
-    def _connect(self) -> KazooClient:
+    def _connect(self, within_s: float) -> KazooClient:
         settings = self._settings
         self._check_tls()
         client = KazooClient(
@@ -307,11 +362,10 @@ class ZooKeeperClient:
             ),
             **(settings.tls.of_kazoo() if settings.tls else {}),
         )
-        client.start_async().wait(self._retry_s)
+        client.start_async().wait(within_s)
         if client.connected:
             return client
-        # Ends only when a silent server's time is up, which can be a whole session.
-        threading.Thread(target=_end, args=[client], daemon=True).start()
+        _end_soon(client)
         self._check_tls(listen_s=1.0)
         raise self.silent(ConnectionError("no connection"))
 
@@ -336,6 +390,11 @@ def _rights(settings: ZooKeeperSettings) -> list[ACL]:
     if settings.acl == "open":
         return list(OPEN_ACL_UNSAFE)
     return [make_digest_acl(*settings.auth.split(":", 1), all=True)]
+
+
+def _end_soon(client: KazooClient) -> None:
+    """Wait for nothing: a silent server's time can be a whole session."""
+    threading.Thread(target=_end, args=[client], daemon=True).start()
 
 
 def _end(client: KazooClient) -> None:

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from typing import Any, TypeVar
 
 from kafka_tx.errors import StateCorruptedError
@@ -42,6 +43,7 @@ from kafka_tx.zookeeper.session_settings import ZooKeeperSettings, check_root
 _T = TypeVar("_T")
 
 OWNERS = "~owners"
+_PARTITION = "partition_"
 _TRIES = 5
 
 
@@ -86,6 +88,24 @@ class ZooKeeperOffsetStore(OffsetsOfId):
 
         self._claim, self._owners_version = self._tried(take_over), None
         return self._claim.epoch
+
+    def topics(self) -> frozenset[str]:
+        """As ``OffsetStore.topics``; a node that cannot be read tells of none."""
+        names = self._client.children([self._base]).get(self._base, [])
+        if self._by_topic:
+            folders = self._client.children(f"{self._base}/{name}" for name in names)
+            return frozenset(
+                path.rpartition("/")[2]
+                for path, inside in folders.items()
+                if any(name.startswith(_PARTITION) for name in inside)
+            )
+        wanted = [name for name in names if name.startswith(_PARTITION)]
+        found = self._client.nodes(f"{self._base}/{name}" for name in wanted)
+        topics = set()
+        for node in found.values():
+            with suppress(*NO_RECORD):
+                topics.add(str(decoded(node.data)[0]["topic"]))
+        return frozenset(topics)
 
     def load(
         self, partitions: Iterable[TopicPartition]
@@ -191,7 +211,7 @@ class ZooKeeperOffsetStore(OffsetsOfId):
         return done
 
     def _node(self, partition: TopicPartition) -> str:
-        name = f"partition_{partition.partition}"
+        name = f"{_PARTITION}{partition.partition}"
         return "/".join(
             [self._base, partition.topic, name]
             if self._by_topic

@@ -29,6 +29,8 @@ class OffsetStoreSuite:
     """Several objects see the same offsets."""
     fences = True
     """Former owners are kept from writing."""
+    topics_of_an_id = 2
+    """How many topics with records it can list; 0: none."""
     many = 5_000
     many_s = 10.0
 
@@ -76,6 +78,15 @@ class OffsetStoreSuite:
 
         assert offsets.load([]) == {}
         assert offsets.load([TopicPartition(name, n) for n in range(3)]) == {}
+
+    def test_topics_with_records_are_listed(self, open_offsets, topic):
+        names = [topic("orders"), topic("clicks")]
+        offsets = open_offsets()
+        assert offsets.topics() == frozenset()
+        for name in names[: max(1, self.topics_of_an_id)]:
+            at = {TopicPartition(name, n): CommittedOffset(5) for n in range(3)}
+            offsets.store(at)
+        assert offsets.topics() == frozenset(names[: self.topics_of_an_id])
 
     def test_what_was_stored_comes_back(self, open_offsets, offsets, topic):
         one = TopicPartition(topic("orders"), 0)

@@ -61,6 +61,7 @@ class TestKafkaGroupOffsetStore(OffsetStoreSuite):
     """On the mock cluster, which has its limits; ``integration/`` has the real one."""
 
     keeps_broker = False
+    topics_of_an_id = 0
     fences = False
     keeps_time = False
     bare_epoch = 0

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from kafka_tx.assembly import SystemClock
-from kafka_tx.errors import ConfigError, FencedError
+from kafka_tx.errors import ConfigError, FencedError, OtherTopicsError
 from kafka_tx.metrics.registry import MetricsRegistry
 from kafka_tx.model import TopicPartition
 from kafka_tx.offsets.coordinators import RefreshingCoordinator
@@ -27,6 +27,7 @@ P0, P1, P2 = (TopicPartition("orders", n) for n in range(3))
 def cluster():
     with MockCluster() as made:
         made.create_topic("orders", 3)
+        made.create_topic("clicks", 1)
         for n in range(5):
             made.produce("orders", b"v", partition=n % 3)
         made.flush()
@@ -173,4 +174,36 @@ def test_a_former_owner_of_the_same_id_stores_nothing_more(cluster, tmp_path):
     with pytest.raises(FencedError, match="another owner took over"):
         former.keeper.store_now(offers(former))
     assert former.release(lambda: 5)
+    assert owner.release(lambda: 5)
+
+
+def test_a_job_on_other_topics_is_refused_before_it_takes_over(cluster, tmp_path):
+    given = SpoutConfig(
+        hosts=BrokerHosts(cluster.bootstrap_servers),
+        topic="orders",
+        id="job",
+        store=f"sqlite:///{tmp_path}/offsets.db",
+    )
+    deployment = Deployment("job", "job", MetricsRegistry(), SystemClock())
+    owner = KafkaSpout(given).poller("spout", deployment)
+    manager = owner.coordinator.manager(P0)
+    assert manager is not None
+    offer = manager.next_to_commit()
+    assert offer is not None
+    offers = {manager: offer}
+    owner.keeper.store_now(offers)
+    other = replace(given, topic="clicks")
+
+    for start in (KafkaSpout(other).judge, KafkaSpout(other).poller):
+        with pytest.raises(OtherTopicsError, match="offsets of orders") as caught:
+            start("spout", deployment)
+        assert "nobody was fenced" in str(caught.value)
+    owner.keeper.store_now(offers)
+
+    own = KafkaSpout(replace(other, id="clicks")).poller("spout", deployment)
+    assert own.coordinator.my_managed_partitions() == (TopicPartition("clicks", 0),)
+    both = replace(given, topic="orders|clicks", is_pattern=True)
+    KafkaSpout(both).judge("spout", deployment)
+    owner.keeper.store_now(offers)
+    assert own.release(lambda: 5)
     assert owner.release(lambda: 5)

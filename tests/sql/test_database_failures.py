@@ -3,7 +3,7 @@ import sqlalchemy as sa
 from sqlalchemy import exc
 from sqlalchemy.engine import make_url
 
-from kafka_tx.errors import StateError, StateUnavailableError
+from kafka_tx.errors import StateError, StateLostError, StateUnavailableError
 from kafka_tx.sql.database_failures import translate
 
 URL = make_url("postgresql+psycopg://me:s3cret@db.example/orders")
@@ -33,7 +33,8 @@ def failed(kind, *args, sqlstate=None):
         (failed(exc.InternalError, "read-only", sqlstate="25006"), URL),
         (failed(exc.InterfaceError, "closed"), URL),
         (exc.TimeoutError("the pool is empty"), URL),
-        (failed(exc.OperationalError, 1213, "Deadlock found"), MYSQL),
+        (failed(exc.OperationalError, 1213, "Deadlock", sqlstate="40001"), MYSQL),
+        (failed(exc.OperationalError, 2013, "lost", sqlstate="HY000"), MYSQL),
         (failed(exc.OperationalError, 2006, "gone away"), MYSQL),
     ],
 )
@@ -44,22 +45,72 @@ def test_what_may_pass_is_worth_another_try(error, url):
     assert "db.example" in str(translated)
 
 
-@pytest.mark.parametrize(
-    ("error", "url"),
-    [
-        (failed(exc.OperationalError, "no password", sqlstate="28P01"), URL),
-        (failed(exc.OperationalError, "no database", sqlstate="3D000"), URL),
-        (failed(exc.ProgrammingError, "no right", sqlstate="42501"), URL),
-        (failed(exc.OperationalError, "FATAL: password authentication failed"), URL),
-        (failed(exc.OperationalError, 1045, "Access denied"), MYSQL),
-    ],
-)
-def test_what_the_database_refuses_says_what_to_check(error, url):
+REFUSED_AT_ONCE = [
+    (failed(exc.OperationalError, "no password", sqlstate="28P01"), URL, "pg_hba.conf"),
+    (failed(exc.OperationalError, "none", sqlstate="3D000"), URL, "restore it before"),
+    (failed(exc.ProgrammingError, "none", sqlstate="3F000"), URL, "ALTER ROLE me SET"),
+    (failed(exc.ProgrammingError, "no", sqlstate="42501"), URL, "ON DATABASE orders"),
+    (
+        failed(exc.OperationalError, "FATAL: password authentication failed"),
+        URL,
+        "Check user and password",
+    ),
+    (
+        failed(exc.OperationalError, 'permission denied for database "orders"'),
+        URL,
+        "GRANT CONNECT, TEMPORARY ON DATABASE orders TO me",
+    ),
+    (failed(exc.OperationalError, 1045, "Access denied"), MYSQL, "Check user and pas"),
+    (
+        failed(exc.OperationalError, 1142, "denied", sqlstate="42000"),
+        MYSQL,
+        "ON orders.* TO me",
+    ),
+    (failed(exc.OperationalError, 1049, "Unknown"), MYSQL, "has no such database"),
+]
+REFUSED_FOR_NOW = [
+    (failed(exc.OperationalError, "full", sqlstate="53100"), URL, "raise the quota"),
+    (failed(exc.OperationalError, "too many", sqlstate="53300"), URL, "CONNECTION LI"),
+    (failed(exc.OperationalError, "gone", sqlstate="57014"), URL, "SET statement_time"),
+    (failed(exc.InternalError, "no", sqlstate="25006"), URL, "name the primary"),
+    (failed(exc.OperationalError, "too many clients already"), URL, "max_connections"),
+    (
+        failed(exc.OperationalError, 1290, "--read", sqlstate="HY000"),
+        MYSQL,
+        "switch them on",
+    ),
+    (failed(exc.OperationalError, 1114, "table is full"), MYSQL, "raise the quota"),
+    (failed(exc.OperationalError, 1226, "max_updates"), MYSQL, "raise it"),
+]
+
+
+@pytest.mark.parametrize(("error", "url", "advice"), REFUSED_AT_ONCE)
+def test_what_the_database_refuses_says_what_to_do(error, url, advice):
     translated = translate(error, url)
 
     assert type(translated) is StateError
     assert "refuses" in str(translated)
-    assert "Check user, password" in str(translated)
+    assert advice in str(translated)
+
+
+@pytest.mark.parametrize(("error", "url", "advice"), REFUSED_FOR_NOW)
+def test_what_it_refuses_for_now_is_tried_again_and_says_what_to_do(error, url, advice):
+    translated = translate(error, url)
+
+    assert isinstance(translated, StateUnavailableError)
+    assert advice in str(translated)
+
+
+@pytest.mark.parametrize(
+    ("error", "url"),
+    [
+        (failed(exc.ProgrammingError, "no relation", sqlstate="42P01"), URL),
+        (failed(exc.ProgrammingError, 1146, "no table", sqlstate="42S02"), MYSQL),
+    ],
+)
+def test_a_table_that_is_gone_is_a_store_that_is_lost(error, url):
+    with pytest.raises(StateLostError, match=r"are gone .*restore the newest state"):
+        raise translate(error, url)
 
 
 @pytest.mark.parametrize(

@@ -38,6 +38,7 @@ def open_with(server):
 
 class OnAFakeZooKeeper(OffsetStoreSuite):
     keeps_runs = False
+    topics_of_an_id = 1
 
     @pytest.fixture
     def rewound(self, server):
@@ -51,6 +52,8 @@ class TestOnAFakeZooKeeper(OnAFakeZooKeeper):
 
 
 class TestByTopicOnAFakeZooKeeper(OnAFakeZooKeeper):
+    topics_of_an_id = 2
+
     @pytest.fixture
     def open_offsets(self, open_with):
         return lambda: open_with(by_topic=True)

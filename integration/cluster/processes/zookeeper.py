@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Mapping
+from pathlib import Path
 
 from integration.cluster import versions
 from integration.cluster.child import WorkDirectory
@@ -35,7 +37,7 @@ class ProcessZooKeeper:
             [SERVER, "zoo.cfg"],
         )
         self._server.place.joinpath("zoo.cfg").write_text(
-            f"dataDir={self._server.place / 'data'}\n"
+            f"dataDir={self._data}\n"
             f"clientPort={self._port}\n"
             f"clientPortAddress={HOST}\n"
             "tickTime=500\n"
@@ -43,6 +45,10 @@ class ProcessZooKeeper:
             "forceSync=no\n"  # its process dies here, not the machine
             "admin.enableServer=false\n" + self._secured(tls or {})
         )
+
+    @property
+    def _data(self) -> Path:
+        return self._server.place / "data"
 
     def _secured(self, tls: Mapping[str, str]) -> str:
         lines = [f"{name}={value}\n" for name, value in tls.items()]
@@ -85,6 +91,20 @@ class ProcessZooKeeper:
 
     def restart(self) -> None:
         self._server.terminate()
+        self.start()
+
+    def come_back_with(self, data: Path | None) -> None:
+        """Kill it, and start it with what ``keep_data`` has kept, or with nothing."""
+        self.kill()
+        shutil.rmtree(self._data)
+        if data is not None:
+            shutil.copytree(data, self._data)
+        self.start()
+
+    def keep_data(self, place: Path) -> None:
+        """Copy what it has committed; it is killed and started for that."""
+        self.kill()
+        shutil.copytree(self._data, place)
         self.start()
 
     def pause(self) -> None:

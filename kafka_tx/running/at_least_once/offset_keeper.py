@@ -10,8 +10,9 @@ from typing import TypeVar
 from kafka_tx.errors import StateUnavailableError
 from kafka_tx.metrics.events import OffsetsCommitted, OffsetsStored
 from kafka_tx.metrics.registry import MetricsRegistry
-from kafka_tx.model import CommittedOffset, LogBounds, TopicPartition
+from kafka_tx.model import CommittedOffset, LogBounds, Subscription, TopicPartition
 from kafka_tx.offsets.manager import PartitionManager
+from kafka_tx.planning.other_topics import check_topics
 from kafka_tx.protocols import Clock, OffsetStore
 from kafka_tx.running.serial_worker import SerialWorker
 
@@ -44,6 +45,16 @@ class OffsetKeeper:
         self._rest_s: Callable[[], float] = lambda: math.inf
         self._renew_ms: int | None = None
         self._renewed_ms = clock.monotonic_ms()
+
+    def check_topics(self, wanted: Subscription) -> None:
+        """Refuse a topology that reads no topic of which the id has offsets.
+
+        Raises:
+            OtherTopicsError: The id belongs to another job, or gets other topics.
+            StateError: as ``OffsetStore.topics``.
+        """
+        known = self._wait(self._store.topics)
+        check_topics(self.id, self._store.url, wanted, known)
 
     def acquire(self, task: int, tasks: int) -> int:
         """Fence former owners of this task; see ``OffsetStore.acquire``.

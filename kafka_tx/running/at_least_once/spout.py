@@ -113,6 +113,7 @@ class KafkaSpout:
             ConfigError: The store, the dead-letter topic or a Kafka setting cannot be
                 used.
             KafkaError: The brokers do not answer or refuse.
+            OtherTopicsError: The id has offsets of other topics only.
             StateError: The store cannot be reached, or its offsets cannot be read.
         """
         return self._opened(component, deployment, owns=True)
@@ -143,6 +144,7 @@ class KafkaSpout:
         with_headers = replace(source, include_headers=True)
         dead_letters = None if topic is None else DeadLetters(topic, with_headers)
         try:
+            keeper.check_topics(config.subscription)
             if owns:
                 keeper.acquire(config.task_index, config.total_tasks)
             coordinator, close = self._coordinator(view, managers, clock)

@@ -174,6 +174,10 @@ class MemoryOffsetStore(OffsetsOfId):
         """Fences nobody: no other process can use this object."""
         return 0
 
+    def topics(self) -> frozenset[str]:
+        """As ``OffsetStore.topics``."""
+        return frozenset(partition.topic for partition in self._offsets)
+
     def load(
         self, partitions: Iterable[TopicPartition]
     ) -> dict[TopicPartition, CommittedOffset]:

@@ -46,6 +46,8 @@ AFTER_A_FILE = (
     " empty its sinks first"
 )
 """Safe next steps once a file is gone or was replaced."""
+AFTER_A_DATABASE = AFTER_A_FILE.replace("file", "database")
+"""The same for tables that are gone."""
 
 
 def fenced(store: Store, *, held: int, stored: int) -> StateError:

@@ -40,6 +40,7 @@ class RetryingOffsetStore:
     def __init__(self, store: OffsetStore, retry_policy: RetryPolicy) -> None:
         self._store = store
         self._retry_policy = retry_policy
+        self.url = store.url
         self.retry_ms = retry_policy.limit_ms
 
     def __repr__(self) -> str:
@@ -59,6 +60,10 @@ class RetryingOffsetStore:
     def fitting(self, committed: CommittedOffset) -> int:
         """As ``OffsetStore.fitting``."""
         return self._store.fitting(committed)
+
+    def topics(self) -> frozenset[str]:
+        """As ``OffsetStore.topics``."""
+        return self._retry_policy(self._store.topics)
 
     def load(
         self, partitions: Iterable[TopicPartition]
