@@ -23,7 +23,7 @@ RECORDED_S = 1.0
 """Files that take less have their turn behind all that are recorded."""
 
 ROWS, WIDTH = 40, 160
-LOOK_EVERY_S = 0.05
+CHECK_EVERY_S = 0.05
 """So often at most a worker looks at its servers, which costs some milliseconds."""
 
 _JIFFY_S = 1 / os.sysconf("SC_CLK_TCK")
@@ -89,16 +89,16 @@ class Meter:
         self._servers = servers
         self._known: dict[int, tuple[str, float]] = {}
         self._at = self._now()
-        self._looked_at = 0.0
+        self._checked_s = 0.0
 
     def lap(self) -> Cost:
         """Take the time since the last lap, and count it."""
         seconds, processor_s = self._now()
         passed = Cost(1, seconds - self._at[0], processor_s - self._at[1])
         self._at = seconds, processor_s
-        if seconds - self._looked_at < LOOK_EVERY_S:
+        if seconds - self._checked_s < CHECK_EVERY_S:
             return passed
-        self._looked_at = seconds
+        self._checked_s = seconds
         passed.servers_s, counted_before_s = self._of_servers()
         passed.processor_s = max(0.0, passed.processor_s - counted_before_s)
         return passed

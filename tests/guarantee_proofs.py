@@ -383,7 +383,7 @@ MARKERS: Proofs = {
 
 AROUND: Proofs = {
     "another cluster answers at the same address": (
-        "integration/topologies/test_topology_patience.py"
+        "integration/topologies/test_topology_waits.py"
         "::test_at_another_cluster_behind_the_same_name_no_position_counts",
     ),
     "a person resets or deletes the group of `tx.commitGroupId`": (
@@ -599,7 +599,7 @@ ICEBERG: Proofs = {
         _TABLES + "test_a_table_that_was_altered_between_two_tries_counts_it_once",
     ),
     "another program commits in between": (
-        _ICE + "test_a_commit_in_between_is_looked_at_and_the_rows_are_computed_once",
+        _ICE + "test_a_commit_in_between_is_read_and_the_rows_are_computed_once",
         _MERGES + "test_a_merge_is_made_again_where_another_writer_was_faster",
     ),
     "files are compacted, or snapshots expire": (

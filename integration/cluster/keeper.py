@@ -17,8 +17,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-LOOK_EVERY_S = 1.0
-PATIENCE_S = 30.0
+CHECK_EVERY_S = 1.0
+STOPS_WITHIN_S = 30.0
 
 
 class Keeper:
@@ -66,7 +66,7 @@ class Keeper:
         assert self._process.stdin is not None
         self._process.stdin.close()
         with contextlib.suppress(subprocess.TimeoutExpired):
-            self._process.wait(PATIENCE_S)
+            self._process.wait(STOPS_WITHIN_S)
 
     def _tell(self, sign: str, kind: str, name: str, detail: str = "") -> None:
         assert self._process.stdin is not None
@@ -93,7 +93,7 @@ def main(parent: int) -> None:
     kept: dict[tuple[str, str], str] = {}
     unread = b""
     while os.getppid() == parent:
-        if not select.select([0], [], [], LOOK_EVERY_S)[0]:
+        if not select.select([0], [], [], CHECK_EVERY_S)[0]:
             continue
         piece = os.read(0, 65536)
         if not piece:

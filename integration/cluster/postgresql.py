@@ -24,7 +24,7 @@ QUICK = ("fsync=off", "full_page_writes=off")
 STILL_ENDING = "shared memory block"
 """What a server says when processes of a killed one have not noticed yet."""
 
-PATIENCE_S = 10.0
+WITHIN_S = 10.0
 
 
 class PostgresServer(ServerProcess):
@@ -55,7 +55,7 @@ class PostgresServer(ServerProcess):
         return f"postgresql+psycopg://{OWNER}@{HOST}:{port}/{database}"
 
     def start(self) -> None:
-        deadline = time.monotonic() + PATIENCE_S
+        deadline = time.monotonic() + WITHIN_S
         while True:
             try:
                 return self._start()

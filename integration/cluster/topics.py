@@ -17,12 +17,12 @@ from confluent_kafka.admin._metadata import (
 )
 from confluent_kafka.cimpl import NewPartitions, NewTopic
 
-from integration.cluster.waiting import LOOK_EVERY_S, NotReadyError, wait_until
+from integration.cluster.waiting import CHECK_EVERY_S, NotReadyError, wait_until
 
 ANSWER_WITHIN_S = 30.0
 DONE_WITHIN_S = 120.0
 
-PATIENTLY = {"request_timeout": ANSWER_WITHIN_S}
+LONG_REQUEST = {"request_timeout": ANSWER_WITHIN_S}
 
 NOT_YET = {
     KafkaError.INVALID_REPLICATION_FACTOR,
@@ -119,7 +119,7 @@ class TopicCalls:
             config=dict(config or {}),
         )
         self._call(
-            lambda admin: admin.create_topics([topic], **PATIENTLY),
+            lambda admin: admin.create_topics([topic], **LONG_REQUEST),
             done=KafkaError.TOPIC_ALREADY_EXISTS,
         )
         self._wait_for_partitions(name, partitions)
@@ -127,7 +127,7 @@ class TopicCalls:
     def add_partitions(self, name: str, total: int) -> None:
         self._call(
             lambda admin: admin.create_partitions(
-                [NewPartitions(name, total)], **PATIENTLY
+                [NewPartitions(name, total)], **LONG_REQUEST
             ),
             done=KafkaError.INVALID_PARTITIONS,
         )
@@ -135,7 +135,7 @@ class TopicCalls:
 
     def delete_topic(self, name: str) -> None:
         self._call(
-            lambda admin: admin.delete_topics([name], **PATIENTLY),
+            lambda admin: admin.delete_topics([name], **LONG_REQUEST),
             done=KafkaError.UNKNOWN_TOPIC_OR_PART,
         )
         self._everywhere(
@@ -147,7 +147,7 @@ class TopicCalls:
 
         def delete(admin: AdminClient) -> dict[TopicPartition, Future[Any]]:
             admin.list_topics(name, timeout=ANSWER_WITHIN_S)  # see learn_leaders
-            return admin.delete_records(ends, **PATIENTLY)
+            return admin.delete_records(ends, **LONG_REQUEST)
 
         self._call(delete)
 
@@ -190,7 +190,7 @@ class TopicCalls:
                 may_be_done |= code in DONE_OR_NOT
                 if code not in NOT_YET | DONE_OR_NOT or time.monotonic() > deadline:
                     raise
-                time.sleep(LOOK_EVERY_S)
+                time.sleep(CHECK_EVERY_S)
             else:
                 return
 

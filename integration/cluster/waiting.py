@@ -12,7 +12,7 @@ from functools import cache
 from pathlib import Path
 
 HOST = "127.0.0.1"
-LOOK_EVERY_S = 0.05
+CHECK_EVERY_S = 0.05
 
 SERVER_PORTS = range(15_000, 32_000)
 """Below the range that outgoing connections take theirs from, so that the port of a
@@ -48,7 +48,7 @@ def wait_until(
             last = error
         if complaint := complain():
             raise NotReadyError(f"{what}: {complaint}")
-        time.sleep(LOOK_EVERY_S)
+        time.sleep(CHECK_EVERY_S)
     raise NotReadyError(f"{what}: not within {timeout_s:.0f} s; last: {last}")
 
 

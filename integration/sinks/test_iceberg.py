@@ -77,7 +77,7 @@ def test_appends_that_die_at_any_step_leave_the_batch_to_the_next(table):
     assert step > 3
 
 
-def test_a_commit_in_between_is_looked_at_and_the_rows_are_computed_once(lake, table):
+def test_a_commit_in_between_is_read_and_the_rows_are_computed_once(lake, table):
     table.write(attempt(1), ["a"])
     write, others = iceberg.IcebergAppend.write, ["x", "y"]
     computed = lake.sparkContext.accumulator(0)

@@ -191,7 +191,7 @@ def read(monkeypatch):
     return seen
 
 
-def test_a_task_reads_only_what_came_after_the_drivers_look(sink, read):
+def test_a_task_reads_only_what_came_after_the_drivers_read(sink, read):
     for txid in (1, 2, 3):
         sink.write(txid)
     known = sink_assembly.remembered(sink.config())
@@ -205,7 +205,7 @@ def test_a_task_reads_only_what_came_after_the_drivers_look(sink, read):
 
 
 @pytest.mark.parametrize("forgotten", [False, True])
-def test_what_a_zombie_wrote_after_the_drivers_look_is_known_to_the_task(
+def test_what_a_zombie_wrote_after_the_drivers_read_is_known_to_the_task(
     sink, forgotten
 ):
     assert sink.write(1)

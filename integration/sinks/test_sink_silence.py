@@ -105,7 +105,7 @@ def test_a_commit_whose_answer_is_lost_is_looked_up(network, monkeypatch):
     assert not part(network, sink).write(RECORDS).now
 
 
-def test_a_look_goes_on_as_soon_as_the_network_does(network):
+def test_a_request_goes_on_as_soon_as_the_network_does(network):
     """The connection that was silent stays so; the client would wait 30 s for it."""
     settings = client_settings(
         {"bootstrap.servers": network.bootstrap_servers}, purpose="admin"

@@ -21,7 +21,7 @@ from integration.cluster.versions import TIERED_STORAGE_JARS
 from integration.cluster.waiting import wait_until
 from integration.reading import Run
 from integration.source.test_reader import settings
-from integration.topologies.test_topology_patience import (
+from integration.topologies.test_topology_waits import (
     Nothing,
     at_least_once,
     in_transactions,

@@ -201,7 +201,7 @@ def set_offset(kafka, group, offset, **more):
         consumer.commit(offsets=[at], asynchronous=False)
 
 
-def test_a_consumer_that_joins_the_group_for_a_look_ends_nothing(
+def test_a_consumer_that_joins_the_group_for_a_moment_ends_nothing(
     kafka, group, produce, spark, tmp_path
 ):
     name, partitions, store = group

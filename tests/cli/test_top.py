@@ -66,7 +66,7 @@ def test_lag_is_shown_with_brokers(run, busy, url):
     assert row.split()[-2:] == ["40.0", "10"]
 
 
-def test_each_look_sees_what_has_moved(run, store, url, monkeypatch):
+def test_each_refresh_shows_what_has_moved(run, store, url, monkeypatch):
     numbers = count(50)
 
     def commit_meanwhile(_):
@@ -80,7 +80,7 @@ def test_each_look_sees_what_has_moved(run, store, url, monkeypatch):
     assert [json.loads(line)[0]["txid"] for line in lines] == [41, 50, 51]
 
 
-def test_a_look_that_fails_on_a_terminal_is_followed_by_the_next(monkeypatch):
+def test_a_refresh_that_fails_on_a_terminal_is_followed_by_the_next(monkeypatch):
     console = Console(force_terminal=True, width=80, record=True)
     monkeypatch.setattr(status, "Console", lambda: console)
     monkeypatch.setattr("time.sleep", lambda _: None)

@@ -58,7 +58,7 @@ def test_a_log_that_ends_lower_than_before_is_another_log() -> None:
     assert clock.behind_ms(0, at_ms=2 * MINUTE) == MINUTE
 
 
-def test_after_a_step_back_the_wait_counts_from_the_next_look() -> None:
+def test_after_a_step_back_the_wait_counts_from_the_next_poll() -> None:
     clock = LagClock()
     clock.saw_end(100, at_ms=0)
     assert clock.behind_ms(100, at_ms=0) == 0
@@ -91,7 +91,7 @@ polls = st.lists(
 
 
 @given(polls, st.integers(0, 300), st.integers(2, 8))
-def test_it_never_says_more_than_all_looks_together_prove(
+def test_it_never_says_more_than_all_polls_together_prove(
     steps: list[tuple[int, int]], committed: int, max_sights: int
 ) -> None:
     thinned, complete = LagClock(max_sights), LagClock(max_sights=1_000)

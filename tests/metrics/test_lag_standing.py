@@ -60,7 +60,7 @@ def test_lag_in_seconds_counts_from_the_first_sight_of_the_waiting_records(
     assert orders(registry, "lag_seconds") == 60
 
 
-def test_a_look_at_the_log_moves_the_lag_and_not_the_progress(
+def test_a_poll_of_the_log_moves_the_lag_and_not_the_progress(
     registry: MetricsRegistry, clock: ManualTime
 ) -> None:
     registry.record_commit(batch())
@@ -199,7 +199,7 @@ def test_the_lag_of_an_id_is_unknown_while_one_of_its_partitions_does_not_answer
     assert registry.lag_of("job") == 70
 
 
-def test_the_lag_of_an_id_is_unknown_before_all_of_its_logs_were_looked_at(
+def test_the_lag_of_an_id_is_unknown_before_all_of_its_logs_were_polled(
     registry: MetricsRegistry,
 ) -> None:
     registry.record_commit(batch(bounds={ORDERS_0: LogBounds(50, 200)}))

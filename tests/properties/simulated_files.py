@@ -149,7 +149,7 @@ class World:
                     self._clean()
             self._is_calm = True
             self._batch(len(self.committed) + 1)
-            self._look()
+            self._check_rows()
         return self.seen
 
     def _batch(self, txid: int) -> None:
@@ -198,7 +198,7 @@ class World:
     # --- what happens in between ------------------------------------------------------
 
     def may_happen(self, step: str) -> None:
-        self._look()
+        self._check_rows()
         if self._is_calm:
             return
         chance = self._chance.random()
@@ -230,7 +230,7 @@ class World:
 
     # --- what must hold ---------------------------------------------------------------
 
-    def _look(self) -> None:
+    def _check_rows(self) -> None:
         if not self.folder.is_new:
             return
         self.folder.is_new = False

@@ -82,7 +82,7 @@ def cleaned(folder):
     return clean(folder, keep_ms=None, spare_ms=0, now_ms=folder.clock.now_ms())
 
 
-def test_a_clean_up_that_misses_files_which_are_merged_meanwhile_looks_again(
+def test_a_clean_up_that_misses_files_which_are_merged_meanwhile_lists_again(
     folder, monkeypatch
 ):
     listings = [folder.names()[-1:], folder.names()]

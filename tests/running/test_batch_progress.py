@@ -211,7 +211,7 @@ class Logs:
         return {A: LogBounds(0, 10)}
 
 
-def test_lag_is_looked_at_now_and_then_and_a_failed_look_changes_nothing(clock):
+def test_lag_is_polled_now_and_then_and_a_failed_poll_changes_nothing(clock):
     logs, registry = Logs(), MetricsRegistry()
     watch = SpoutLagWatch(logs, registry, "count", clock)
 

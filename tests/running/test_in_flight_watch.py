@@ -72,7 +72,7 @@ def test_a_batch_is_in_flight_from_its_planning_until_it_ended(query, clock):
     assert query.since_s == 0
 
 
-def test_a_query_that_looks_for_records_and_finds_none_has_no_batch(query):
+def test_a_query_that_plans_and_finds_no_records_has_no_batch(query):
     query.registry.record_stored(
         OffsetsStored(id="job", committed={A: LogPosition(5, None)}, txid=3)
     )
@@ -104,7 +104,7 @@ def test_the_store_is_asked_once_where_the_very_first_batch_begins(query):
     assert not query.asked.wait(0.1)
 
 
-def test_it_looks_by_itself(query, clock):
+def test_it_polls_by_itself(query, clock):
     polled = threading.Event()
 
     def running():

@@ -28,7 +28,7 @@ def watch(registry, open_view):
     return LagWatch(registry, lambda: {"job": [P0]}, open_view, interval_s=3600)
 
 
-def test_the_logs_are_looked_at_without_a_commit(cluster):
+def test_the_logs_are_polled_without_a_commit(cluster):
     cluster.set(0, 2, 50)
     registry = Registry()
     watching = watch(registry, lambda _: cluster)
@@ -93,7 +93,7 @@ def test_a_cluster_is_left_whose_id_is_no_longer_watched():
     assert closed == ["ended", "job"]
 
 
-def test_it_looks_by_itself(cluster):
+def test_it_polls_by_itself(cluster):
     cluster.set(0, 2, 50)
     registry = Registry()
     watching = LagWatch(registry, lambda: {"job": [P0]}, lambda _: cluster, 0.01)
@@ -103,7 +103,7 @@ def test_it_looks_by_itself(cluster):
     watching.close()
 
 
-def test_it_looks_at_once_when_asked(cluster):
+def test_it_polls_at_once_when_asked(cluster):
     cluster.set(0, 2, 50)
     registry = Registry()
     watching = watch(registry, lambda _: cluster)

@@ -93,7 +93,7 @@ def test_the_start_of_a_quiet_log_is_shown_when_retention_moved_it(case):
     assert starts == {("job", "t", "0"): (10,), ("job", "t", "1"): (0,)}
 
 
-def test_looks_at_logs_that_stay_quiet_become_rare(case, monkeypatch):
+def test_polls_of_logs_that_stay_quiet_become_rare(case, monkeypatch):
     monkeypatch.setattr(log_bounds, "_PAUSE_MS_EACH", 500)
     find_empty(case)
     pauses = []
@@ -110,7 +110,7 @@ def test_looks_at_logs_that_stay_quiet_become_rare(case, monkeypatch):
     assert (pauses[0], pauses[-1]) == (2 * SOON_MS, 2 * 500)
 
 
-def test_a_look_is_made_at_once_when_somebody_waits(case, monkeypatch):
+def test_logs_are_polled_at_once_when_somebody_waits(case, monkeypatch):
     monkeypatch.setattr(log_bounds, "_PAUSE_MS_EACH", 60_000)
     find_empty(case)
     for _ in range(9):
@@ -128,7 +128,7 @@ def test_a_look_is_made_at_once_when_somebody_waits(case, monkeypatch):
     assert case.poller.next_polls().logs == polls + 1
 
 
-def test_a_new_partition_is_looked_at_at_once(case):
+def test_a_new_partition_is_polled_at_once(case):
     find_empty(case)
     new = TopicPartition("t", 2)
     case.cluster.logs[new] = LogBounds(0, 3)

@@ -26,7 +26,7 @@ from tests.running.polling import (
 )
 
 
-def test_nothing_is_emitted_before_the_logs_were_looked_at(case):
+def test_nothing_is_emitted_before_the_logs_were_polled(case):
     assert case.emit() == []
 
     case.poll()
@@ -35,7 +35,7 @@ def test_nothing_is_emitted_before_the_logs_were_looked_at(case):
     assert case.cluster.asked == [[P0, P1]]
 
 
-def test_no_look_is_begun_while_one_is_under_way(case):
+def test_no_poll_is_begun_while_one_is_under_way(case):
     case.poller.poll_if_due()
     case.clock.advance(60_000)
     case.poller.poll_if_due()
@@ -45,7 +45,7 @@ def test_no_look_is_begun_while_one_is_under_way(case):
     assert case.poller.ended_polls().logs == 1
 
 
-def test_it_looks_often_while_there_is_nothing_and_seldom_while_there_is(case):
+def test_it_polls_often_while_there_is_nothing_and_seldom_while_there_is(case):
     case.poll()
     case.clock.advance(SOON_MS - 1)
     case.poller.poll_if_due()
@@ -86,7 +86,7 @@ def test_brokers_that_are_away_change_nothing(case):
     assert case.poller.ended_polls().logs == 1
 
 
-def test_a_refused_look_is_raised_on_the_topologys_thread(case):
+def test_a_refused_poll_is_raised_on_the_topologys_thread(case):
     case.cluster.problem = AuthenticationError("wrong password")
     case.poller.poll_if_due()
 
@@ -94,7 +94,7 @@ def test_a_refused_look_is_raised_on_the_topologys_thread(case):
         case.take()
 
 
-def test_partitions_are_looked_for_when_the_coordinator_says_so(case):
+def test_partitions_are_discovered_when_the_coordinator_says_so(case):
     case.poller.refresh_if_due()
     assert case.coordinator.polls == 0
     case.coordinator.due = True
@@ -113,7 +113,7 @@ def test_partitions_are_looked_for_when_the_coordinator_says_so(case):
     assert case.coordinator.polls == 2
 
 
-def test_a_look_for_partitions_runs_on_another_thread_and_ends_on_this_one(case):
+def test_a_discovery_runs_on_another_thread_and_ends_on_this_one(case):
     threads = []
 
     def poll():
@@ -129,7 +129,7 @@ def test_a_look_for_partitions_runs_on_another_thread_and_ends_on_this_one(case)
     assert threads[1] is threading.current_thread()
 
 
-def test_a_refused_look_for_partitions_is_raised_on_the_topologys_thread(case):
+def test_a_refused_discovery_is_raised_on_the_topologys_thread(case):
     case.coordinator.due = True
     case.coordinator.problem = AuthenticationError("wrong password")
     case.poller.refresh_if_due()
@@ -197,7 +197,7 @@ def test_it_is_not_idle_while_a_partition_is_not_open(case):
     assert not case.poller.is_idle
 
 
-def test_it_wakes_for_the_next_look_retry_or_commit(case):
+def test_it_wakes_for_the_next_poll_retry_or_commit(case):
     case.poll()
     began = case.clock.monotonic_ms()
     assert case.poller.wakes_at_ms() == began + 2 * SOON_MS, "the least wait"

@@ -244,7 +244,7 @@ def test_closing_stores_what_is_completed(managers, store):
 
 
 @pytest.fixture
-def looked_at(log, registry, store):
+def made_and_clock(log, registry, store):
     """Managers that go by a clock that is moved by hand, and that clock."""
     clock = ManualClock()
     store.store({P0: CommittedOffset(10, topic_id="id-1", leader_epoch=0)})
@@ -253,10 +253,10 @@ def looked_at(log, registry, store):
     assert keeper.close(5)
 
 
-def test_an_end_below_the_stored_offset_is_looked_at_again_before_it_counts(
-    looked_at, log
+def test_an_end_below_the_stored_offset_is_polled_again_before_it_counts(
+    made_and_clock, log
 ):
-    made, clock = looked_at
+    made, clock = made_and_clock
     log.cut(P0, 7)
     for _ in range(2):
         made.prepare([P0])
@@ -271,8 +271,8 @@ def test_an_end_below_the_stored_offset_is_looked_at_again_before_it_counts(
     assert opened.next_to_commit() is not None
 
 
-def test_other_records_below_the_stored_offset_are_read(looked_at, log):
-    made, _ = looked_at
+def test_other_records_below_the_stored_offset_are_read(made_and_clock, log):
+    made, _ = made_and_clock
     log.elect(P0, 7)
     log.append(P0, *[b"other"] * 9)
     made.prepare([P0])
@@ -284,10 +284,10 @@ def test_other_records_below_the_stored_offset_are_read(looked_at, log):
 
 
 def test_an_offset_of_another_program_is_checked_by_its_leader_epoch(
-    looked_at, log, store
+    made_and_clock, log, store
 ):
     """Of a group: without a topic id, which brokers drop with the topic."""
-    made, _ = looked_at
+    made, _ = made_and_clock
     store.store({P0: CommittedOffset(10, leader_epoch=0)})
     log.elect(P0, 7)
     log.append(P0, *[b"other"] * 9)
@@ -299,9 +299,9 @@ def test_an_offset_of_another_program_is_checked_by_its_leader_epoch(
 
 
 def test_other_records_at_offsets_that_are_stored_as_completed_are_read(
-    looked_at, log, store
+    made_and_clock, log, store
 ):
-    made, _ = looked_at
+    made, _ = made_and_clock
     stored = CommittedOffset(3, ((5, 6), (7, 10)), topic_id="id-1", leader_epoch=0)
     store.store({P0: stored})
     log.elect(P0, 8)
@@ -316,9 +316,9 @@ def test_other_records_at_offsets_that_are_stored_as_completed_are_read(
 
 
 def test_a_stored_offset_waits_for_a_new_leader_that_does_not_answer(
-    looked_at, log, monkeypatch
+    made_and_clock, log, monkeypatch
 ):
-    made, _ = looked_at
+    made, _ = made_and_clock
     log.elect(P0)
     monkeypatch.setattr(log, "epoch_ends", lambda wanted: {})
     made.prepare([P0])
@@ -327,8 +327,8 @@ def test_a_stored_offset_waits_for_a_new_leader_that_does_not_answer(
         made.open(P0, None, is_new=False)
 
 
-def test_an_end_that_was_an_old_answer_costs_nothing(looked_at, log):
-    made, _ = looked_at
+def test_an_end_that_was_an_old_answer_costs_nothing(made_and_clock, log):
+    made, _ = made_and_clock
     log.cut(P0, 7)
     made.prepare([P0])
     with pytest.raises(BrokerUnavailableError):
@@ -340,8 +340,8 @@ def test_an_end_that_was_an_old_answer_costs_nothing(looked_at, log):
     assert made.open(P0, None, is_new=False).emitted_to == 10
 
 
-def test_a_topic_made_anew_while_nobody_looked_is_read_whole(looked_at, log):
-    made, clock = looked_at
+def test_a_topic_made_anew_between_two_polls_is_read_whole(made_and_clock, log):
+    made, clock = made_and_clock
     log.create("t", 2)
     made.prepare([P0])
     with pytest.raises(BrokerUnavailableError, match="anew"):
@@ -354,8 +354,8 @@ def test_a_topic_made_anew_while_nobody_looked_is_read_whole(looked_at, log):
     assert (opened.emitted_to, opened.topic_id) == (0, "id-2")
 
 
-def test_a_stored_offset_waits_while_nobody_tells_whose_the_log_is(looked_at, log):
-    made, _ = looked_at
+def test_a_stored_offset_waits_while_nobody_tells_whose_the_log_is(made_and_clock, log):
+    made, _ = made_and_clock
     former, log.answered = log.answered, lambda bounds: replace(bounds, topic_id=None)
     made.prepare([P0])
     with pytest.raises(BrokerUnavailableError, match="no broker tells whether"):

@@ -76,7 +76,7 @@ def test_an_outcome_that_is_unknown_is_looked_up_before_it_is_tried_again(
     assert shelf.rows == ["a", "b"]
 
 
-def test_an_answer_that_is_lost_beside_the_look_after_it_is_ours(shelf, monkeypatch):
+def test_an_answer_that_is_lost_beside_the_read_after_it_is_ours(shelf, monkeypatch):
     look, failures = shelf.read_attempt, [False, True, False]
 
     def fails():

@@ -218,7 +218,7 @@ def test_who_is_overtaken_again_and_again_gives_up_and_the_batch_comes_again(con
     assert contested.commits == [attempt(1, epoch=2)]
 
 
-def test_who_is_overtaken_looks_before_it_writes_again(contested):
+def test_who_is_overtaken_reads_before_it_writes_again(contested):
     contested.between = lambda: contested.owner(attempt(1, number=2))
 
     assert not write_batch(contested, attempt(1))

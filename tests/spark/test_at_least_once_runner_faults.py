@@ -366,7 +366,7 @@ class Hanging:
         return self._function(*given)
 
 
-def test_a_look_for_partitions_that_hangs_holds_up_no_record_and_no_commit(case):
+def test_a_discovery_that_hangs_holds_up_no_record_and_no_commit(case):
     handle = case.start()
     hanging = case.log.topics = Hanging(case.log.topics)
     assert hanging.is_held.wait(WITHIN_S)
@@ -413,7 +413,7 @@ def test_the_end_waits_for_a_silent_store_once_and_not_for_each_partition(case):
     hanging.may_go.set()
 
 
-def test_a_look_that_fails_for_good_ends_the_topology(case):
+def test_a_discovery_that_fails_for_good_ends_the_topology(case):
     handle = case.start()
 
     def refused(wanted):

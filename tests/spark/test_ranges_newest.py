@@ -39,6 +39,6 @@ def test_it_is_found_whatever_stands_beside_it(
     assert _newest_ms(batch(*times), before) == newest
 
 
-def test_a_slice_is_looked_at_alone():
+def test_a_slice_is_measured_without_the_rest_of_its_batch():
     assert _newest_ms(batch(9, 5, 6, 8).slice(1, 2), None) == 6
     assert _newest_ms(batch(9, *range(2_000), 9_000).slice(1, 2_000), None) == 1_999

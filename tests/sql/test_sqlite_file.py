@@ -78,7 +78,7 @@ def files_of(file):
 
 
 @USES
-def test_a_removed_file_is_noticed_by_the_next_write_and_look(use, file):
+def test_a_removed_file_is_noticed_by_the_next_write_and_read(use, file):
     job = use(f"sqlite:///{file}")
     job.step()
     job.step()

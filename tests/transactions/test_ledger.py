@@ -490,7 +490,7 @@ def test_every_batch_is_read_back_as_it_was_planned(ends, ids):
 
 
 @pytest.mark.parametrize("former", [False, True])
-def test_a_look_while_an_owner_takes_over_is_no_loss_to_the_next_one(store, former):
+def test_a_load_while_an_owner_takes_over_is_no_loss_to_the_next_one(store, former):
     """It has read the epoch, and then reads what the new owner left."""
     if former:
         owner = Ledger(store)

@@ -51,7 +51,7 @@ def test_what_stays_away_is_given_up_in_time_and_not_retryable(clock):
     assert raised.value.fields == {"store": "db"}
 
 
-def test_patience_inside_patience_is_not_doubled(clock):
+def test_retries_inside_retries_do_not_take_twice_as_long(clock):
     retry_policy = RetryPolicy(clock, 120_000)
 
     with pytest.raises(StateGivenUpError):
@@ -60,7 +60,7 @@ def test_patience_inside_patience_is_not_doubled(clock):
     assert clock.monotonic_ms() <= 120_000
 
 
-def test_without_patience_a_call_is_made_once(clock):
+def test_without_time_for_retries_a_call_is_made_once(clock):
     with pytest.raises(StateUnavailableError):
         RetryPolicy(clock, 0)(failing(1))
     assert clock.monotonic_ms() == 0

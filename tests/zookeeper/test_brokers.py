@@ -105,7 +105,7 @@ def test_a_pattern_never_means_topics_of_kafka_or_of_kafka_tx(registry):
     assert list(registry.poll().topics(TopicPattern(".*"))) == ["orders"]
 
 
-def test_a_new_topic_that_matches_appears_with_the_next_look(registry):
+def test_a_new_topic_that_matches_appears_with_the_next_request(registry):
     poll = registry.poll()
     assert poll.topics(TopicPattern("o.*")) == {}
 
@@ -179,7 +179,7 @@ def test_a_wrong_chroot_is_named(registry, wanted):
         poll.topics(wanted)
 
 
-def test_a_look_takes_few_requests_whatever_the_number_of_partitions(registry):
+def test_it_takes_few_requests_whatever_the_number_of_partitions(registry):
     registry.topic("orders", dict.fromkeys(range(300), 1))
     registry.topic("quotes", dict.fromkeys(range(300), 2))
     poll = registry.poll()

@@ -18,7 +18,7 @@ from kafka_tx.zookeeper.session_settings import ZooKeeperSettings
 from kafka_tx.zookeeper.store import ZooKeeperStore
 from tests.prompt_errors import prompt_error
 
-IMPATIENT = "connection_timeout_ms=500&session_timeout_ms=5000"
+SHORT_TIMEOUTS = "connection_timeout_ms=500&session_timeout_ms=5000"
 
 
 @pytest.fixture(params=["closed", "silent"])
@@ -32,7 +32,7 @@ def address(request):
 
 
 def test_a_zookeeper_that_is_not_there_is_named_in_bounded_time(address):
-    url = f"zookeeper://{address}/a?auth=digest:me:s3cret&{IMPATIENT}"
+    url = f"zookeeper://{address}/a?auth=digest:me:s3cret&{SHORT_TIMEOUTS}"
     store = ZooKeeperStore(url, "orders")
 
     error = prompt_error(store.acquire, 4, StateUnavailableError, f"{address} does not")
@@ -43,7 +43,7 @@ def test_a_zookeeper_that_is_not_there_is_named_in_bounded_time(address):
 
 
 def test_a_registry_that_is_not_there_is_a_broker_that_is_not_there(address):
-    settings = ZooKeeperSettings.parse(f"zookeeper://{address}/a?{IMPATIENT}")
+    settings = ZooKeeperSettings.parse(f"zookeeper://{address}/a?{SHORT_TIMEOUTS}")
     registry = ZooKeeperTopics(settings)
 
     with pytest.raises(BrokerUnavailableError, match=address):

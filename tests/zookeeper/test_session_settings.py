@@ -20,7 +20,7 @@ def test_without_a_root_everything_is_kept_below_one_of_its_own(url):
     assert parse(url).root == "/kafka_tx"
 
 
-def test_patience_has_storms_defaults_and_can_be_given():
+def test_timeouts_have_storms_defaults_and_can_be_given():
     assert parse("zookeeper://h1/a").session_timeout_ms == 20_000
     assert parse("zookeeper://h1/a?session_timeout_ms=6000&retry_times=0") == (
         ZooKeeperSettings(
