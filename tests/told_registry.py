@@ -20,6 +20,7 @@ def told(monkeypatch: pytest.MonkeyPatch) -> Iterator[Told]:
     thread.start()
     yield server
     registry_module.close_registries()
+    server.thawed.set()
     server.server.shutdown()
     server.server.server_close()
     thread.join()

@@ -38,6 +38,7 @@ registry learns ids late."""
 
 _UNKNOWN_IDS_PATIENTLY = 5
 _UNKNOWN_FOR_S = 60.0
+_MOST_UNKNOWN = 10_000
 
 
 class UnknownSchemaError(SchemaError):
@@ -89,6 +90,8 @@ class Registry:
                 )
             except UnknownSchemaError as error:
                 if pause_s is None:
+                    if len(self._unknown) >= _MOST_UNKNOWN:
+                        self._unknown.clear()
                     self._unknown[wanted] = (
                         error.message,
                         time.monotonic() + _UNKNOWN_FOR_S,

@@ -57,6 +57,15 @@ def test_a_registry_that_is_away_is_waited_for(told: Told) -> None:
     assert Registry({"url": told.url}).by_id(7).text == '"int"'
 
 
+def test_a_registry_that_is_frozen_is_asked_again(told: Told) -> None:
+    """Its connections stay open, and nothing comes."""
+    told.schema(7, '"int"')
+    told.frozen.set()
+
+    assert Registry({"url": told.url, "timeout": "1"}).by_id(7).text == '"int"'
+    assert len(told.asked) == 2
+
+
 def test_a_registry_that_stays_away_is_an_error_that_may_pass(told: Told) -> None:
     told.answers["/schemas/ids/7"] = [(503, {"message": "later"})]
 

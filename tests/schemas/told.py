@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
@@ -13,12 +14,19 @@ class Told:
     def __init__(self) -> None:
         self.answers: dict[str, list[tuple[int, Any]]] = {}
         self.asked: list[tuple[str, str | None]] = []
+        self.frozen = threading.Event()
+        """Set by a test: the next request has no answer until it is cleared."""
+        self.thawed = threading.Event()
         told = self
 
         class Handler(BaseHTTPRequestHandler):
             def do_GET(self) -> None:
                 path = self.path.partition("?")[0]
                 told.asked.append((path, self.headers.get("Authorization")))
+                if told.frozen.is_set():
+                    told.frozen.clear()
+                    told.thawed.wait(30)
+                    return
                 left = told.answers.get(
                     path, [(404, {"error_code": 40403, "message": "none"})]
                 )
