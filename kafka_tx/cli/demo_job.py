@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 from pyspark.sql.streaming.query import StreamingQuery
@@ -199,9 +200,20 @@ def session(work: str) -> SparkSession:
         builder = builder.config(name, value)
     spark = builder.getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")
-    # Spark looks for formats by name only if the path of Python has no blank
-    spark.dataSource.register(kafka_tx.KafkaTxDataSource)
+    _register(spark)
     return spark
+
+
+def _register(spark: SparkSession) -> None:
+    """Make the format known where Spark does not find it by name.
+
+    Spark finds no editable installation, and no format if Python's path has a blank.
+    """
+    try:
+        spark.dataSource.register(kafka_tx.KafkaTxDataSource)
+    except AnalysisException as error:
+        if error.getCondition() != "DATA_SOURCE_ALREADY_EXISTS":
+            raise
 
 
 def main(argument: str) -> None:
