@@ -88,13 +88,21 @@ def waiting(
                 queries.append(writer.trigger(processingTime="1 second").start())
             wait_until(
                 "all have read",
-                lambda: all(query.lastProgress for query in queries),
-                timeout_s=300,
+                lambda: all(has_read(query) for query in queries),
+                timeout_s=900,
             )
             yield
         finally:
             for query in queries:
                 query.stop()
+
+
+def has_read(query: StreamingQuery) -> bool:
+    """Whether its first batch is done; raises what has ended it."""
+    error = query.exception()
+    if error is not None:
+        raise SystemExit(f"a query ended: {error}")
+    return query.lastProgress is not None
 
 
 def tree(root: int) -> list[int]:

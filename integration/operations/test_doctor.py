@@ -1,10 +1,19 @@
-"""``kafka-tx doctor`` at brokers that let users do little, and at real clocks."""
+"""Each verdict of ``kafka-tx doctor`` on real parts, with the bad thing and without.
+
+Those on tables of a lakehouse are in ``integration/sinks``, that on levels of isolation
+beside Spark's own source.
+"""
 
 from __future__ import annotations
 
 import json
+import os
+import shutil
+import subprocess
+import sys
 import time
 from contextlib import closing
+from pathlib import Path
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
@@ -15,12 +24,15 @@ from typer.testing import CliRunner
 from integration.cluster.rights import grant, guarded_kafka, login_of
 from integration.cluster.running import running
 from integration.cluster.waiting import wait_until
+from kafka_tx import native
 from kafka_tx.cli.main import app
 from kafka_tx.model import TopicPartition as Partition
 from kafka_tx.own_topics import MARKER_TOPIC
 from kafka_tx.sql.store import SqlStore
 from kafka_tx.transactions.ledger.ledger import Committed, Ledger
 
+REPOSITORY = Path(__file__).parents[2]
+COMMAND = "from kafka_tx.cli.main import app; app()"
 TOPIC, GROUP = "orders", "of-orders"
 IN_GROUP = {"group.id": GROUP}
 
@@ -87,8 +99,17 @@ def test_it_finds_a_marker_topic_that_forgets(guarded):
         after = of_user(guarded, "all")["markers"]
     finally:
         guarded.delete_topic(MARKER_TOPIC)
+    guarded.create_topic(MARKER_TOPIC, 1, config={"cleanup.policy": "compact"})
+    grant(guarded, "reader", (ResourceType.TOPIC, MARKER_TOPIC, AclOperation.READ))
+    try:
+        mended = {user: of_user(guarded, user)["markers"] for user in ("reader", "all")}
+    finally:
+        guarded.delete_topic(MARKER_TOPIC)
 
     assert before["verdict"] == "good"
+    verdicts = {user: each["verdict"] for user, each in mended.items()}
+    assert verdicts == {"reader": "unknown", "all": "good"}
+    assert "is compacted" in mended["all"]["text"]
     assert (after["verdict"], "cleanup.policy=delete" in after["text"]) == ("bad", True)
 
 
@@ -115,6 +136,116 @@ def test_it_compares_the_clock_of_a_database(postgresql, monkeypatch):
 
     assert (same["verdict"], other["verdict"]) == ("good", "advice")
     assert "+6" in other["text"]
+
+
+def test_it_tells_a_database_that_may_forget_commits(postgresql, postgresql_server):
+    name = postgresql.rpartition("/")[2]
+    before = findings("--store", postgresql)["store"]
+    postgresql_server.execute(f"ALTER DATABASE {name} SET synchronous_commit = off")
+    after = findings("--store", postgresql)["store"]
+
+    assert (before["verdict"], after["verdict"]) == ("good", "advice")
+    assert "synchronous_commit is off" in after["text"]
+
+
+def test_it_tells_a_store_that_cannot_be_written(tmp_path):
+    good = findings("--store", f"sqlite:///{tmp_path}/state.db")
+    bad = findings("--store", f"sqlite:///{tmp_path}/missing/state.db")
+
+    assert (good["store"]["verdict"], bad["store"]["verdict"]) == ("good", "bad")
+    assert good["folder"]["verdict"] == "advice"
+    assert "does not exist: create it" in bad["store"]["text"]
+
+
+def test_it_tells_which_java_and_workers_spark_finds(monkeypatch, tmp_path):
+    monkeypatch.setenv("PYSPARK_PYTHON", sys.executable)
+    here = findings()
+    alone = interpreter(tmp_path / "alone", "-I -S")
+    monkeypatch.setenv("PYSPARK_PYTHON", alone)
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    without = findings()
+    monkeypatch.setenv("PYSPARK_PYTHON", str(tmp_path / "none"))
+    missing = findings()
+
+    for what in ("Java", "workers"):
+        assert (here[what]["verdict"], without[what]["verdict"]) == ("good", "bad")
+    assert "apt-get install" in without["Java"]["text"]
+    assert f"{alone}, which has no kafka_tx" in without["workers"]["text"]
+    assert "which is missing" in missing["workers"]["text"]
+
+
+def test_it_tells_whether_spark_finds_the_format(monkeypatch, tmp_path):
+    """By a module of that name, which an installation has and a folder has not."""
+    (tmp_path / "kafka_tx").symlink_to(REPOSITORY / "kafka_tx")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    verdicts = []
+    for name, has_module in (("without", False), ("with", True)):
+        if has_module:
+            (tmp_path / "pyspark_kafka_tx.py").touch()
+        command = interpreter(tmp_path / name, "-S")
+        monkeypatch.setenv("PYSPARK_PYTHON", command)
+        verdicts.append(findings()["source"]["verdict"])
+
+    assert verdicts == ["advice", "good"]
+
+
+def interpreter(path, options):
+    """This Python with options that hide installed packages from it."""
+    path.write_text(f'#!/bin/sh\nexec {sys.executable} {options} "$@"\n')
+    path.chmod(0o755)
+    return str(path)
+
+
+def test_it_tells_an_old_spark_and_a_reader_in_python(tmp_path):
+    """Of an environment: metadata of an older PySpark, a package without extension."""
+    info = tmp_path / "pyspark-3.5.6.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text(
+        "Metadata-Version: 2.1\nName: pyspark\nVersion: 3.5.6"
+    )
+    shutil.copytree(
+        REPOSITORY / "kafka_tx",
+        tmp_path / "kafka_tx",
+        ignore=shutil.ignore_patterns("*.so", "__pycache__"),
+    )
+    before = findings()
+    command = [sys.executable, "-c", COMMAND, "doctor", "--json"]
+    done = subprocess.run(
+        command,
+        env={**os.environ, "PYTHONPATH": str(tmp_path)},
+        cwd=tmp_path,
+        capture_output=True,
+        check=False,
+    )
+    after = {one["what"]: one for one in json.loads(done.stdout)}
+
+    assert (before["Spark"]["verdict"], after["Spark"]["verdict"]) == ("good", "bad")
+    assert "pyspark 3.5.6 is too old" in after["Spark"]["text"]
+    is_native = native.status().is_native
+    assert before["reader"]["verdict"] == ("good" if is_native else "advice")
+    assert after["reader"]["verdict"] == "advice"
+
+
+@pytest.mark.parametrize(
+    ("what", "line"),
+    [
+        ("tasks", "spark.speculation false"),
+        ("sockets", "spark.python.unix.domain.socket.enabled true"),
+    ],
+)
+def test_it_reads_what_spark_reads(monkeypatch, tmp_path, what, line):
+    verdicts = []
+    for text in (
+        line,
+        " ".join([line.split()[0], str(line.endswith("false")).lower()]),
+    ):
+        (tmp_path / "spark-defaults.conf").write_text(f"{text}\n")
+        monkeypatch.setenv("SPARK_CONF_DIR", str(tmp_path))
+        verdicts.append(findings()[what]["verdict"])
+
+    assert verdicts == ["good", "advice"]
 
 
 def test_it_finds_what_retention_soon_takes(kafka, topic, tmp_path):

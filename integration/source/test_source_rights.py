@@ -1,4 +1,7 @@
-"""Which rights the source needs, and what it says when one is missing."""
+"""Which rights reading needs, in all doors, and what is said when one is missing.
+
+The users have no more than the page on security says, and a topic for dead letters.
+"""
 
 from __future__ import annotations
 
@@ -6,24 +9,38 @@ import pytest
 from confluent_kafka.admin._acl import AclOperation
 from confluent_kafka.admin._resource import ResourceType
 
+import kafka_tx
+from integration.bounded import read_out
 from integration.cluster.records import Produce
 from integration.cluster.rights import grant, guarded_kafka, login_of
 from integration.cluster.running import running
+from integration.consuming import committed_records
+from integration.reading import reader
 from kafka_tx import assembly
 from kafka_tx.config import FromCommitted, SourceConfig, TransactionsConfig
 from kafka_tx.errors import AuthenticationError
 from kafka_tx.kafka.client_settings import client_settings
 from kafka_tx.kafka.mirror import GroupMirror
 from kafka_tx.model import LogBounds, LogPosition, OffsetRange, TopicPartition, Topics
+from kafka_tx.own_topics import MARKER_TOPIC
 from tests.prompt_errors import prompt_error
 
 PARTITION = TopicPartition("in", 0)
 READ, DESCRIBE = AclOperation.READ, AclOperation.DESCRIBE
+WRITE, CREATE = AclOperation.WRITE, AclOperation.CREATE
+TOPIC, GROUP = ResourceType.TOPIC, ResourceType.GROUP
+NAME = ResourceType.TRANSACTIONAL_ID
+MARKERS = [(TOPIC, MARKER_TOPIC, each) for each in (READ, WRITE, CREATE)]
+SINK = "kafka_tx.rejecting.dead-letters."
 RIGHTS = {
     "none": [],
-    "reader": [(ResourceType.TOPIC, "in", READ)],
-    "looker": [(ResourceType.TOPIC, "in", READ), (ResourceType.GROUP, "g", DESCRIBE)],
-    "keeper": [(ResourceType.TOPIC, "in", READ), (ResourceType.GROUP, "g", READ)],
+    "reader": [(TOPIC, "in", READ), (TOPIC, "orders", READ)],
+    "looker": [(TOPIC, "in", READ), (GROUP, "g", DESCRIBE)],
+    "keeper": [(TOPIC, "in", READ), (GROUP, "g", READ)],
+    "rejecter": [
+        *((TOPIC, "orders", READ), (TOPIC, "dead", READ), (TOPIC, "dead", WRITE)),
+        *((NAME, SINK, WRITE), (GROUP, SINK, READ), *MARKERS),
+    ],
 }
 """By user: what the docs' table says, one more line of it each."""
 WELL_BELOW_A_TIMEOUT_S = 20.0
@@ -35,7 +52,10 @@ def guarded(servers):
     """A broker whose second listener knows users by name and what each may."""
     with running(guarded_kafka(servers, RIGHTS)) as cluster:
         cluster.create_topic("in", 1)
-        Produce(cluster.bootstrap_servers)("in", ["a", "b", "c"])
+        cluster.create_topic("orders", 1)
+        cluster.create_topic("dead", 1)
+        for topic in ("in", "orders"):
+            Produce(cluster.bootstrap_servers)(topic, ["a", "b", "c"])
         for user, rights in RIGHTS.items():
             if rights:
                 grant(cluster, user, *rights)
@@ -118,3 +138,47 @@ def test_the_mirror_needs_read_on_the_group(guarded):
 
     assert load(config(guarded, "keeper"))[PARTITION].offset == 2
     assert "READ on group 'g'" in text
+
+
+# --- topologies and dead letters ------------------------------------------------------
+
+
+class Takes(kafka_tx.BasicBolt):
+    def execute(self, row, collector):
+        """Nothing is done with it."""
+
+
+def in_batches(cluster, user, spark, tmp_path):
+    """Run a transactional topology of a user; the number of its records."""
+    given = {f"kafka.{n}": v for n, v in login_of(cluster, user).items()}
+    spout = kafka_tx.TransactionalKafkaSpout({**given, "subscribe": "in"})
+    builder = kafka_tx.TransactionalTopologyBuilder("rights", "in", spout)
+    builder.set_bolt("bolt", Takes).shuffle_grouping("in")
+    settings = {"tx.store": f"sqlite:///{tmp_path}/numbered.db"}
+    handle = builder.build().start(spark, settings)
+    try:
+        assert handle.process_all_available(60)
+        return handle.status.committed_txid
+    finally:
+        handle.stop()
+
+
+def test_a_transactional_topology_needs_read(guarded, spark, tmp_path):
+    assert in_batches(guarded, "reader", spark, tmp_path)
+
+
+def test_rejected_rows_need_the_rights_of_a_sink(guarded, spark, tmp_path):
+    given = {f"kafka.{n}": v for n, v in login_of(guarded, "rejecter").items()}
+    df = reader(spark, given.pop("kafka.bootstrap.servers"), subscribe="orders")
+    named = {"tx.id": "rejecting", "tx.store": f"sqlite:///{tmp_path}/s.db"}
+    rejects = kafka_tx.with_dead_letters(
+        lambda df, attempt: df.where("value = X'61'").selectExpr("*", "'a' AS reason"),
+        "dead",
+    )
+    before = len(committed_records(guarded.bootstrap_servers, "dead"))
+
+    writer = df.options(**given, **named).load().writeStream.foreachBatch(rejects)
+    read_out(writer.option("checkpointLocation", str(tmp_path / "checkpoint")))
+
+    found = committed_records(guarded.bootstrap_servers, "dead")
+    assert [each.value for each in found[before:]] == [b"a"]
