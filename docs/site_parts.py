@@ -19,7 +19,6 @@ from typer.cli import get_docs_for_click
 from kafka_tx.cli.main import app as command_line
 from kafka_tx.errors import KafkaTxError
 from tests import guarantee_proofs
-from tests.doc_pages import Row, tables
 from tests.guarantee_proofs import Proofs
 
 ROOT = Path(__file__).parents[1]
@@ -49,28 +48,16 @@ def _menu(section: str, pages: list[tuple[str, str]]) -> str:
 
 
 def errors() -> str:
-    """An entry for each class of errors, with its row of the page for people."""
+    """An entry for each class of errors: its name in Python."""
     return "\n".join(map(_error, kinds_of_error(KafkaTxError)))
 
 
 def _error(kind: type[KafkaTxError]) -> str:
-    lines = [
-        f"## {kind.error_class}: {kind.__name__}\n",
+    return (
+        f"### {kind.error_class}: {kind.__name__}\n\n"
         f"`{kind.__module__}.{kind.__name__}`, a `{kind.__mro__[1].__name__}`."
-        f" {_first_paragraph(kind)}\n",
-        *(f"* **{name}:** {text}" for name, text in _row(kind.error_class).items()),
-    ]
-    return "\n".join([*lines, ""]).replace("](#", "](troubleshooting.md#")
-
-
-def _row(error_class: str) -> Row:
-    tables_of_errors = tables("troubleshooting.md", "class")
-    rows = {name: row for table in tables_of_errors for name, row in table.items()}
-    return next(row for name, row in rows.items() if error_class in _codes(name))
-
-
-def _codes(cell: str) -> list[str]:
-    return [code.removesuffix(".*") for code in re.findall("`([^`]+)`", cell)]
+        f" {_first_paragraph(kind)}\n"
+    )
 
 
 def kinds_of_error(kind: type[KafkaTxError]) -> Iterator[type[KafkaTxError]]:

@@ -17,6 +17,9 @@ from grafana.panels import MARKS, ROWS, Mark, Panel, PanelRow
 
 Json = dict[str, Any]
 
+RUNBOOK = "docs/runbook.md"
+"""The runbook's address until somebody enters one that a browser can open."""
+
 _DATASOURCE: Json = {"type": "prometheus", "uid": "${datasource}"}
 _GRID_COLUMNS = 24
 
@@ -40,11 +43,24 @@ def dashboard() -> Json:
         "time": {"from": "now-3h", "to": "now"},
         "timezone": "browser",
         "annotations": {"list": [_BUILT_IN, *map(_annotation, MARKS)]},
-        "links": [],
+        "links": [_RUNBOOK],
         "templating": {"list": _variables()},
         "panels": list(_panels(ROWS)),
     }
 
+
+_RUNBOOK: Json = {
+    "title": "Runbook",
+    "type": "link",
+    "icon": "doc",
+    "tooltip": "What to do about each alert",
+    "url": "${runbook}",
+    "targetBlank": True,
+    "asDropdown": False,
+    "includeVars": False,
+    "keepTime": False,
+    "tags": [],
+}
 
 _BUILT_IN: Json = {
     "builtIn": 1,
@@ -83,6 +99,13 @@ def _variables() -> list[Json]:
         _labels_of("job", "kafka_tx_build_info"),
         _labels_of("id", 'kafka_tx_stops_total{job=~"$job"}'),
         _labels_of("topic", 'kafka_tx_committed_offset{job=~"$job", id=~"$id"}'),
+        {
+            "name": "runbook",
+            "label": "Address of the runbook",
+            "type": "textbox",
+            "query": RUNBOOK,
+            "current": {"selected": True, "text": RUNBOOK, "value": RUNBOOK},
+        },
     ]
 
 
@@ -107,22 +130,29 @@ def _panels(rows: tuple[PanelRow, ...]) -> Iterator[Json]:
     """Rows from top to bottom, panels from left to right, numbered from 1."""
     number, y = 1, 0
     for row in rows:
+        inside = list(_inside(row, number + 1, y + 1))
         yield {
             "id": number,
             "type": "row",
             "title": row.title,
-            "collapsed": False,
+            "collapsed": row.is_folded,
             "gridPos": {"h": 1, "w": _GRID_COLUMNS, "x": 0, "y": y},
-            "panels": [],
+            "panels": inside if row.is_folded else [],
         }
-        number, y, x, height = number + 1, y + 1, 0, 0
-        for panel in row.panels:
-            if x + panel.width > _GRID_COLUMNS:
-                x, y = 0, y + height
-            place = {"h": panel.height, "w": panel.width, "x": x, "y": y}
-            yield _panel(panel, number, place)
-            number, x, height = number + 1, x + panel.width, panel.height
-        y += height
+        if not row.is_folded:
+            yield from inside
+        number += 1 + len(inside)
+        y = max(each["gridPos"]["y"] + each["gridPos"]["h"] for each in inside)
+
+
+def _inside(row: PanelRow, number: int, y: int) -> Iterator[Json]:
+    x = height = 0
+    for index, panel in enumerate(row.panels):
+        if x + panel.width > _GRID_COLUMNS:
+            x, y = 0, y + height
+        place = {"h": panel.height, "w": panel.width, "x": x, "y": y}
+        yield _panel(panel, number + index, place)
+        x, height = x + panel.width, panel.height
 
 
 def _panel(panel: Panel, number: int, place: Json) -> Json:
@@ -150,9 +180,11 @@ def _panel(panel: Panel, number: int, place: Json) -> Json:
 
 
 def _when(kind: str) -> Json:
-    """A table shows the present, everything else a stretch of time."""
+    """Tables and states show the present, graphs a stretch of time."""
     if kind == "table":
         return {"instant": True, "range": False, "format": "table"}
+    if kind == "stat":
+        return {"instant": True, "range": False}
     return {"instant": False, "range": True}
 
 
@@ -160,8 +192,13 @@ def _defaults(panel: Panel) -> Json:
     found: Json = {"unit": panel.unit}
     if panel.kind == "timeseries":
         found["custom"] = {"fillOpacity": 8, "lineWidth": 1, "showPoints": "never"}
-    if panel.thresholds:
-        steps = [{"color": colour, "value": at} for colour, at in panel.thresholds]
+    if panel.states:
+        texts = {
+            str(number): {"text": text, "color": colour, "index": number}
+            for number, (text, colour) in enumerate(panel.states)
+        }
+        found["mappings"] = [{"type": "value", "options": texts}]
+        steps = [{"color": c, "value": n} for n, (_, c) in enumerate(panel.states)]
         found["thresholds"] = {"mode": "absolute", "steps": steps}
         found["color"] = {"mode": "thresholds"}
     return found
@@ -173,10 +210,10 @@ _OPTIONS: dict[str, Json] = {
         "tooltip": {"mode": "multi", "sort": "desc"},
     },
     "stat": {
-        "colorMode": "value",
-        "graphMode": "area",
+        "colorMode": "background",
+        "graphMode": "none",
         "reduceOptions": {"calcs": ["lastNotNull"], "fields": "", "values": False},
-        "textMode": "auto",
+        "textMode": "value_and_name",
     },
     "table": {"showHeader": True},
 }

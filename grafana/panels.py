@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from pathlib import Path
+
+import yaml
 
 _BY = re.compile(r"by \(([^()]+)\)")
 _SHORTHANDS = {
@@ -34,7 +37,7 @@ class Panel:
         kind: Grafana's name of the visualisation.
         width: In columns of Grafana's grid of 24.
         height: In rows of it.
-        thresholds: ``(colour, from)``; the first one holds from the bottom.
+        states: Texts and colours that stand for the numbers 0, 1, …
     """
 
     title: str
@@ -44,7 +47,7 @@ class Panel:
     kind: str = "timeseries"
     width: int = 8
     height: int = 8
-    thresholds: tuple[tuple[str, float], ...] = ()
+    states: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,22 +71,16 @@ class Mark:
 
 @dataclass(frozen=True, slots=True)
 class PanelRow:
-    """Panels under one heading."""
+    """Panels under one heading; ``is_folded``: until somebody opens the row."""
 
     title: str
     panels: tuple[Panel, ...]
+    is_folded: bool = False
 
 
 def graph(title: str, text: str, unit: str, *queries: Query) -> Panel:
     """Lines over time, a third of the dashboard wide."""
     return Panel(title, text, unit, queries)
-
-
-def number(
-    title: str, text: str, unit: str, query: Query, *thresholds: tuple[str, float]
-) -> Panel:
-    """One number for each id, a quarter of the dashboard wide."""
-    return Panel(title, text, unit, (query,), "stat", 6, 5, thresholds)
 
 
 def query(expression: str, name: str = "") -> Query:
@@ -110,127 +107,151 @@ def increase(counter: str, by: str, name: str = "") -> Query:
     return query(f"sum by ({by}) (increase({counter}<rate>))", name)
 
 
-def quantiles(histogram: str, where: str = "<id>") -> tuple[Query, ...]:
-    """Median, 95th and 99th percentile of a histogram, for each id."""
+def quantiles(histogram: str, name: str, where: str = "<id>") -> tuple[Query, ...]:
+    """Median and 99th percentile of a histogram, for each id."""
     buckets = f"sum by (le, id) (rate({histogram}_bucket{where}<rate>))"
-    quantiles = ((0.5, "median"), (0.95, "p95"), (0.99, "p99"))
     return tuple(
-        query(f"histogram_quantile({share}, {buckets})", name)
-        for share, name in quantiles
+        query(f"histogram_quantile({share}, {buckets})", f"{name}, {text}")
+        for share, text in ((0.5, "median"), (0.99, "p99"))
     )
 
 
-_COMMIT_AGE = query("time() - max by (id) (kafka_tx_last_commit_timestamp_seconds<id>)")
+def _rules() -> dict[str, str]:
+    """The expressions of the alert rules, by name: the states are made of them."""
+    loaded = yaml.safe_load((Path(__file__).parent / "alerts.yml").read_text("utf-8"))
+    rules = [rule for group in loaded["groups"] for rule in group["rules"]]
+    return {rule["alert"]: _chosen(rule["expr"]) for rule in rules}
 
-NOW = PanelRow(
-    "Now",
+
+def _chosen(expression: str) -> str:
+    """An expression of a rule, of the ids that the user chose."""
+
+    def chosen(found: re.Match[str]) -> str:
+        more = f", {found[2]}" if found[2] else ""
+        return f'{found[1]}{{job=~"$job", id=~"$id"{more}}}'
+
+    return re.sub(r"\b(kafka_tx_\w+)(?:{([^{}]*)})?", chosen, expression)
+
+
+def _state() -> Query:
+    """Each id's worst state; the first expression that has an id decides."""
+    rules = _rules()
+
+    def any_of(*names: str) -> str:
+        return " or ".join(f"max by (id) ({rules[f'KafkaTx{name}']})" for name in names)
+
+    states = (
+        (4, any_of("Down")),
+        (3, any_of("HeadroomSmall", "DataLoss", "RecordsLost")),
+        (2, any_of("CommitStalled", "Stopped", "ReplayStorm", "Takeovers")),
+        (1, "max by (id) (kafka_tx_lag_seconds<id>) > 300"),
+        (0, "max by (id) (kafka_tx_last_commit_timestamp_seconds<id>)"),
+        (0, "max by (id) (kafka_tx_run_since_timestamp_seconds<id>)"),
+    )
+    parts = (f"(0 * ({asked}) + {number})" for number, asked in states)
+    return query(f"max by (id) ({' or '.join(parts)})")
+
+
+STATES = (
+    ("ok", "green"),
+    ("behind", "yellow"),
+    ("stalled", "orange"),
+    ("losing records", "red"),
+    ("gone", "purple"),
+)
+"""Texts and colours of the numbers 0, 1, …"""
+
+RIGHT = PanelRow(
+    "Is it all right?",
     (
-        number(
-            "Commit age",
-            "Time since the last commit. It grows while a job is idle, and while it is"
-            " stuck: then records wait.",
-            "s",
-            _COMMIT_AGE,
-            ("green", 0),
-            ("orange", 300),
-            ("red", 600),
-        ),
-        number(
-            "Records waiting",
-            "Log end minus committed offset, all partitions.",
-            "short",
-            query("sum by (id) (kafka_tx_lag_records<topic>)"),
-        ),
-        number(
-            "Waiting for",
-            "The oldest waiting record has waited at least this long.",
-            "s",
-            query("max by (id) (kafka_tx_lag_seconds<topic>)"),
-            ("green", 0),
-            ("orange", 300),
-            ("red", 900),
-        ),
-        number(
-            "Smallest headroom",
-            "Records between log start and committed offset, on the partition with"
-            " fewest. At 0, with records waiting, retention deletes unprocessed ones.",
-            "short",
-            query("min by (id) (kafka_tx_retention_headroom_records<topic>)"),
+        Panel(
+            "State",
+            "The worst that is true of each id. gone: no process runs it. losing"
+            " records: retention deletes unread ones soon, or records were lost within"
+            " 15 minutes. stalled: nothing is committed, or an error ended the job."
+            " behind: records wait for more than 5 minutes. The alert rules, without"
+            " their waiting times, decide.",
+            "none",
+            (_state(),),
+            kind="stat",
+            width=24,
+            height=5,
+            states=STATES,
         ),
     ),
 )
 
-PROGRESS = PanelRow(
-    "Progress",
+LOSS = PanelRow(
+    "Loss",
+    (
+        graph(
+            "Lost records",
+            "Offsets that were skipped without being read, and records that were given"
+            " up. Above 0: find out why.",
+            "short",
+            increase("kafka_tx_skipped_offsets_total<topic>", "id, reason", "skipped"),
+            increase("kafka_tx_lost_records_total<topic>", "id, reason", "lost"),
+        ),
+        graph(
+            "Distance from deletion",
+            "Of the partition with least: records from the committed offset down to the"
+            " start of the log, and to what retention deletes within hours. Below 0:"
+            " unread records are deleted next.",
+            "short",
+            query(
+                "min by (id, topic) (kafka_tx_retention_headroom_records<topic>)",
+                "from the log's start",
+            ),
+            query(
+                "min by (id, topic) (kafka_tx_committed_offset<topic>"
+                " - kafka_tx_retention_edge_offset<topic>)",
+                "from what goes soon",
+            ),
+        ),
+        graph(
+            "Ends with an error",
+            "Queries and topologies that ended, by kind of error; and how long the last"
+            " one is ago, up to 15 minutes.",
+            "short",
+            increase("kafka_tx_stops_total<id>", "id, reason", "ends"),
+            query(
+                "count by (id, reason) (time()"
+                " - kafka_tx_last_stop_timestamp_seconds<id> < 900)",
+                "in the last 15 minutes",
+            ),
+        ),
+    ),
+)
+
+LAG = PanelRow(
+    "Lag",
     (
         graph(
             "Lag in records",
             "Log end minus committed offset; holes in the log count.",
             "short",
-            query("sum by (id, topic) (kafka_tx_lag_records<topic>)"),
-        ),
-        graph(
-            "Offsets behind latest",
-            "Least, greatest and mean lag of the partitions, as Spark's own source has"
-            " it. Far apart: a skewed topic, or a partition that is stuck.",
-            "short",
-            query("max by (id, statistic) (kafka_tx_behind_latest_offsets<id>)"),
+            query("sum by (id, topic) (kafka_tx_lag_records<topic>)", "lag"),
         ),
         graph(
             "Lag in seconds",
             "Time since the log was first seen to reach past the committed offset, on"
             " the partition furthest behind.",
             "s",
-            query("max by (id, topic) (kafka_tx_lag_seconds<topic>)"),
+            query("max by (id, topic) (kafka_tx_lag_seconds<topic>)", "waits"),
         ),
         graph(
-            "Retention headroom",
-            "Committed offset minus log start, on the partition that has least.",
-            "short",
-            query("min by (id, topic) (kafka_tx_retention_headroom_records<topic>)"),
-        ),
-        graph(
-            "Offsets",
-            "Summed over the partitions: committed follows the end and stays above the"
-            " log start.",
-            "short",
-            query("sum by (id, topic) (kafka_tx_end_offset<topic>)", "end"),
-            query("sum by (id, topic) (kafka_tx_committed_offset<topic>)", "committed"),
-            query("sum by (id, topic) (kafka_tx_log_start_offset<topic>)", "log start"),
-        ),
-        graph("Commit age", "Time since the last commit.", "s", _COMMIT_AGE),
-        graph(
-            "Commit latency",
-            "From the begin of the commit phase until the store has recorded it.",
+            "Age of the last commit and of the oldest batch",
+            "A commit's age grows while a topic is idle, too. A batch's age grows"
+            " without end if it hangs, or is replayed again and again.",
             "s",
-            *quantiles("kafka_tx_commit_latency_seconds"),
-        ),
-        graph(
-            "Skipped offsets",
-            "Jumped over without reading, by reason. Above 0: find out why.",
-            "short",
-            increase("kafka_tx_skipped_offsets_total<topic>", "id, topic, reason"),
-        ),
-        graph(
-            "Failed mirrors to the Kafka group",
-            "Results are right; only what the group shows to others is behind.",
-            "short",
-            increase("kafka_tx_mirror_failures_total<id>", "id"),
-        ),
-        graph(
-            "Stops with an error",
-            "Queries and topologies that ended, by kind of error.",
-            "short",
-            increase("kafka_tx_stops_total<id>", "id, reason"),
-        ),
-        graph(
-            "Ended within 15 minutes",
-            "1 where a query or topology of the id ended with an error less than 15"
-            " minutes ago, also in an earlier process.",
-            "short",
             query(
-                "time() - max by (id, reason)"
-                " (kafka_tx_last_stop_timestamp_seconds<id>) < bool 900"
+                "time() - max by (id) (kafka_tx_last_commit_timestamp_seconds<id>)",
+                "since commit",
+            ),
+            query(
+                "time() - (max by (id)"
+                " (kafka_tx_in_flight_since_timestamp_seconds<id>) > 0)",
+                "oldest batch",
             ),
         ),
     ),
@@ -241,51 +262,29 @@ BATCHES = PanelRow(
     (
         graph(
             "Records per second",
-            "In committed batches.",
+            "Records in committed batches, and offsets: these count holes in the log.",
             "short",
-            rate("kafka_tx_records_total<id>", "id"),
-        ),
-        graph(
-            "Offsets per second",
-            "By topic; holes in the log count.",
-            "short",
-            rate("kafka_tx_offsets_total<topic>", "id, topic"),
+            rate("kafka_tx_records_total<id>", "id", "records"),
+            rate("kafka_tx_offsets_total<topic>", "id, topic", "offsets"),
         ),
         graph(
             "Bytes per second",
             "Keys and values, where they are counted.",
             "Bps",
-            rate("kafka_tx_bytes_total<id>", "id"),
+            rate("kafka_tx_bytes_total<id>", "id", "bytes"),
         ),
         graph(
-            "Batches without bytes",
-            "Reports of their tasks are missing; the records are all there.",
+            "Attempts",
+            "By outcome, and second and later attempts of committed batches.",
             "short",
-            increase("kafka_tx_unmeasured_batches_total<id>", "id"),
-        ),
-        graph(
-            "Batches by outcome",
-            "Attempts per second by how they ended.",
-            "short",
-            rate("kafka_tx_batches_total<id>", "id, outcome"),
+            increase("kafka_tx_batches_total<id>", "id, outcome", "attempts"),
+            increase("kafka_tx_replays_total<id>", "id", "replays"),
         ),
         graph(
             "Batches in flight by phase",
             "Not yet committed. Many waiting: the commit phase is the narrow place.",
             "short",
-            query("sum by (id, phase) (kafka_tx_in_flight_batches<id>)"),
-        ),
-        graph(
-            "Age of the oldest batch in flight",
-            "Since it was planned. Grows without end: a batch hangs, or is replayed"
-            " again and again.",
-            "s",
-            query(
-                "(time() - max by (id)"
-                " (kafka_tx_in_flight_since_timestamp_seconds<id>))"
-                " * (max by (id)"
-                " (kafka_tx_in_flight_since_timestamp_seconds<id>) > bool 0)"
-            ),
+            query("sum by (id, phase) (kafka_tx_in_flight_batches<id>)", "batches"),
         ),
         graph(
             "Time by phase",
@@ -295,20 +294,16 @@ BATCHES = PanelRow(
                 "sum by (id, phase)"
                 " (rate(kafka_tx_phase_duration_seconds_sum<id><rate>))"
                 " / sum by (id, phase)"
-                " (rate(kafka_tx_phase_duration_seconds_count<id><rate>))"
+                " (rate(kafka_tx_phase_duration_seconds_count<id><rate>))",
+                "mean",
             ),
         ),
         graph(
             "Batch duration",
-            "From planning a batch until its commit was recorded.",
+            "From planning a batch until its commit was recorded; the commit alone.",
             "s",
-            *quantiles("kafka_tx_batch_duration_seconds"),
-        ),
-        graph(
-            "Replays",
-            "Second and later attempts at a batch.",
-            "short",
-            increase("kafka_tx_replays_total<id>", "id"),
+            *quantiles("kafka_tx_batch_duration_seconds", "batch"),
+            *quantiles("kafka_tx_commit_latency_seconds", "commit"),
         ),
         graph(
             "Txid",
@@ -319,34 +314,48 @@ BATCHES = PanelRow(
             query("max by (id) (kafka_tx_current_txid<id>)", "current"),
         ),
         graph(
+            "Offsets",
+            "Summed over the partitions: committed follows the end and stays above the"
+            " log start.",
+            "short",
+            query("sum by (id, topic) (kafka_tx_end_offset<topic>)", "end"),
+            query("sum by (id, topic) (kafka_tx_committed_offset<topic>)", "committed"),
+            query("sum by (id, topic) (kafka_tx_log_start_offset<topic>)", "log start"),
+        ),
+        graph(
             "Age of the newest record",
             "Wall clock minus the newest timestamp in committed batches, where it is"
             " known: an upper bound of the lag, also high when nobody produces.",
             "s",
             query(
-                "time() - max by (id) (kafka_tx_newest_record_timestamp_seconds<id>)"
+                "time() - max by (id) (kafka_tx_newest_record_timestamp_seconds<id>)",
+                "newest record",
             ),
         ),
+    ),
+    is_folded=True,
+)
+
+TABLES = PanelRow(
+    "Tables of a lakehouse",
+    (
         graph(
             "Time of a table's commit",
             "From the check before a commit of a Delta or Iceberg table to the check"
             " after it.",
             "s",
-            *quantiles("kafka_tx_table_commit_seconds"),
+            *quantiles("kafka_tx_table_commit_seconds", "commit"),
         ),
         graph(
-            "Files added to tables",
-            "Many small ones: compact the table, or let batches be larger.",
+            "Files and rows added to tables",
+            "Many small files: compact the table, or let batches be larger. More rows"
+            " than records: a MERGE writes unchanged rows again.",
             "short",
-            increase("kafka_tx_table_files_total<id>", "id"),
-        ),
-        graph(
-            "Rows written to tables",
-            "Per second. More than the records: a MERGE writes unchanged rows again.",
-            "short",
-            rate("kafka_tx_table_rows_total<id>", "id"),
+            increase("kafka_tx_table_files_total<id>", "id", "files"),
+            increase("kafka_tx_table_rows_total<id>", "id", "rows"),
         ),
     ),
+    is_folded=True,
 )
 
 AT_LEAST_ONCE = PanelRow(
@@ -360,61 +369,70 @@ AT_LEAST_ONCE = PanelRow(
             rate("kafka_tx_completed_records_total<topic>", "id", "completed"),
         ),
         graph(
-            "Pending and waiting for a retry",
-            "Records emitted and not completed; failed ones whose time has not come.",
+            "Records on their way",
+            "Emitted and not completed; waiting for a retry; offsets from the committed"
+            " position to the completed and the emitted one.",
             "short",
             query("sum by (id) (kafka_tx_pending_records<topic>)", "pending"),
             query("sum by (id) (kafka_tx_retry_records<topic>)", "retry"),
+            query(
+                "sum by (id) (kafka_tx_emitted_offset<topic>"
+                " - kafka_tx_committed_offset<topic>)",
+                "emitted ahead",
+            ),
+            query(
+                "sum by (id) (kafka_tx_completed_offset<topic>"
+                " - kafka_tx_committed_offset<topic>)",
+                "completed ahead",
+            ),
         ),
         graph(
             "Oldest pending record",
             "The commit cannot pass it.",
             "s",
-            query("max by (id, topic) (kafka_tx_oldest_pending_age_seconds<topic>)"),
+            query(
+                "max by (id, topic) (kafka_tx_oldest_pending_age_seconds<topic>)",
+                "pending",
+            ),
         ),
         graph(
-            "Failed and retried",
-            "Records in the interval.",
+            "Failed records",
+            "Records in the interval: failed, retried, without a try left, written to"
+            " the dead-letter topic, and cut there.",
             "short",
-            increase("kafka_tx_failed_records_total<topic>", "id, reason"),
+            increase("kafka_tx_failed_records_total<topic>", "id, reason", "failures"),
             increase("kafka_tx_retried_records_total<topic>", "id", "retried"),
-        ),
-        graph(
-            "Given up",
-            "Records without a try left, where they went, and records lost.",
-            "short",
             increase("kafka_tx_ineligible_records_total<topic>", "id", "no try left"),
             increase("kafka_tx_dead_letter_records_total<topic>", "id", "dead letters"),
             increase("kafka_tx_cut_dead_letter_records_total<topic>", "id", "cut"),
-            increase("kafka_tx_lost_records_total<topic>", "id, reason", "lost:"),
-        ),
-        graph(
-            "Ahead of the commit",
-            "Offsets from the committed position to the completed and the emitted one.",
-            "short",
-            query(
-                "sum by (id) (kafka_tx_emitted_offset<topic>"
-                " - kafka_tx_committed_offset<topic>)",
-                "emitted",
-            ),
-            query(
-                "sum by (id) (kafka_tx_completed_offset<topic>"
-                " - kafka_tx_committed_offset<topic>)",
-                "completed",
-            ),
         ),
         graph(
             "Fetch duration",
             "Successful fetches.",
             "s",
-            *quantiles("kafka_tx_fetch_duration_seconds", "<topic>"),
+            *quantiles("kafka_tx_fetch_duration_seconds", "fetch", "<topic>"),
         ),
     ),
+    is_folded=True,
 )
 
 PROCESS = PanelRow(
-    "Process",
+    "Processes",
     (
+        graph(
+            "Runs",
+            "How long each run goes on, by process. Two at a time: two owners.",
+            "s",
+            query(
+                "time() - max by (id, instance, kind)"
+                " (kafka_tx_run_since_timestamp_seconds<id>)",
+                "for",
+            ),
+            query(
+                "time() - max by (id) (kafka_tx_bounded_commit_timestamp_seconds<id>)",
+                "last bounded run",
+            ),
+        ),
         Panel(
             "Versions",
             "What runs where.",
@@ -426,15 +444,23 @@ PROCESS = PanelRow(
                 ),
             ),
             kind="table",
-            width=16,
+        ),
+        graph(
+            "Not measured, not copied",
+            "No record is at risk: commits that did not reach the Kafka group, batches"
+            " without bytes because reports of their tasks are missing.",
+            "short",
+            increase("kafka_tx_mirror_failures_total<id>", "id", "failed mirrors"),
+            increase("kafka_tx_unmeasured_batches_total<id>", "id", "without bytes"),
         ),
         graph(
             "Measurements that failed",
             "The job's log names each of them once.",
             "short",
-            increase("kafka_tx_metric_failures_total<job>", "instance"),
+            increase("kafka_tx_metric_failures_total<job>", "instance", "failed"),
         ),
     ),
+    is_folded=True,
 )
 
 MARKS = (
@@ -459,4 +485,4 @@ MARKS = (
     ),
 )
 
-ROWS = (NOW, PROGRESS, BATCHES, AT_LEAST_ONCE, PROCESS)
+ROWS = (RIGHT, LOSS, LAG, BATCHES, TABLES, AT_LEAST_ONCE, PROCESS)

@@ -310,6 +310,8 @@ class LogBounds:
     ``topic_id`` was reported both before and after the bounds; None if brokers report
     no ids. ``leader_epoch``: of the leader that reported the end; None if it reports
     none. ``epoch_ends``: where older leader epochs ended (``ClusterView.epoch_ends``).
+    ``edge``: the first offset that retention keeps for hours (``RetentionEdges``); None
+    if nobody asked. For metrics only: bounds with other edges are equal.
     """
 
     log_start: int
@@ -317,6 +319,15 @@ class LogBounds:
     topic_id: str | None = None
     leader_epoch: int | None = None
     epoch_ends: Mapping[int, int] = field(default_factory=dict, hash=False)
+    edge: int | None = field(default=None, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Retention:
+    """What limits a topic's logs: an age in ms, None: no age; whether a size does."""
+
+    ms: int | None
+    is_by_size: bool
 
 
 @dataclass(frozen=True, slots=True)

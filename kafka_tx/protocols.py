@@ -15,6 +15,7 @@ from kafka_tx.model import (
     LogBounds,
     OffsetRange,
     Position,
+    Retention,
     Subscription,
     TopicDescription,
     TopicPartition,
@@ -266,6 +267,9 @@ class ClusterView(Protocol):
         not answer are left out. The epochs of ``wanted`` are older than those of the
         leaders.
         """
+
+    def retentions(self, names: Iterable[str]) -> Mapping[str, Retention]:
+        """What limits the logs of topics; without topics whose settings are hidden."""
 
     def close(self) -> None:
         """Release connections. Calling it twice is harmless."""

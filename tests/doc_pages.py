@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from itertools import takewhile
 from pathlib import Path
@@ -15,6 +16,7 @@ _BLOCK = re.compile(r"^```python\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 _CODE = re.compile(r"^```.*?^```$|`[^`\n]+`", re.DOTALL | re.MULTILINE)
 _LINK = re.compile(r"\[[^\]]+\]\(([^)\s]+)\)")
 _HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
+_FOR_ALL = re.compile(r"^pytestmark = .*pytest\.mark\.all", re.MULTILINE)
 _FOOTNOTE = re.compile("[¹²³⁴⁵⁶⁷⁸⁹⁰]")
 
 Row = dict[str, str]
@@ -45,6 +47,30 @@ def tables(page: str, first_column: str) -> list[dict[str, Row]]:
         for n, line in enumerate(lines)
         if line.startswith(f"| {first_column} |")
     ]
+
+
+def exists(proof: str) -> bool:
+    """Whether a test is there: a path below the repository, ``::`` and its name."""
+    return bool(_marks(proof))
+
+
+def runs(proof: str) -> bool:
+    """Whether it is there, and not for ``make test-all`` as a whole."""
+    file = ROOT / proof.partition("::")[0]
+    if file.is_file() and _FOR_ALL.search(_text(file)):
+        return False
+    return any("pytest.mark.all" not in of_one for of_one in _marks(proof))
+
+
+def _marks(proof: str) -> list[list[str]]:
+    """The decorators of each test of this name."""
+    path, _, wanted = proof.partition("::")
+    file = ROOT / path
+    if not file.is_file():
+        return []
+    found = ast.walk(ast.parse(_text(file)))
+    tests = (n for n in found if isinstance(n, ast.FunctionDef) and n.name == wanted)
+    return [[ast.unparse(mark) for mark in test.decorator_list] for test in tests]
 
 
 def _text(page: Path) -> str:

@@ -8,6 +8,7 @@ from kafka_tx.model import (
     Broker,
     Earliest,
     LogBounds,
+    Retention,
     TopicDescription,
     TopicPartition,
     Unavailable,
@@ -22,7 +23,8 @@ class FakeCluster:
 
     ``down`` partitions have no leader; ``ids`` are topic ids; ``later`` are logs that
     ``clock`` brings. ``epochs`` are leader epochs by partition, and ``ended`` where
-    older ones ended; ``epochs_asked`` is what was asked of those.
+    older ones ended; ``epochs_asked`` is what was asked of those. ``kept`` is what
+    limits topics.
     """
 
     def __init__(self):
@@ -37,6 +39,7 @@ class FakeCluster:
         self.later: list[tuple[int, dict[TopicPartition, tuple[int, int]]]] = []
         self.clock: FakeClock | None = None
         self.is_closed = False
+        self.kept: dict[str, Retention] = {}
 
     def set(self, partition: int, start: int, end: int, topic: str = "t"):
         self.logs[TopicPartition(topic, partition)] = (start, end)
@@ -74,6 +77,9 @@ class FakeCluster:
             for p, bounds in self.bounds(partitions).items()
             if isinstance(bounds, LogBounds)
         }
+
+    def retentions(self, names):
+        return {name: self.kept[name] for name in names if name in self.kept}
 
     def epoch_ends(self, wanted):
         self.epochs_asked.append(dict(wanted))

@@ -15,7 +15,18 @@ from kafka_tx.cli.main import _COMMANDS, app
 from kafka_tx.cli.tables import Table
 from kafka_tx.errors import KafkaTxError
 from kafka_tx.metrics.catalogue import markdown
-from tests.doc_pages import DOCS, PAGES, ROOT, anchors, blocks, links, tables
+from tests.doc_pages import (
+    DOCS,
+    PAGES,
+    ROOT,
+    anchors,
+    blocks,
+    exists,
+    links,
+    runs,
+    tables,
+)
+from tests.symptom_proofs import ALERTS, SYMPTOMS
 
 OUTSIDE = ("https://", "http://", "mailto:")
 
@@ -50,9 +61,7 @@ def test_the_table_of_metrics_is_the_codes():
 
 
 def test_every_class_of_error_has_its_cause_risk_and_next_step():
-    rows = [
-        row for table in tables("troubleshooting.md", "class") for row in table.items()
-    ]
+    rows = [row for table in tables("errors.md", "class") for row in table.items()]
     documented = {
         name: row for names, row in rows for name in re.findall("`([^`]+)`", names)
     }
@@ -66,6 +75,43 @@ def test_every_class_of_error_has_its_cause_risk_and_next_step():
         ("cause", "data at risk", "next step")
     }
     assert all(cell for row in documented.values() for cell in row.values())
+
+
+def entries(page):
+    """The entries about alerts on the page of symptoms, by their names."""
+    text = (DOCS / page).read_text()
+    found = re.split(r"^## (KafkaTx\w+)$", text, flags=re.MULTILINE)[1:]
+    return dict(zip(found[::2], found[1::2], strict=True))
+
+
+def test_each_symptom_says_what_is_at_risk_and_what_to_do_next():
+    (symptoms,) = tables("runbook.md", "you see")
+    assert {tuple(row) for row in symptoms.values()} == {
+        ("what happens", "data at risk", "next step")
+    }
+    assert all(cell for row in symptoms.values() for cell in row.values())
+    for alert, text in entries("runbook.md").items():
+        assert "**Meaning.**" in text, alert
+        assert "**Data at risk.**" in text, alert
+        assert "\n1. " in text, alert
+        assert "\nThe alert ends" in text, alert
+
+
+def test_each_symptom_has_a_test_that_it_is_true():
+    (symptoms,) = tables("runbook.md", "you see")
+    assert list(symptoms) == list(SYMPTOMS)
+    assert list(entries("runbook.md")) == list(ALERTS)
+    assert not [proof for proof in SYMPTOMS.values() if not runs(proof)]
+    assert not [proof for proof in ALERTS.values() if not exists(proof)]
+
+
+def test_each_class_of_error_has_a_test_that_meets_it():
+    """By its name in Python, or by the class in brackets."""
+    folders = ("tests", "integration")
+    files = (file for folder in folders for file in (ROOT / folder).rglob("test_*.py"))
+    met = set(re.findall(r"\w+", " ".join(file.read_text() for file in files)))
+    raised = [kind for kind in kinds(KafkaTxError) if not kind.__subclasses__()]
+    assert not [kind for kind in raised if not {kind.__name__, kind.error_class} & met]
 
 
 def test_every_public_name_can_be_had():

@@ -175,7 +175,8 @@ class Observed:
 def panel_questions(tx_id: str) -> Iterator[Question]:
     """What the dashboard asks when the user chose this id and every topic."""
     dashboard = json.loads((GRAFANA / "dashboard.json").read_text(encoding="utf-8"))
-    for panel in dashboard["panels"]:
+    folded = [each for row in dashboard["panels"] for each in row.get("panels", [])]
+    for panel in (*dashboard["panels"], *folded):
         for target in panel.get("targets", []):
             yield Question(panel["title"], _chosen(target["expr"], tx_id))
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
+import os
 import threading
 import time
 import uuid
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
-from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +16,9 @@ import pytest
 from confluent_kafka import Consumer
 
 import kafka_tx
+from integration.cluster.records import Record
 from integration.cluster.waiting import wait_until
-from integration.operations.observing import PrometheusApi
+from integration.operations.observing import PrometheusApi, alert_rules
 from integration.operations.watching import watching
 from integration.reading import reader
 from integration.topologies.tally import ending
@@ -61,6 +63,25 @@ def prometheus(attached: Any) -> Iterator[PrometheusApi]:
 @pytest.fixture
 def name() -> str:
     return f"alert-{uuid.uuid4().hex[:8]}"
+
+
+@pytest.fixture(autouse=True)
+def recorded(request, prometheus, name):
+    """Write the series of the test's ids into a folder, if ``RECORD`` names one.
+
+    ``python -m integration.tools.alert_series`` makes tests of promtool of them.
+    """
+    began = time.time()
+    yield
+    place = os.environ.get("RECORD", "")
+    if place:
+        wanted = f'{{__name__=~"kafka_tx_.*", __name__!~".*_bucket", id=~"{name}.*"}}'
+        found = [
+            ({**labels, "id": labels["id"].replace(name, "job")}, values)
+            for labels, values in prometheus.range(wanted, began, time.time())
+        ]
+        Path(place).mkdir(exist_ok=True)
+        (Path(place) / f"{request.node.name}.json").write_text(json.dumps(found))
 
 
 def source(spark, kafka, topic, name, place, function, **options):
@@ -169,12 +190,11 @@ def test_a_job_that_hangs_in_its_very_first_batch_raises_an_alert_behind_each_do
 def test_a_job_whose_group_is_taken_waits_hangs_and_falls_behind(
     spark, kafka, topic, produce, tmp_path, attached, prometheus, name
 ):
-    read, gate, written = topic(1), threading.Event(), count(1)
+    read, gate = topic(1), threading.Event()
     gate.set()
 
     def more():
         produce(read, ["v"])
-        next(written)
 
     def function(_, number):
         if number == 0:
@@ -191,34 +211,106 @@ def test_a_job_whose_group_is_taken_waits_hangs_and_falls_behind(
         fires(prometheus, "KafkaTxMirrorFailing", {name}, more)
         endpoint = {f"127.0.0.1:{attached.port}"}
         assert prometheus.alerted("KafkaTxNotMeasured", "instance") == endpoint
-        fires(prometheus, "KafkaTxNoCommits", {name})
         member.close()
-        committed = next(written) - 1
 
         gate.clear()
-        for alert in ("KafkaTxLagGrowing", "KafkaTxFarBehind"):
-            fires(prometheus, alert, {name}, more)
-        ends(prometheus, "KafkaTxNoCommits", {name})
-        kafka.delete_records(read, {0: committed})
-        fires_and_ends(prometheus, "KafkaTxHeadroomSmall", {name}, gate.set)
-        for alert in ("LagGrowing", "FarBehind", "MirrorFailing"):
+        fires(prometheus, "KafkaTxLagGrowing", {name}, more)
+        gate.set()
+        for alert in ("LagGrowing", "MirrorFailing"):
             ends(prometheus, f"KafkaTx{alert}", {name})
         ends(prometheus, "KafkaTxNotMeasured", endpoint, "instance")
 
 
-def test_an_error_that_stops_a_query_raises_an_alert(
+def aged(age_ms, number=RECORDS):
+    """Records that were written so long ago."""
+    return [Record("v", timestamp_ms=time.time_ns() // 1_000_000 - age_ms)] * number
+
+
+def test_old_records_raise_an_alert_only_if_the_job_does_not_get_away_from_retention(
     spark, kafka, topic, produce, tmp_path, prometheus, name
 ):
-    read = topic(1)
+    """They live for an hour, and are 50 minutes old."""
+    config = {"retention.ms": "3600000"}
+    stands, backfill = topic(1, config=config), topic(1, config=config)
+    gate = threading.Event()
+    produce(stands, aged(50 * 60_000))
+    produce(backfill, aged(50 * 60_000, 3_000))
+
+    def slowly(batch, number):
+        time.sleep(0.5)
+
+    with ExitStack() as running:
+        running.callback(gate.set)
+        for id_, read, function in (
+            (f"{name}-stands", stands, lambda *_: gate.wait(120)),
+            (f"{name}-backfill", backfill, slowly),
+        ):
+            (tmp_path / id_).mkdir()
+            at = {"maxOffsetsPerTrigger": "10"}
+            query = source(spark, kafka, read, id_, tmp_path / id_, function, **at)
+            running.callback(query.stop)
+
+        fires(prometheus, "KafkaTxHeadroomSmall", {f"{name}-stands"})
+        near = f'kafka_tx_retention_edge_offset{{id="{name}-backfill"}} > 0'
+        wait_until("the backfill is watched", lambda: prometheus.query(near))
+        gate.set()
+        ends(prometheus, "KafkaTxHeadroomSmall", {f"{name}-stands"})
+        fired = prometheus.alerted("KafkaTxHeadroomSmall", "id")
+    assert f"{name}-backfill" not in fired
+
+
+def test_an_error_that_stops_a_query_raises_alerts_until_it_runs_again(
+    spark, kafka, topic, produce, tmp_path, prometheus, name
+):
+    """Stopped for a while, and Down as long as nobody starts it."""
+    read, fails = topic(1), threading.Event()
+    fails.set()
     produce(read, ["v"])
 
     def fail(batch, _):
-        raise ValueError("the user's own")
+        if fails.is_set():
+            raise ValueError("the user's own")
 
     source(spark, kafka, read, name, tmp_path, fail)
 
     fires(prometheus, "KafkaTxStopped", {name})
+    fires(prometheus, "KafkaTxDown", {name})
     ends(prometheus, "KafkaTxStopped", {name})
+    assert name in prometheus.alerting("KafkaTxDown")
+    fails.clear()
+    query = source(spark, kafka, read, name, tmp_path, fail)
+    try:
+        ends(prometheus, "KafkaTxDown", {name})
+    finally:
+        query.stop()
+
+
+@pytest.mark.all
+def test_a_bounded_run_that_ended_is_not_missed(
+    spark, kafka, topic, produce, tmp_path, attached, prometheus, name
+):
+    read, gate = topic(1), threading.Event()
+    produce(read, ["v"])
+    made = reader(
+        spark,
+        kafka.bootstrap_servers,
+        subscribe=read,
+        tx__id=name,
+        tx__store=f"sqlite:///{tmp_path}/source.db",
+    )
+    writer = made.load().writeStream.foreachBatch(lambda *_: gate.wait(120))
+    writer = writer.option("checkpointLocation", f"{tmp_path}/checkpoint")
+    query = writer.trigger(availableNow=True).start()
+    bounded = f'kafka_tx_run_since_timestamp_seconds{{id="{name}", kind="bounded"}}'
+    try:
+        wait_until("it is scraped", lambda: prometheus.query(bounded))
+    finally:
+        gate.set()
+    query.awaitTermination(60)
+    attached.registry.forget(name)
+    wait_until("nobody exports it", lambda: not prometheus.query(bounded))
+
+    assert not prometheus.alerted("KafkaTxDown", "id") & {name}
 
 
 @pytest.mark.all
@@ -279,19 +371,69 @@ def test_records_out_of_tries_raise_an_alert(
 
 
 @pytest.mark.all
-def test_a_newer_owner_raises_an_alert(
+def test_after_a_backfill_an_idle_time_a_burst_and_a_deployment_no_alert_is_left(
+    spark, kafka, topic, produce, tmp_path, prometheus, name
+):
+    """As in a normal week; at the true thresholds none of it fires at all."""
+    read = topic(1, config={"retention.ms": "3600000"})
+    produce(read, aged(50 * 60_000, 600))
+
+    def start():
+        at = {"maxOffsetsPerTrigger": "20"}
+        return source(spark, kafka, read, name, tmp_path, lambda *_: None, **at)
+
+    def is_read(end):
+        asked = f'kafka_tx_committed_offset{{id="{name}"}} == {end}'
+        wait_until(f"{end} records are read", lambda: prometheus.query(asked))
+
+    query = start()
+    try:
+        is_read(600)
+        time.sleep(15)
+        produce(read, ["v"] * 100)
+        is_read(700)
+        query.stop()
+        query = start()
+        produce(read, ["v"] * 20)
+        is_read(720)
+        for rule in alert_rules():
+            if rule["alert"] != "KafkaTxNotMeasured":  # that has no id
+                ends(prometheus, rule["alert"], {name})
+    finally:
+        query.stop()
+
+
+@pytest.mark.all
+def test_owners_that_take_turns_raise_an_alert_and_one_takeover_does_not(
     spark, kafka, topic, produce, tmp_path, prometheus, name
 ):
     read, opened = topic(1), tmp_path / "opened"
     opened.touch()
-    older = numbered(spark, kafka, read, name, tmp_path, Gate(opened))
-    with (
-        ending(older),
-        ending(numbered(spark, kafka, read, name, tmp_path, Gate(opened))),
-    ):
-        produce(read, ["v"] * RECORDS)
+
+    def start():
+        produce(read, ["v"])
+        return numbered(spark, kafka, read, name, tmp_path, Gate(opened))
+
+    def take_over(older):
+        newer = running.enter_context(ending(start()))
         wait_until("the older one ends", lambda: not older.isActive)
         assert isinstance(older.exception(), FencedError)
+        return newer
 
-        fires(prometheus, "KafkaTxFenced", {name})
-        ends(prometheus, "KafkaTxFenced", {name})
+    def is_seen():
+        return prometheus.query(runs) != seen
+
+    runs = f'max(kafka_tx_run_since_timestamp_seconds{{id="{name}"}})'
+    with ExitStack() as running:
+        seen = []
+        owner = running.enter_context(ending(start()))
+        wait_until("it is scraped", is_seen)
+        for turn in range(4):
+            seen = prometheus.query(runs)
+            owner = take_over(owner)
+            wait_until("the new owner is scraped", is_seen)
+            if turn == 0:
+                assert not prometheus.alerted("KafkaTxTakeovers", "id") & {name}
+        fires(prometheus, "KafkaTxTakeovers", {name})
+        ends(prometheus, "KafkaTxTakeovers", {name})
+    assert not prometheus.alerted("KafkaTxStopped", "id") & {name}

@@ -17,19 +17,23 @@ from integration.operations.observing import GRAFANA, SCRAPE_INTERVAL_S, Prometh
 
 
 @contextmanager
-def watching(*targets: str, quick: bool = False) -> Iterator[PrometheusApi]:
+def watching(
+    *targets: str, quick: bool = False, discovered: Path | None = None
+) -> Iterator[PrometheusApi]:
     """Run a Prometheus that scrapes each ``host:port`` every ``SCRAPE_INTERVAL_S``.
 
     It runs on ``grafana/prometheus.yml`` and ``grafana/alerts.yml``; only the targets
     and the intervals are other ones. It ends with the block. With ``quick``, the rules
-    count seconds where they count minutes.
+    count seconds where they count minutes. ``discovered`` is a file of ``file_sd``;
+    labels are then made as the operator makes them of a ``PodMonitor``.
 
     Raises:
         ProgramMissingError: Prometheus is neither installed nor to be had.
         NotReadyError: It does not come up.
     """
     work = WorkDirectory("watching")
-    server = PrometheusServer(_configure(work.path, targets, quick=quick))
+    written = _configure(work.path, targets, quick=quick, discovered=discovered)
+    server = PrometheusServer(written)
     try:
         server.start()
         yield PrometheusApi(server.url)
@@ -53,14 +57,28 @@ def promtool(*arguments: str, given: str = "") -> subprocess.CompletedProcess[st
 
 _QUICK = (
     (r"for: \d+m", "for: 0s"),
-    (r"\b(300|600|3600)\b", "2"),
+    (r"\b(300|600)\b", "2"),
     (r"\b900\b", "8"),
+    (r"\[1d:5m\]", "[60s:1s]"),
+    (r"\[1d\]", "[60s]"),
+    (r"\[30m:1m\]", "[20s:1s]"),
     (r"\b(10m|15m|30m|1h)\b", "8s"),
 )
 """What the rules wait for, and what they wait for in tests."""
 
+_OF_A_POD_MONITOR: tuple[tuple[list[str], str, str], ...] = (
+    (["__meta_kubernetes_namespace"], "namespace", "$1"),
+    (["__meta_kubernetes_pod_name"], "pod", "$1"),
+    (["__meta_kubernetes_pod_container_name"], "container", "$1"),
+    (["__meta_kubernetes_namespace"], "job", "$1/kafka-tx"),
+    ([], "endpoint", "metrics"),
+)
+"""The relabelling of the operator: source labels, the new label, its value."""
 
-def _configure(place: Path, targets: tuple[str, ...], *, quick: bool) -> Path:
+
+def _configure(
+    place: Path, targets: tuple[str, ...], *, quick: bool, discovered: Path | None
+) -> Path:
     rules = (GRAFANA / "alerts.yml").read_text()
     for pattern, instead in _QUICK if quick else ():
         rules, found = re.subn(pattern, instead, rules)
@@ -74,6 +92,14 @@ def _configure(place: Path, targets: tuple[str, ...], *, quick: bool) -> Path:
     }
     (scrape,) = scrape_file["scrape_configs"]
     scrape["static_configs"] = [{"targets": list(targets)}]
+    if discovered is not None:
+        scrape["file_sd_configs"] = [
+            {"files": [str(discovered)], "refresh_interval": "1s"}
+        ]
+        scrape["relabel_configs"] = [
+            {"source_labels": sources, "target_label": label, "replacement": value}
+            for sources, label, value in _OF_A_POD_MONITOR
+        ]
     written = place / "prometheus.yml"
     written.write_text(yaml.safe_dump(scrape_file))
     return written

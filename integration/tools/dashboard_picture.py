@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import kafka_tx
-from grafana.panels import BATCHES, NOW, PROGRESS, Panel, Query
+from grafana.panels import BATCHES, LAG, LOSS, RIGHT, Panel, Query
 from integration.cluster import provider
 from integration.cluster.records import Produce, Record
 from integration.cluster.spark_local import local_session
@@ -31,12 +31,12 @@ TOPIC, QUERY, TOPOLOGY = "orders", "order-counts", "invoice-totals"
 SHOWN = (
     "Lag in records",
     "Lag in seconds",
-    "Commit latency",
+    "Distance from deletion",
     "Records per second",
     "Batches in flight by phase",
     "Time by phase",
     "Batch duration",
-    "Replays",
+    "Attempts",
     "Txid",
 )
 WIDTH, HEIGHT, GAP, COLUMNS = 310, 190, 12, 3
@@ -107,8 +107,9 @@ def observed(kafka: Any, work: Path) -> list[tuple[Panel, list[Line]]]:
 
 def chosen() -> list[Panel]:
     """The numbers, and the graphs of ``SHOWN`` in its order."""
-    graphs = [p for p in (*PROGRESS.panels, *BATCHES.panels) if p.title in SHOWN]
-    return [*NOW.panels, *sorted(graphs, key=lambda p: SHOWN.index(p.title))]
+    every = (*LOSS.panels, *LAG.panels, *BATCHES.panels)
+    graphs = [p for p in every if p.title in SHOWN]
+    return [*RIGHT.panels, *sorted(graphs, key=lambda p: SHOWN.index(p.title))]
 
 
 @contextmanager
@@ -219,7 +220,7 @@ def picture(panels: Sequence[tuple[Panel, list[Line]]]) -> str:
 def _number(panel: Panel, lines: list[Line], x: float, y: float, width: float) -> str:
     rows = [
         f'<text x="{x + 10:.0f}" y="{y + 56 + 34 * n:.0f}"><tspan class="big">'
-        f'{_short(values[-1][1], panel.unit)}</tspan><tspan class="dim" dx="8">'
+        f'{_word(panel, values[-1][1])}</tspan><tspan class="dim" dx="8">'
         f"{escape(legend)}</tspan></text>"
         for n, (legend, values) in enumerate(lines[:2])
     ]
@@ -263,6 +264,12 @@ def _card(panel: Panel, x: float, y: float, width: float, height: float) -> str:
         f' height="{height}" rx="4"/><text class="title" x="{x + 10:.0f}"'
         f' y="{y + 20:.0f}">{escape(panel.title)}</text>'
     )
+
+
+def _word(panel: Panel, value: float) -> str:
+    if panel.states:
+        return panel.states[int(value)][0]
+    return _short(value, panel.unit)
 
 
 def _short(value: float, unit: str) -> str:

@@ -16,7 +16,7 @@ from kafka_tx.metrics.endpoint import serve
 from kafka_tx.metrics.events import OffsetsStored
 from kafka_tx.metrics.registry import MetricsRegistry
 from kafka_tx.store_place import StoreKind, kind_of
-from kafka_tx.transactions.layout.commit_stats import newest_ms
+from kafka_tx.transactions.layout.commit_stats import is_bounded, newest_ms
 from kafka_tx.transactions.layout.txid_layout import Door
 
 INTERVAL_S = 15.0
@@ -71,6 +71,7 @@ class _Exporter:
             if txid is not None and (stored.txid or 0) + 1 < txid:  # a person moved it
                 self.registry.forget(name)
             self.registry.record_stored(stored)
+            self.registry.record_bounded(stored)
         self.shown = set(found)
         positions = {name: self.registry.positions_of(name) for name in found}
         for name, bounds in self.logs.poll(positions).items():
@@ -107,6 +108,7 @@ class _Exporter:
                             committed_at_ms=one.state.committed_ms,
                             newest_timestamp_ms=newest_ms(one.state.commit_stats),
                             txid=committed.txid if is_counted else None,
+                            is_bounded=is_bounded(one.state.commit_stats),
                         )
                     )
         return found

@@ -31,6 +31,7 @@ from kafka_tx.model import (
     Unavailable,
 )
 from kafka_tx.planning.log_bounds import Bounds, EpochEnds
+from kafka_tx.planning.retention import RetentionEdges
 from kafka_tx.store_place import StoreKind, kind_of
 
 TIMEOUT_MS = 10_000
@@ -101,7 +102,7 @@ class Logs:
     def __init__(self, kafka: Mapping[str, str]) -> None:
         self._config = config_of(kafka)
         self._view = assembly.cluster_view(self._config)
-        self._ends: dict[str, EpochEnds] = {}
+        self._ends: dict[str, tuple[EpochEnds, RetentionEdges]] = {}
 
     def poll(self, positions: Mapping[str, Positions]) -> dict[str, Bounds]:
         """The log bounds of each id's partitions now.
@@ -116,9 +117,12 @@ class Logs:
         return {name: self._of(name, bounds, at) for name, at in positions.items()}
 
     def _of(self, name: str, bounds: Bounds, positions: Positions) -> Bounds:
-        ends = self._ends.setdefault(name, EpochEnds(self._view))
+        if name not in self._ends:
+            edges = RetentionEdges(self._view, assembly.SystemClock())
+            self._ends[name] = EpochEnds(self._view), edges
+        ends, edges = self._ends[name]
         found = {p: bounds[p] for p in positions if p in bounds}
-        return ends.completed(found, positions)
+        return edges.completed(ends.completed(found, positions), lambda: positions)
 
     def resolve(
         self, wanted: Mapping[TopicPartition, Position]

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib import import_module
 from importlib.resources import files
+from textwrap import indent
 from typing import Annotated, Any
 
 import typer
@@ -15,6 +16,16 @@ from typer.main import get_group
 from kafka_tx.errors import ConfigError, KafkaTxError
 from kafka_tx.logs import shown
 from kafka_tx.stored import VERSION
+
+RUNBOOK = "docs/runbook.md"
+
+_PROMETHEUS_RULE = """\
+apiVersion: monitoring.coreos.com/v1
+kind: PrometheusRule
+metadata:
+  name: {}
+spec:
+"""
 
 _COMMANDS = {
     "demo": "Count words while the job is killed, and compare the counts.",
@@ -106,17 +117,34 @@ def _loaded(name: str) -> Any:  # noqa: ANN401 - typer hides click
 
 def dashboard() -> None:
     """Print the Grafana dashboard as JSON, for import."""
-    _print_file("dashboard.json")
+    typer.echo(_text_of("dashboard.json"), nl=False)
 
 
-def rules() -> None:
+def rules(
+    runbook: Annotated[
+        str,
+        typer.Option(
+            metavar="URL",
+            help="The address at which you publish the runbook: what alerts link to.",
+        ),
+    ] = RUNBOOK,
+    kubernetes: Annotated[
+        str,
+        typer.Option(
+            metavar="NAME", help="Print a PrometheusRule of this name for `kubectl`."
+        ),
+    ] = "",
+) -> None:
     """Print the Prometheus alert rules, for a file of `rule_files`."""
-    _print_file("alerts.yml")
+    text = _text_of("alerts.yml").replace(f'"{RUNBOOK}#', f'"{runbook}#')
+    if kubernetes:
+        text = _PROMETHEUS_RULE.format(kubernetes) + indent(text, "  ")
+    typer.echo(text, nl=False)
 
 
-def _print_file(name: str) -> None:
+def _text_of(name: str) -> str:
     file = files("kafka_tx").joinpath("metrics", name)
-    typer.echo(file.read_text(encoding="utf-8"), nl=False)
+    return file.read_text(encoding="utf-8")
 
 
 def _show_version(is_asked: bool) -> None:

@@ -21,6 +21,7 @@ from kafka_tx.kafka.offset_requests import (
     is_silent,
     list_offsets,
 )
+from kafka_tx.kafka.topic_facts import retentions_of
 from kafka_tx.kafka.topics import (
     from_description,
     from_metadata,
@@ -34,6 +35,7 @@ from kafka_tx.model import (
     Latest,
     LogBounds,
     Position,
+    Retention,
     Subscription,
     TopicDescription,
     TopicPartition,
@@ -274,6 +276,10 @@ class KafkaClusterView:
         epochs: beyond every log.
         """
         return epoch_ends(self._settings, wanted, self._timeout_ms)
+
+    def retentions(self, names: Iterable[str]) -> dict[str, Retention]:
+        """As ``ClusterView.retentions``; one request, 5 s at most."""
+        return retentions_of(self._admin, list(names))
 
     # --- asking leaders -------------------------------------------------------------
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from confluent_kafka import KafkaError as ClientError
@@ -13,6 +13,7 @@ from kafka_tx.errors import KafkaTxError
 from kafka_tx.kafka.admin import AdminConnection, Deadline
 from kafka_tx.kafka.errors import is_absent
 from kafka_tx.logs import event_log
+from kafka_tx.model import Retention
 from kafka_tx.sinks.letter_topic import LARGEST, TopicFacts
 
 logger = event_log(__name__)
@@ -67,6 +68,39 @@ def _settings(admin: AdminConnection, topic: str) -> dict[str, Any]:
         "retention_ms": _number(texts, "retention.ms", -1),
         "largest": min(limits, default=None),
     }
+
+
+def retentions_of(admin: AdminConnection, names: Sequence[str]) -> dict[str, Retention]:
+    """What limits the logs of topics, as far as brokers show their settings."""
+    deadline = Deadline(_WITHIN_MS)
+    found: dict[str, Retention] = {}
+    try:
+        resources = [ConfigResource(ConfigResource.Type.TOPIC, each) for each in names]
+        asked = admin.client.describe_configs(
+            resources, request_timeout=deadline.rest_s()
+        )
+    except (KafkaTxError, KafkaException) as error:
+        logger.debug("the retention of topics is not known: %s", error)
+        return {}
+    for resource, future in asked.items():
+        try:
+            answer: Any = admin.wait(future, deadline)
+        except (KafkaTxError, KafkaException) as error:
+            answer = error
+        if isinstance(answer, (Exception, ClientError)):
+            logger.debug("the retention of %s is not known: %s", resource.name, answer)
+        else:
+            texts = {name: entry.value for name, entry in answer.items()}
+            found[resource.name] = _retention(texts)
+    return found
+
+
+def _retention(texts: Mapping[str, str | None]) -> Retention:
+    if "delete" not in (texts.get("cleanup.policy") or "delete"):
+        return Retention(None, is_by_size=False)
+    kept_ms = _number(texts, "retention.ms", -1)
+    is_by_size = _number(texts, "retention.bytes", -1) >= 0
+    return Retention(kept_ms if kept_ms >= 0 else None, is_by_size)
 
 
 def _number(texts: Mapping[str, str | None], name: str, absent: int) -> int:

@@ -78,6 +78,18 @@ class Activity:
     )
     tables: dict[tuple[str, str], TableWrite] = field(default_factory=dict)
 
+    @property
+    def has_failed(self) -> bool:
+        """Whether an error ended its last run in this process."""
+        if not self.ended_ms or not self.errors:
+            return False
+        return self.errors[-1].at_ms >= self.started_ms
+
+    @property
+    def has_ended_well(self) -> bool:
+        """Whether its last run in this process ended without an error."""
+        return bool(self.started_ms and self.ended_ms) and not self.has_failed
+
     def failed(self, failure: Failure) -> None:
         """Record an error once, in the order of time."""
         if failure not in self.errors:

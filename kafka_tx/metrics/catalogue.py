@@ -32,6 +32,7 @@ SKIP_REASON = Label(
 LOSS_REASON = Label("reason", (*LossReason, "retry_limit"))
 STATISTIC = Label("statistic", ("min", "max", "avg"))
 FAIL_REASON = Label("reason", ("failed", "timed_out"))
+RUN = Label("kind", ("unbounded", "bounded", "ended"))
 STOP_REASON = Label(
     "reason",
     (
@@ -81,6 +82,12 @@ RETENTION_HEADROOM = _partition.gauge(
     "retention_headroom_records",
     "Committed offset minus log start. Negative: retention removed unread records.",
 )
+RETENTION_EDGE = Rows(Fed.LOG, PER_PARTITION).gauge(
+    "retention_edge_offset",
+    "First offset that retention keeps for some hours: a quarter of `retention.ms`, 4"
+    " hours at most. Unread records below it are lost next. Absent without lag, and"
+    " without retention.",
+)
 SKIPPED_OFFSETS = _partition.counter(
     "skipped_offsets",
     "Offsets that were skipped without being read, by reason.",
@@ -102,6 +109,17 @@ COMMIT_LATENCY = _id.histogram(
     "commit_latency_seconds",
     "Seconds from the start of the commit phase until the commit was stored.",
     buckets=COMMIT_BUCKETS,
+)
+RUN_SINCE = Rows(Fed.RUN, PER_ID).gauge(
+    "run_since_timestamp_seconds",
+    "Unix time since which this process has a run of the id: unbounded (until somebody"
+    " stops it) or bounded (`availableNow`, `once`); ended: since when it has none, and"
+    " no error ended it. Absent after an error.",
+    RUN,
+)
+BOUNDED_COMMIT = Rows(Fed.STORE, PER_ID).gauge(
+    "bounded_commit_timestamp_seconds",
+    "Unix time of the last commit in the store, if a bounded run made it.",
 )
 MIRROR_FAILURES = _id.counter(
     "mirror_failures",

@@ -14,7 +14,7 @@ from importlib.resources import files
 from ipaddress import ip_address
 from socketserver import TCPServer
 from threading import Lock, Thread
-from urllib.parse import urlsplit
+from urllib.parse import parse_qs, urlsplit
 from weakref import ref
 
 from kafka_tx.errors import ConfigError
@@ -22,7 +22,7 @@ from kafka_tx.logs import event_log
 from kafka_tx.metrics.connections import BoundedConnections
 from kafka_tx.metrics.exposition import exposition
 from kafka_tx.metrics.registry import MetricsRegistry
-from kafka_tx.metrics.status import status
+from kafka_tx.metrics.status import STALLED_AFTER_MS, health, status
 
 _PAGE_RULES = {
     "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline';"
@@ -71,7 +71,7 @@ class Endpoint:
     Answers on a daemon thread of its own until the last holder closes it, also while no
     query runs: ``/metrics`` in the text format or, if the client accepts it, in
     OpenMetrics; ``/`` with the status page and ``/api/status`` with its data;
-    ``/-/healthy`` with 200. No request changes anything.
+    ``/health`` for supervisors; ``/-/healthy`` with 200. No request changes anything.
     """
 
     def __init__(self, server: _Server, registry: MetricsRegistry) -> None:
@@ -246,8 +246,11 @@ class _Handler(BaseHTTPRequestHandler):
             self._metrics()
         elif path == "/-/healthy":
             self._answer(200, b"kafka_tx is healthy\n")
+        elif path == "/health":
+            self._health()
         elif path not in {"/", "/api/status"}:
-            self._answer(404, b"not here; see /, /api/status, /metrics, /-/healthy\n")
+            known = b"not here; see /, /api/status, /health, /metrics, /-/healthy\n"
+            self._answer(404, known)
         elif not self._may_see_page():
             self._answer(403, _NOT_FOR_ALL)
         elif path == "/":
@@ -269,6 +272,18 @@ class _Handler(BaseHTTPRequestHandler):
         return _is_loopback(self.client_address[0]) and (
             host == "localhost" or _is_loopback(host)
         )
+
+    def _health(self) -> None:
+        """One line of JSON for supervisors, without what only the page may show."""
+        given = parse_qs(urlsplit(self.path).query).get("hang", [])
+        if given and not given[-1].isdecimal():
+            self._answer(400, b"hang is a number of seconds, as in /health?hang=1800\n")
+            return
+        hang_ms = int(given[-1]) * 1000 if given else STALLED_AFTER_MS
+        found = health(self.server.shown(), time.time_ns() // 1_000_000, hang_ms)
+        text = json.dumps(found).encode() + b"\n"
+        code = 200 if found["healthy"] else 503
+        self._answer(code, text, "application/json", {"Cache-Control": "no-store"})
 
     def _status(self) -> None:
         try:

@@ -95,6 +95,7 @@ class OffsetsStored:
         committed_at_ms: Unix time of the last commit; None: not stored.
         newest_timestamp_ms: Newest record timestamp that is stored; None: none is.
         txid: The last committed one; None: batches have no numbers.
+        is_bounded: The last commit is that of a run that ends by itself.
     """
 
     id: str
@@ -102,6 +103,7 @@ class OffsetsStored:
     committed_at_ms: int | None = None
     newest_timestamp_ms: int | None = None
     txid: int | None = None
+    is_bounded: bool = False
 
 
 # First match wins: a kind stands before the kinds it belongs to.

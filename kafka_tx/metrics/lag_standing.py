@@ -14,6 +14,9 @@ from kafka_tx.model import LogBounds, LogPosition, TopicPartition, Unavailable
 from kafka_tx.offsets.discovery import is_another
 from kafka_tx.offsets.position_checks import Finding, check_position
 
+_GAPS, _GAP_EVERY_MS, _GAINS_WITHIN_MS = 40, 15_000, 60_000
+"""40 distances from the retention edge, one in 15 s: 10 minutes."""
+
 
 class _Sight(NamedTuple):
     """A log end and the time of the first poll that found it."""
@@ -104,11 +107,15 @@ class LagStanding:
         self._lag_records = series_of(catalogue.LAG_RECORDS)
         self._lag_seconds = series_of(catalogue.LAG_SECONDS)
         self._headroom = series_of(catalogue.RETENTION_HEADROOM)
+        self._edge = series_of(catalogue.RETENTION_EDGE)
         self._behind = series_of(catalogue.BEHIND_LATEST)
         self._clocks: dict[Key, LagClock] = {}
         self._positions: dict[Key, LogPosition] = {}
         self._logs: dict[Key, LogBounds] = {}
+        self._edges: dict[Key, int] = {}
         self._unanswered: set[Key] = set()
+        self._gaps: dict[Key, deque[tuple[float, int]]] = {}
+        """Offsets from the retention edge to the position, over some minutes."""
 
     def committed(
         self,
@@ -145,6 +152,8 @@ class LagStanding:
                 if is_another(former.topic_id, seen.topic_id):
                     self._clocks.pop(key, None)
                 self._logs[key] = seen
+                if seen.edge is not None:
+                    self._edges[key] = seen.edge
                 self._clock(key).saw_end(seen.end, now_ms)
             self._derive(key, now_ms)
 
@@ -177,6 +186,25 @@ class LagStanding:
         records = sum(lags[key][0] for key in mine)
         return int(records), max(behind[key][0] for key in mine)
 
+    def waits_for_brokers(self, tx_id: str) -> bool:
+        """Whether the last poll had no answer for a partition."""
+        return any(key[0] == tx_id for key in self._unanswered)
+
+    def near_loss(self) -> dict[str, int]:
+        """The ids whose next records retention deletes soon, with the least headroom.
+
+        As the alert KafkaTxHeadroomSmall: without those that gain on retention, which a
+        minute must show.
+        """
+        headroom = self._headroom.values()
+        found: dict[str, int] = {}
+        for key, gaps in self._gaps.items():
+            (first_ms, first), (last_ms, last) = gaps[0], gaps[-1]
+            if last < 0 and last <= first and last_ms - first_ms >= _GAINS_WITHIN_MS:
+                left = int(headroom[key][0])
+                found[key[0]] = min(left, found.get(key[0], left))
+        return found
+
     def summarise(self) -> None:
         """Bring the figures over all partitions of each id up to date, for a scrape."""
         if not self._lag_records.has_changed:
@@ -192,7 +220,8 @@ class LagStanding:
 
     def forget(self, is_gone: Callable[[Key], bool]) -> None:
         """Drop the figures of these partitions (the registry drops their series)."""
-        for known in (self._clocks, self._positions, self._logs):
+        mine = self._clocks, self._positions, self._logs, self._edges, self._gaps
+        for known in mine:
             for key in [key for key in known if is_gone(key)]:
                 del known[key]
         self._unanswered = {key for key in self._unanswered if not is_gone(key)}
@@ -211,6 +240,16 @@ class LagStanding:
         self._lag_records.set(key, max(0, log.end - reached))
         self._lag_seconds.set(key, behind_ms / 1000)
         self._headroom.set(key, reached - log.log_start)
+        if reached >= log.end:
+            self._edges.pop(key, None)
+            self._gaps.pop(key, None)
+            self._edge.drop_one(key)
+        elif key in self._edges:
+            edge = max(log.log_start, self._edges[key])
+            self._edge.set(key, edge)
+            gaps = self._gaps.setdefault(key, deque(maxlen=_GAPS))
+            if not gaps or now_ms - gaps[-1][0] >= _GAP_EVERY_MS:
+                gaps.append((now_ms, reached - edge))
 
     def _clock(self, key: Key) -> LagClock:
         clock = self._clocks.get(key)

@@ -21,6 +21,9 @@ class Fed(Enum):
     """The part of the software that moves a metric, so which jobs have it."""
 
     COMMIT = "every commit"
+    RUN = "starts and ends of runs"
+    LOG = "polls of lagging logs"
+    STORE = "`kafka-tx lag --serve`"
     BATCH = "commits of numbered batches"
     PHASE = "phases of batches"
     RECORD = "the at-least-once spout"

@@ -30,6 +30,12 @@ from kafka_tx.stored import VERSION
 
 logger = event_log(__name__)
 
+ENDED_AFTER_MS = 60_000
+"""How long a process must outlive a run until the end counts as meant.
+
+A process that is told to end stops its runs first, without an error.
+"""
+
 LONGEST_ERROR = 2_000
 """Most characters of an error's text."""
 
@@ -60,6 +66,7 @@ class MetricsRegistry:
         self._lock = RLock()
         self._series = {metric.name: Series(metric) for metric in catalogue.ALL}
         self._standing = LagStanding(self._of)
+        self._silent: set[str] = set()
         self._begun: set[tuple[Fed, Key]] = set()
         self._complained: set[str] = set()
         self._of(catalogue.METRIC_FAILURES).add((), 0)
@@ -120,15 +127,27 @@ class MetricsRegistry:
         of a job that hangs or waits stays true.
         """
         with self._measuring("record_log"):
+            self._silent.discard(tx_id)
             self._standing.polled(tx_id, bounds, self._monotonic_ms())
             self._keep_lag(tx_id)
 
+    def record_silence(self, tx_id: str) -> None:
+        """No broker answered a poll of the log bounds, until ``record_log``."""
+        with self._measuring("record_silence"):
+            self._silent.add(tx_id)
+
     def record_start(
-        self, tx_id: str, door: str = "", options: Mapping[str, str] | None = None
+        self,
+        tx_id: str,
+        door: str = "",
+        options: Mapping[str, str] | None = None,
+        *,
+        is_bounded: bool = False,
     ) -> None:
         """A query or topology was started: show that it is there, and never failed.
 
-        ``door`` is the kind of job in words; ``options`` are without secrets.
+        ``door`` is the kind of job in words; ``options`` are without secrets;
+        ``is_bounded``: the run ends by itself.
         """
         with self._measuring("record_start"):
             self._begin((Fed.COMMIT,), (tx_id,))
@@ -136,6 +155,8 @@ class MetricsRegistry:
             activity.door, activity.options = door, dict(options or {})
             activity.started_ms, activity.ended_ms = self._now_ms(), 0
             activity.moved_to = ""
+            run = "bounded" if is_bounded else "unbounded"
+            self._runs(tx_id, run, activity.started_ms)
 
     def record_option(self, tx_id: str, name: str, value: str) -> None:
         """Replace the shown value of an option."""
@@ -146,7 +167,10 @@ class MetricsRegistry:
         """A query or topology has ended: it has no in-flight batches."""
         self.record_in_flight(tx_id, [])
         with self._measuring("record_end"):
-            self._activities[tx_id].ended_ms = self._now_ms()
+            activity = self._activities[tx_id]
+            activity.ended_ms = self._now_ms()
+            if activity.has_failed:
+                self._runs(tx_id, "")
 
     def record_attempt(self, tx_id: str, attempt: BatchEnded) -> None:
         """An attempt at a batch failed, or a chunk ended; for the status page only."""
@@ -178,6 +202,18 @@ class MetricsRegistry:
             if stored.newest_timestamp_ms is not None:
                 self._newest(key, stored.newest_timestamp_ms)
             self._stand(stored, fed, {})
+
+    def record_bounded(self, stored: OffsetsStored) -> None:
+        """Show whether the stored last commit is that of a run that ends by itself.
+
+        For a process that runs no job: one that does shows its own run.
+        """
+        with self._measuring("record_bounded"):
+            series, key = self._of(catalogue.BOUNDED_COMMIT), (stored.id,)
+            if stored.is_bounded and stored.committed_at_ms is not None:
+                series.set(key, stored.committed_at_ms / 1000)
+            else:
+                series.drop_one(key)
 
     def record_in_flight(
         self, tx_id: str, batches: Sequence[InFlight], since_ms: int | None = None
@@ -212,6 +248,7 @@ class MetricsRegistry:
                 self.forget(tx_id)
                 self._activities[tx_id] = activity
             activity.ended_ms, activity.moved_to = at_ms, ""
+            self._runs(tx_id, "")
             self.record_last_stop(tx_id, reason, at_ms, str(error))
 
     def record_moved(self, tx_id: str, moved_to: str) -> None:
@@ -235,16 +272,22 @@ class MetricsRegistry:
         """Drop the label sets of partitions that ``tx_id`` no longer owns.
 
         Without ``partitions`` the id has left this process: all its partitions and its
-        gauges go. Its own counters and histograms stay, as they count events here.
+        gauges go. Its own counters and histograms stay, as they count events here, and
+        so does the time of an end without an error.
         """
         with self._measuring("forget"):
             if partitions is None:
+                self._show_ends(0)
                 for series in self._series.values():
+                    if series.metric is catalogue.RUN_SINCE:
+                        series.drop(lambda key: key[0] == tx_id and key[1] != "ended")
+                        continue
                     metric = series.metric
                     if metric.kind is MetricKind.GAUGE and metric.labels[:1] == PER_ID:
                         series.drop(lambda key: key[0] == tx_id)
                 self._drop(lambda key: key[0] == tx_id)
                 self._activities.pop(tx_id, None)
+                self._silent.discard(tx_id)
             else:
                 gone = {partition_key(tx_id, each) for each in partitions}
                 self._drop(lambda key: key[:3] in gone)
@@ -265,12 +308,22 @@ class MetricsRegistry:
         with self._lock:
             return self._standing.positions_of(tx_id)
 
+    def waits_for_brokers(self, tx_id: str) -> bool:
+        """Whether brokers did not answer the last poll of an id's logs."""
+        with self._lock:
+            return tx_id in self._silent or self._standing.waits_for_brokers(tx_id)
+
+    def near_loss(self) -> dict[str, int]:
+        """As ``LagStanding.near_loss``."""
+        with self._lock:
+            return self._standing.near_loss()
+
     # --- scrape ---------------------------------------------------------------------
 
     def samples(self) -> dict[str, Samples]:
         """A copy of everything at one moment, by metric name."""
         with self._lock:
-            self._standing.summarise()
+            self._summarise()
             return {name: series.samples() for name, series in self._series.items()}
 
     def samples_of(self, metric: Metric) -> Samples:
@@ -281,7 +334,7 @@ class MetricsRegistry:
     def changes(self) -> dict[str, Changes]:
         """Changes since the last call, by metric name; for the exposition only."""
         with self._lock:
-            self._standing.summarise()
+            self._summarise()
             return {name: series.changes() for name, series in self._series.items()}
 
     def all_changed(self) -> None:
@@ -296,6 +349,24 @@ class MetricsRegistry:
             return deepcopy(dict(self._activities))
 
     # --- inside the lock ------------------------------------------------------------
+
+    def _summarise(self) -> None:
+        self._standing.summarise()
+        self._show_ends(ENDED_AFTER_MS)
+
+    def _show_ends(self, after_ms: int) -> None:
+        """Show ends without an error that are so old: the process has outlived them."""
+        now_ms = self._now_ms()
+        for id_, activity in self._activities.items():
+            if activity.has_ended_well and now_ms - activity.ended_ms >= after_ms:
+                self._runs(id_, "ended", activity.ended_ms)
+
+    def _runs(self, tx_id: str, run: str, since_ms: int = 0) -> None:
+        """Show this run of an id and no other one; empty: none."""
+        series, key = self._of(catalogue.RUN_SINCE), (tx_id, run)
+        series.drop(lambda each: each[0] == tx_id and each != key)
+        if run:
+            series.set(key, since_ms / 1000)
 
     def _commit(self, offsets: OffsetsCommitted, *fed: Fed) -> None:
         key = (offsets.id,)

@@ -94,6 +94,11 @@ class Series:
             del self._rows[key]
             self._changed[key] = None
 
+    def drop_one(self, key: Key) -> None:
+        """Drop a label set, if it is there."""
+        if self._rows.pop(key, None) is not None:
+            self._changed[key] = None
+
     def values(self) -> Samples:
         """The values themselves; do not change them."""
         return self._rows

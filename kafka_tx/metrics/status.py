@@ -1,4 +1,4 @@
-"""``/api/status``: what the jobs of this process do, as JSON for people's pages.
+"""``/api/status`` and ``/health``: what the jobs of this process do, as JSON.
 
 The shape is documented in ``docs/metrics.md``: fields are only added.
 """
@@ -6,8 +6,9 @@ The shape is documented in ``docs/metrics.md``: fields are only added.
 from __future__ import annotations
 
 import platform
+import re
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from kafka_tx.metrics import catalogue
@@ -22,6 +23,8 @@ STALLED_AFTER_MS = 600_000
 """The same limit as in the alert KafkaTxCommitStalled."""
 
 _RATE_OVER_MS = 60_000
+_CLASS = re.compile(r"\[([A-Z][A-Z0-9_.]+)\]")
+"""The class of an error, which may be shown to everybody; its text may not."""
 _COLUMNS = {
     "committed": catalogue.COMMITTED_OFFSET,
     "end": catalogue.END_OFFSET,
@@ -29,31 +32,83 @@ _COLUMNS = {
     "lag_records": catalogue.LAG_RECORDS,
     "lag_seconds": catalogue.LAG_SECONDS,
     "headroom_records": catalogue.RETENTION_HEADROOM,
+    "retention_edge": catalogue.RETENTION_EDGE,
 }
 
 
-def status(registries: Sequence[MetricsRegistry], now_ms: int) -> Json:
+@dataclass(frozen=True, slots=True)
+class _Shown:
+    """What a registry shows of an id."""
+
+    activity: Activity
+    samples: dict[str, Samples]
+    left: int | None
+    """Records until retention deletes unread ones, if that is soon."""
+    is_silent: bool
+    """Whether brokers do not answer."""
+
+
+def _shown(registries: Sequence[MetricsRegistry]) -> dict[str, _Shown]:
     """All ids of these registries; of two runs of an id, the one that began last."""
-    found: dict[str, tuple[Activity, dict[str, Samples]]] = {}
-    versions: set[Key] = set()
+    found: dict[str, _Shown] = {}
     for registry in registries:
-        samples = registry.samples()
-        versions |= samples[catalogue.BUILD_INFO.name].keys()
+        samples, left = registry.samples(), registry.near_loss()
         for id_, activity in registry.activities().items():
             former = found.get(id_)
-            if former is None or former[0].started_ms <= activity.started_ms:
-                found[id_] = activity, samples
+            if former is None or former.activity.started_ms <= activity.started_ms:
+                is_silent = registry.waits_for_brokers(id_)
+                found[id_] = _Shown(activity, samples, left.get(id_), is_silent)
+    return dict(sorted(found.items()))
+
+
+def status(registries: Sequence[MetricsRegistry], now_ms: int) -> Json:
+    """All ids of these registries, and the versions of this process."""
+    found = _shown(registries)
+    versions: set[Key] = set()
+    for registry in registries:
+        versions |= registry.samples_of(catalogue.BUILD_INFO).keys()
     version, python, spark = max(versions, key=lambda key: key[2], default=("",) * 3)
     return {
         "now_ms": now_ms,
         "version": version,
         "python": python or platform.python_version(),
         "spark": spark,
-        "ids": [_id(id_, *found[id_], now_ms) for id_ in sorted(found)],
+        "ids": [_id(id_, shown, now_ms) for id_, shown in found.items()],
     }
 
 
-def _id(id_: str, activity: Activity, samples: dict[str, Samples], now_ms: int) -> Json:
+def health(
+    registries: Sequence[MetricsRegistry], now_ms: int, hang_ms: int = STALLED_AFTER_MS
+) -> Json:
+    """Whether a supervisor should start this process again, by id, and why.
+
+    It should after an error, and if nothing was committed for ``hang_ms`` although
+    records wait or a batch is in flight. It should not while brokers do not answer, and
+    not if a newer process has taken over.
+    """
+    ids = []
+    for id_, shown in _shown(registries).items():
+        activity, reported = shown.activity, _id(id_, shown, now_ms)
+        state, why = reported["state"], ""
+        if state == "failed":
+            newest = activity.errors[-1]
+            names = _CLASS.findall(newest.text)[:1] or ["its log has the text"]
+            why = f"an error ended it: {newest.reason}, {names[0]}"
+        elif not activity.ended_ms and _is_late(activity, reported, now_ms, hang_ms):
+            why = f"nothing was committed for {hang_ms // 1000} s"
+            for each in reported["in_flight"][:1]:
+                age_s = (now_ms - each["since_ms"]) // 1000
+                why += f"; a batch is in flight for {age_s} s, {each['phase']}"
+        is_healthy = not why or (shown.is_silent and state != "failed")
+        if why and is_healthy:
+            why += "; but no broker answers, so a restart would not help"
+        ids.append({"id": id_, "healthy": is_healthy, "state": state, "why": why})
+    return {"healthy": all(each["healthy"] for each in ids), "ids": ids}
+
+
+def _id(id_: str, shown: _Shown, now_ms: int) -> Json:
+    activity, samples = shown.activity, shown.samples
+
     def of(metric: Metric) -> float | None:
         return samples[metric.name].get((id_,), (None,))[0]
 
@@ -72,6 +127,8 @@ def _id(id_: str, activity: Activity, samples: dict[str, Samples], now_ms: int) 
         "lag_records": _over(topics, "lag_records", sum),
         "lag_seconds": _over(topics, "lag_seconds", max),
         "headroom_records": _over(topics, "headroom_records", min),
+        "records_until_loss": shown.left,
+        "waits_for_brokers": shown.is_silent,
         "records_per_second": _rate(activity, now_ms),
         "in_flight_since_ms": int(since_s * 1000) if since_s else None,
         "in_flight": [asdict(each) for each in activity.in_flight],
@@ -82,24 +139,42 @@ def _id(id_: str, activity: Activity, samples: dict[str, Samples], now_ms: int) 
         "tables": [asdict(write) for write in activity.tables.values()],
         "options": activity.options,
     }
-    return {**reported, "state": _state(activity, reported, now_ms)}
+    is_between_runs = of(catalogue.BOUNDED_COMMIT) is not None
+    state = _state(activity, reported, now_ms, is_between_runs=is_between_runs)
+    return {**reported, "state": state}
 
 
-def _state(activity: Activity, reported: Json, now_ms: int) -> str:
+def _state(
+    activity: Activity, reported: Json, now_ms: int, *, is_between_runs: bool
+) -> str:
+    """The worst that is true of an id."""
+    if activity.has_failed:
+        return "fenced" if activity.errors[-1].reason == "fenced" else "failed"
     if activity.ended_ms:
-        newest = activity.errors[-1] if activity.errors else None
-        if newest is None or newest.at_ms < activity.started_ms:
-            return "ended"
-        return "fenced" if newest.reason == "fenced" else "failed"
-    is_busy = bool(reported["in_flight"] or reported["lag_records"])
-    if not is_busy:
-        return (
-            "idle" if reported["last_commit_ms"] or reported["topics"] else "starting"
-        )
+        return "ended"
+    is_known = reported["last_commit_ms"] or reported["topics"]
+    if reported["records_until_loss"] is not None:
+        found = "losing"
+    elif _is_late(activity, reported, now_ms, STALLED_AFTER_MS):
+        without_run = "idle" if is_between_runs else "gone"
+        found = "stalled" if activity.started_ms else without_run
+    elif reported["in_flight"] or reported["lag_records"]:
+        found = "running"
+    else:
+        found = "idle" if is_known else "starting"
+    return found
+
+
+def _is_late(activity: Activity, reported: Json, now_ms: int, after_ms: int) -> bool:
+    """As the alerts: records wait, or a batch is in flight, and nothing was committed.
+
+    Records that came a moment ago are not late, however long the job was idle before.
+    """
+    in_flight_ms = reported["in_flight_since_ms"] or now_ms
+    waited_ms = (reported["lag_seconds"] or 0) * 1000
     since_ms = max(reported["last_commit_ms"] or 0, activity.started_ms)
-    first_ms = reported["in_flight_since_ms"] or now_ms
-    is_late = min(since_ms or first_ms, first_ms) < now_ms - STALLED_AFTER_MS
-    return "stalled" if is_late else "running"
+    is_waiting = waited_ms > after_ms and since_ms < now_ms - after_ms
+    return is_waiting or in_flight_ms < now_ms - after_ms
 
 
 def _rate(activity: Activity, now_ms: int) -> float | None:

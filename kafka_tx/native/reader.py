@@ -28,6 +28,7 @@ from kafka_tx.model import (
     LogBounds,
     OffsetRange,
     Position,
+    Retention,
     Subscription,
     TopicDescription,
     TopicPartition,
@@ -446,6 +447,10 @@ class NativeClusterView:
     ) -> Mapping[TopicPartition, int]:
         """Where leader epochs ended; tasks have no positions of former leaders."""
         return self._other().epoch_ends(wanted)
+
+    def retentions(self, names: Iterable[str]) -> Mapping[str, Retention]:
+        """What limits the logs of topics; asked of the other view."""
+        return self._other().retentions(names)
 
     def _other(self) -> ClusterView:
         if self._thorough is None:

@@ -6,11 +6,13 @@ import threading
 from collections.abc import Callable, Mapping
 from functools import partial
 
+from kafka_tx.clock import SystemClock
 from kafka_tx.errors import KafkaTxError
 from kafka_tx.logs import event_log
 from kafka_tx.metrics.registry import MetricsRegistry
-from kafka_tx.model import TopicPartition, Unavailable
+from kafka_tx.model import LogPosition, TopicPartition, Unavailable
 from kafka_tx.planning.log_bounds import Bounds, EpochEnds
+from kafka_tx.planning.retention import RetentionEdges
 from kafka_tx.protocols import Clock, ClusterView
 
 logger = event_log(__name__)
@@ -22,6 +24,9 @@ POLL_EVERY_MS = 5_000
 
 TELL_AGAIN_MS = 30_000
 """Time until unchanged bounds are reported again, because lag in time may grow."""
+
+
+Edges = Callable[[Bounds, Callable[[], Mapping[TopicPartition, LogPosition]]], Bounds]
 
 
 class LagWatch:
@@ -42,12 +47,14 @@ class LagWatch:
         positions: Callable[[], Mapping[str, list[TopicPartition]]],
         open_view: Callable[[str], ClusterView],
         interval_s: float = INTERVAL_S,
+        clock: Clock | None = None,
     ) -> None:
         self._registry = registry
         self._positions = positions
         self._open_view = open_view
         self._interval_s = interval_s
-        self._views: dict[str, tuple[ClusterView, EpochEnds]] = {}
+        self._clock = clock or SystemClock()
+        self._views: dict[str, tuple[ClusterView, EpochEnds, RetentionEdges]] = {}
         self._former: set[str] = set()
         self._is_due = threading.Event()
         self._is_closed = False
@@ -63,7 +70,9 @@ class LagWatch:
             self._views.pop(id_)[0].close()
         for id_, partitions in watched.items():
             found = _found(id_, partial(self._bounds, id_, partitions))
-            if found is not None and id_ not in self._former:
+            if found is None:
+                self._registry.record_silence(id_)
+            elif id_ not in self._former:
                 self._registry.record_log(id_, found)
 
     def poll_soon(self) -> None:
@@ -82,17 +91,19 @@ class LagWatch:
                 former[0].close()
         if id_ not in self._views:
             view = self._open_view(id_)
-            self._views[id_] = view, EpochEnds(view)
-        view, ends = self._views[id_]
+            edges = RetentionEdges(view, self._clock)
+            self._views[id_] = view, EpochEnds(view), edges
+        view, ends, edges = self._views[id_]
         positions = self._registry.positions_of(id_)
-        return ends.completed(view.bounds(partitions), positions)
+        bounds = ends.completed(view.bounds(partitions), positions)
+        return edges.completed(bounds, lambda: positions)
 
     def close(self) -> None:
         """End the thread and release connections."""
         self._is_closed = True
         self._is_due.set()
         self._thread.join(timeout=5)
-        for view, _ in self._views.values():
+        for view, *_ in self._views.values():
             view.close()
 
     def _run(self) -> None:
@@ -110,6 +121,7 @@ class SpoutLagWatch:
     Args:
         bounds: Fetches the current log bounds; None if the spout has no logs.
         id: The topology's.
+        edges: Adds what retention deletes soon, as ``RetentionEdges.completed``.
     """
 
     def __init__(
@@ -118,7 +130,9 @@ class SpoutLagWatch:
         registry: MetricsRegistry,
         id: str,  # noqa: A002 - the word users know
         clock: Clock,
+        edges: Edges | None = None,
     ) -> None:
+        self._edges = edges
         self._ask = bounds
         self._registry = registry
         self._id = id
@@ -132,8 +146,14 @@ class SpoutLagWatch:
         if self._ask is None or now_ms < self._next_ms:
             return
         self._next_ms = now_ms + POLL_EVERY_MS
-        found = _found(self._id, self._ask)
-        if found is not None and (found != self._seen or now_ms >= self._again_ms):
+        found = seen = _found(self._id, self._ask)
+        if seen is None or found is None:
+            self._registry.record_silence(self._id)
+            return
+        if self._edges is not None:
+            found = self._edges(seen, lambda: self._registry.positions_of(self._id))
+        is_news = found is not seen or found != self._seen
+        if is_news or now_ms >= self._again_ms:
             self._registry.record_log(self._id, found)
             unknown = {p for p, b in self._seen.items() if isinstance(b, Unavailable)}
             if unknown - found.keys():  # deleted before a batch has read them

@@ -59,6 +59,7 @@ class Finished:
             records; empty: not available.
         dead_letters: None: the query writes none.
         ignores_ids: The run's sink is of a kind that remembers no batch ids.
+        is_bounded: The run ends by itself.
     """
 
     start: SourceOffset | None
@@ -70,6 +71,7 @@ class Finished:
     spark_batch: str = ""
     dead_letters: Mapping[TopicPartition, int] | None = None
     ignores_ids: bool = False
+    is_bounded: bool = False
 
     @property
     def entry(self) -> int:
@@ -279,7 +281,10 @@ class CommitFeed:
             try:
                 epoch = end.mark.epoch
                 mine = query.ledger.commit(
-                    *(epoch, txid, now_ms), from_tasks=from_tasks, logged=batch.entry
+                    *(epoch, txid, now_ms),
+                    from_tasks=from_tasks,
+                    logged=batch.entry,
+                    is_bounded=batch.is_bounded,
                 )
             except FencedError as error:
                 query.doubtful_txid = 0

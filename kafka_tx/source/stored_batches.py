@@ -61,6 +61,7 @@ class StoredBatches:
             query have records of this batch to replay; 0: none.
         is_again: Whether Spark's batch ids start again with the next planned batch, and
             only a question for its txid shows that the sink has not dropped it.
+        is_bounded: Whether the run ends by itself.
     """
 
     def __init__(
@@ -91,6 +92,7 @@ class StoredBatches:
         self.sinks: Mapping[str, int] = {}
         self.waiting_txid = 0
         self.is_again = False
+        self.is_bounded = False
 
     @property
     def state(self) -> LedgerState:
@@ -329,7 +331,10 @@ class StoredBatches:
         """Commit the next batch; arguments and errors as of ``Ledger.commit``."""
         now_ms = self._clock.now_ms()
         is_first = self._ledger.commit(
-            self.epoch, txid, completed_ms=now_ms, logged=logged
+            *(self.epoch, txid),
+            completed_ms=now_ms,
+            logged=logged,
+            is_bounded=self.is_bounded,
         )
         self.own = {n for n in self.own if n >= txid}
         self.waiting_txid = 0

@@ -111,6 +111,7 @@ class TransactionalMicroBatches(MicroBatches):
             spares_owners=spares,
             sink=self._sink,
         )
+        batches.is_bounded = self._is_bounded
         joint = JointBatches(batches, self._ledger_of)
         self._batches, self._joint = batches, joint
         self._settling = CheckpointSettling(batches, joint, self._config.subscription)
@@ -242,7 +243,7 @@ class TransactionalMicroBatches(MicroBatches):
 
     def prepare_available_now(self) -> None:
         """Freeze the end; a living owner of this ``tx.id`` is not fenced."""
-        self._is_bounded = True
+        self._is_bounded = self._batches.is_bounded = True
         if not self._batches.epoch:
             self._reset()
         super().prepare_available_now()

@@ -21,6 +21,7 @@ from kafka_tx.model import (
     LogBounds,
     OffsetRange,
     Position,
+    Retention,
     Subscription,
     TopicDescription,
     TopicPartition,
@@ -322,6 +323,10 @@ class MemoryLog:
             for partition, bounds in self.bounds(partitions).items()
             if isinstance(bounds, LogBounds)
         }
+
+    def retentions(self, names: Iterable[str]) -> dict[str, Retention]:  # noqa: ARG002 - none has limits
+        """The stand-in shows no settings."""
+        return {}
 
     def epoch_ends(
         self, wanted: Mapping[TopicPartition, int]

@@ -5,6 +5,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import yaml
 
 from kafka_tx.cli import doctor, kafka_logs
 from kafka_tx.kafka import cluster_checks
@@ -179,6 +180,23 @@ def test_dashboard_and_rules_are_those_of_the_repository(run):
 
     assert run("dashboard").stdout == (grafana / "dashboard.json").read_text()
     assert run("rules").stdout == (grafana / "alerts.yml").read_text()
+
+
+def test_the_rules_link_to_the_users_runbook_and_fit_kubernetes(run):
+    plain = yaml.safe_load(run("rules").stdout)
+    base = "https://docs.example.com/runbook.html"
+
+    printed = run("rules", "--runbook", base, "--kubernetes", "kafka-tx").stdout
+
+    made = yaml.safe_load(printed)
+    assert (made["kind"], made["metadata"]["name"]) == ("PrometheusRule", "kafka-tx")
+    rules = made["spec"]["groups"][0]["rules"]
+    links = [rule["annotations"].pop("runbook_url") for rule in rules]
+    for rule, link in zip(plain["groups"][0]["rules"], links, strict=True):
+        former = rule["annotations"].pop("runbook_url")
+        assert link == former.replace("docs/runbook.md", base)
+        assert link.startswith(f"{base}#kafkatx")
+    assert made["spec"] == plain
 
 
 def test_tasks_that_run_twice_are_told(run, monkeypatch, tmp_path):

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from kafka_tx.metrics import catalogue
 from kafka_tx.metrics.metric import PREFIX, Metric, MetricKind
 
-_TARGET_LABELS = frozenset({"job", "instance"})  # given by Prometheus to every series
+_TARGET_LABELS = frozenset({"job", "instance", "namespace", "pod"})
+"""Given by Prometheus to every series, or by a ``PodMonitor``."""
 _SUFFIXES = ("_bucket", "_count", "_sum")
 
 _SELECTOR = re.compile(rf"\b({PREFIX}\w+)\s*(?:{{([^{{}}]*)}})?")

@@ -60,13 +60,13 @@ class Scene:
             self._now_ms = self._end_ms - (BATCHES - txid) * EVERY_MS - 100
             self._batch(id_, txid, all_of_it, phases)
         self._now_ms = self._end_ms
-        self.registry.record_in_flight(
-            id_,
-            [
+        in_flight = [self._in_flight_of(BATCHES + 1, "processing", 380, 330)]
+        if id_ == TOPOLOGY:  # a window of two, without a gap
+            in_flight = [
                 self._in_flight_of(BATCHES + 1, "committing", 700, 60),
                 self._in_flight_of(BATCHES + 2, "processing", 380, 330),
-            ][-1 if id_ == QUERY else 0 :],
-        )
+            ]
+        self.registry.record_in_flight(id_, in_flight)
 
     def _in_flight_of(
         self, txid: int, phase: str, age_ms: int, phase_ms: int

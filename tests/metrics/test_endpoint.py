@@ -97,6 +97,10 @@ def test_each_scrape_shows_the_present(
     ("path", "status"),
     [
         ("/-/healthy", 200),
+        ("/health", 200),
+        ("/health?hang=60", 200),
+        ("/health?hang=-1", 400),
+        ("/health?hang=1m", 400),
         ("/metrics?x=1", 200),
         ("/", 200),
         ("/api/status", 200),

@@ -343,6 +343,62 @@ def test_one_that_was_fenced_still_says_so(registry: MetricsRegistry) -> None:
     assert value(registry, "last_stop_timestamp_seconds", **fenced) == 5
 
 
+@pytest.fixture
+def runs() -> tuple[MetricsRegistry, ManualTime]:
+    clock = ManualTime()
+    clock.now_ms = 1_000_000
+    return MetricsRegistry(monotonic_ms=clock, now_ms=lambda: int(clock())), clock
+
+
+def runs_of(registry: MetricsRegistry) -> dict[str, float]:
+    found = registry.samples()["kafka_tx_run_since_timestamp_seconds"]
+    return {kind: since for (_, kind), (since,) in found.items()}
+
+
+@pytest.mark.parametrize("is_bounded", [True, False])
+def test_a_start_says_whether_the_run_ends_by_itself(
+    runs: tuple[MetricsRegistry, ManualTime], is_bounded: bool
+) -> None:
+    registry, _ = runs
+
+    registry.record_start("job", is_bounded=is_bounded)
+
+    assert runs_of(registry) == {"bounded" if is_bounded else "unbounded": 1_000}
+
+
+def test_a_process_that_outlives_a_run_by_a_minute_meant_to_stop_it(
+    runs: tuple[MetricsRegistry, ManualTime],
+) -> None:
+    registry, clock = runs
+    registry.record_start("job")
+    registry.record_end("job")
+    clock.now_ms += MINUTE - 1
+    assert runs_of(registry) == {"unbounded": 1_000}
+
+    clock.now_ms += 1
+    assert runs_of(registry) == {"ended": 1_000}
+    registry.forget("job")
+    assert runs_of(registry) == {"ended": 1_000}
+
+    registry.record_start("job")
+    assert runs_of(registry) == {"unbounded": 1_060}
+
+
+@pytest.mark.parametrize("error", [ValueError("x"), FencedError("x")])
+def test_after_an_error_the_process_does_not_run_the_id(
+    runs: tuple[MetricsRegistry, ManualTime], error: Exception
+) -> None:
+    registry, clock = runs
+    registry.record_start("job")
+    registry.record_end("job")  # as listeners do first
+    registry.record_stop("job", error, int(clock.now_ms))
+    clock.now_ms += 2 * MINUTE
+
+    assert runs_of(registry) == {}
+    registry.record_end("job")
+    assert runs_of(registry) == {}
+
+
 def stored(txid=7):
     return OffsetsStored(
         id="job", committed=ends({ORDERS_0: 140}), committed_at_ms=9_000, txid=txid

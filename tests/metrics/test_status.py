@@ -11,7 +11,7 @@ from kafka_tx.errors import FencedError, StateError
 from kafka_tx.metrics import MetricsRegistry
 from kafka_tx.metrics.activity import KEPT_BATCHES, KEPT_ERRORS, BatchEnded
 from kafka_tx.metrics.events import InFlight, OffsetsStored
-from kafka_tx.metrics.status import STALLED_AFTER_MS, status
+from kafka_tx.metrics.status import STALLED_AFTER_MS, health, status
 from kafka_tx.model import LogBounds
 from kafka_tx.transactions.layout.commit_stats import TableWrite
 from tests.metrics.facts import ORDERS_0, ORDERS_1, batch, ends
@@ -73,6 +73,7 @@ def test_a_commit_is_told_with_its_phases_and_partitions(job: Job) -> None:
             "lag_records": [60, 0],
             "lag_seconds": [0.0, 0.0],
             "headroom_records": [90, 5],
+            "retention_edge": [None, None],
         }
     ]
     (shown,) = status["batches"]
@@ -128,6 +129,135 @@ def test_a_job_that_was_away_for_long_is_not_stalled_when_it_starts(job: Job) ->
     job.registry.record_log("job", {ORDERS_0: LogBounds(0, 500)})
 
     assert job.status()["state"] == "running"
+
+
+def waits(job: Job, log: LogBounds, position: int = 5) -> None:
+    job.registry.record_stored(
+        OffsetsStored(
+            id="job", committed=ends({ORDERS_0: position}), committed_at_ms=1_000
+        )
+    )
+    job.registry.record_log("job", {ORDERS_0: log})
+
+
+def test_a_record_that_came_a_moment_ago_does_not_make_an_idle_job_stalled(
+    job: Job,
+) -> None:
+    waits(job, LogBounds(0, 5))
+    job.now_ms += 10 * STALLED_AFTER_MS
+    waits(job, LogBounds(0, 6))
+    job.fly(job.now_ms)
+
+    assert job.status()["state"] == "running"
+    assert health([job.registry], job.now_ms)["healthy"]
+
+
+def test_records_that_retention_deletes_next_are_the_worst_state(job: Job) -> None:
+    """A minute must show that the job does not get away."""
+    for _ in range(4):
+        waits(job, LogBounds(0, 100, edge=50))
+        assert job.status()["state"] == "running"
+        job.now_ms += 15_000
+    waits(job, LogBounds(2, 100, edge=51))
+
+    reported = job.status()
+    assert (reported["state"], reported["records_until_loss"]) == ("losing", 3)
+    assert reported["topics"][0]["retention_edge"] == [51]
+
+
+def test_a_backfill_that_gains_on_retention_is_not_losing(job: Job) -> None:
+    for step in range(10):
+        waits(job, LogBounds(0, 1_000, edge=900 + step), position=5 + 10 * step)
+        job.now_ms += 15_000
+
+    assert job.status()["state"] == "running"
+
+
+def test_an_id_that_is_read_has_nothing_to_lose(job: Job) -> None:
+    for _ in range(6):
+        waits(job, LogBounds(0, 100, edge=50))
+        job.now_ms += 15_000
+
+    waits(job, LogBounds(0, 100), position=100)
+
+    reported = job.status()
+    assert (reported["state"], reported["records_until_loss"]) == ("idle", None)
+    assert reported["topics"][0]["retention_edge"] == [None]
+
+
+@pytest.mark.parametrize(("is_bounded", "state"), [(False, "gone"), (True, "idle")])
+def test_an_id_that_waits_and_that_no_process_runs_is_gone(
+    is_bounded: bool, state: str
+) -> None:
+    """Of a process that runs no job: ``kafka-tx lag --serve``."""
+    job = Job()
+    at = ends({ORDERS_0: 5})
+    stored = OffsetsStored(
+        id="job", committed=at, committed_at_ms=1_000, is_bounded=is_bounded
+    )
+    job.registry.record_stored(stored)
+    job.registry.record_bounded(stored)
+    job.registry.record_log("job", {ORDERS_0: LogBounds(0, 100)})
+    job.now_ms += STALLED_AFTER_MS + 1_000
+
+    job.registry.record_log("job", {ORDERS_0: LogBounds(0, 100)})
+
+    assert job.status()["state"] == state
+
+
+def told(job: Job, hang_ms: int = STALLED_AFTER_MS) -> tuple[bool, str]:
+    found = health([job.registry], job.now_ms, hang_ms)
+    (only,) = found["ids"]
+    assert (only["id"], only["healthy"]) == ("job", found["healthy"])
+    return found["healthy"], only["why"]
+
+
+def test_a_hang_becomes_unhealthy_after_its_time(job: Job) -> None:
+    job.fly(NOW_MS)
+    job.now_ms += 60_000
+
+    assert told(job) == (True, "")
+    assert told(job, hang_ms=30_000) == (
+        False,
+        "nothing was committed for 30 s; a batch is in flight for 60 s, processing",
+    )
+
+
+def test_a_wait_for_a_broker_stays_healthy(job: Job) -> None:
+    job.fly(NOW_MS)
+    job.registry.record_silence("job")
+    job.now_ms += STALLED_AFTER_MS + 1
+
+    is_healthy, why = told(job)
+    assert is_healthy
+    assert "no broker answers" in why
+
+    job.registry.record_log("job", {ORDERS_0: LogBounds(0, 9)})
+    assert not told(job)[0]
+
+
+def test_an_error_is_unhealthy_without_its_text_until_the_next_start(job: Job) -> None:
+    job.registry.record_stop("job", StateError("secret place"), NOW_MS)
+    assert told(job) == (False, "an error ended it: state, KAFKA_TX_STATE")
+
+    job.registry.record_silence("job")
+    assert not told(job)[0]
+
+    job.now_ms += 1
+    job.start()
+    assert told(job) == (True, "")
+
+
+def test_one_that_was_fenced_or_stopped_is_healthy(job: Job) -> None:
+    """A restart of the older process would take over from the newer one."""
+    job.registry.record_stop("job", FencedError("a newer owner"), NOW_MS)
+    assert told(job)[0]
+
+    job.now_ms += 1
+    job.start()
+    job.registry.record_end("job")
+    job.now_ms += 10 * STALLED_AFTER_MS
+    assert told(job)[0]
 
 
 def test_the_error_that_ended_it_is_told_until_it_starts_again(job: Job) -> None:

@@ -222,6 +222,9 @@ class Brokers:
             if isinstance(self._bounds(p), LogBounds)
         }
 
+    def retentions(self, names):
+        return {}
+
     def close(self):
         pass
 

@@ -57,6 +57,9 @@ class Cluster:
             if isinstance(b, LogBounds)
         }
 
+    def retentions(self, names):
+        return {}
+
     def close(self):
         pass
 

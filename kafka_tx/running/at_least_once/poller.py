@@ -21,6 +21,7 @@ from kafka_tx.offsets.emitting import Candidate, CommitTimer, Emission, RoundRob
 from kafka_tx.offsets.manager import PartitionManager
 from kafka_tx.offsets.position_checks import Finding, Settling, check_position
 from kafka_tx.planning.log_bounds import Bounds, LogPoller, PollTimes
+from kafka_tx.planning.retention import RetentionEdges
 from kafka_tx.protocols import Clock, ClusterView, RangeReader
 from kafka_tx.running.at_least_once.counts import SpoutMetrics
 from kafka_tx.running.at_least_once.dead_letters import DeadLetters
@@ -218,6 +219,7 @@ class SpoutPoller:
         self._turns = RoundRobin()
         self._settling = Settling()
         self._logs = LogPoller(parts.cluster, parts.clock)
+        self._edges = RetentionEdges(parts.cluster, parts.clock)
         self.partitions = OpenPartitions()
         """The spout's partitions, and their log bounds."""
         clock = parts.clock
@@ -316,7 +318,9 @@ class SpoutPoller:
             for p, former in self._asleep.items()
             if bounds.get(p) != former
         }
-        return self._logs.completed(bounds, self._positions | woken)
+        found = self._logs.completed(bounds, self._positions | woken)
+        registry, id_ = self.parts.registry, self.parts.keeper.id
+        return self._edges.completed(found, lambda: registry.positions_of(id_))
 
     def _polled(self, number: int, bounds: Bounds | BaseException) -> None:
         clock = self.parts.clock
@@ -325,6 +329,7 @@ class SpoutPoller:
             if not (isinstance(bounds, KafkaTxError) and bounds.retryable):
                 raise bounds
             logger.warning("the bounds of the logs cannot be fetched: %s", bounds)
+            self.parts.registry.record_silence(self.parts.keeper.id)
             self._refresh()
             return
         self._seen = self._seen._replace(logs=number)

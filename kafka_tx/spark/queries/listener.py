@@ -208,6 +208,8 @@ class CommitListener(StreamingQueryListener):
         self._notes = TemporaryDirectory(prefix="kafka-tx-")
         self._sinks: dict[str, SinkNote] = {}
         """The sink of each run."""
+        self._bounded: set[str] = set()
+        """The runs that end by themselves."""
         self._clock = assembly.SystemClock()
         self._in_use = RLock()
         self.feed = CommitFeed(
@@ -257,6 +259,7 @@ class CommitListener(StreamingQueryListener):
                         spark_batch=_ran(progress, start, end),
                         dead_letters=counted(query_id, progress.batchId, id_),
                         ignores_ids=self._sink_of(progress).ignores_ids,
+                        is_bounded=str(progress.runId) in self._bounded,
                     )
                 )
 
@@ -322,6 +325,8 @@ class CommitListener(StreamingQueryListener):
         self._newest[query_id] = run_id
         if self._given[run_id]:
             self._see_sink(query_id, run_id)
+        if jvm.is_bounded(self._spark, query_id):
+            self._bounded.add(run_id)
         self._began(query_id, run_id)
 
     def _sink_of(self, progress: StreamingQueryProgress) -> SinkNote:
@@ -353,7 +358,9 @@ class CommitListener(StreamingQueryListener):
             if not any(id_ in ids for ids in others):
                 self._use(id_, options)
             self.feed.began(id_)
-            self._registry.record_start(id_, "source", shown(options))
+            self._registry.record_start(
+                *(id_, "source", shown(options)), is_bounded=run_id in self._bounded
+            )
         if found:  # a store that does not answer must not hold the query up
             Thread(target=self._show_stored, args=(sorted(found),), daemon=True).start()
 
@@ -397,6 +404,7 @@ class CommitListener(StreamingQueryListener):
         for id_, options in self._given.pop(run_id, {}).items():
             self._use(id_, options)
         self._sinks.pop(run_id, None)
+        self._bounded.discard(run_id)
         ids = self._ids.pop(query_id, set())
         self._in_flight.ended(query_id, ids)
         for id_ in ids:

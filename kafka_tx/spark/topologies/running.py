@@ -120,6 +120,7 @@ class TopologyLoop(ABC, Generic[E]):
                 logger.warning(
                     "it has ended, but code of it still runs on the driver %s", hanging
                 )
+            self.registry.record_end(self.id)
             record_stop(self.registry, self._store, self.id, self.error, self._clock)
             if self._store is not None:
                 self._store.close()

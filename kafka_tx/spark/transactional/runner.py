@@ -105,7 +105,8 @@ class TransactionalRunner(TopologyLoop[list[Action[Json]]]):
         self._idle_polls = 0
         self._empty_txid = 0  # of the newest plan, if it is empty
         bounds = getattr(spout, "bounds", None)
-        watch = SpoutLagWatch(bounds, self.registry, self.id, self._clock)
+        edges = getattr(spout, "edges", None)
+        watch = SpoutLagWatch(bounds, self.registry, self.id, self._clock, edges)
         name = plan.graph.components[0].name
         self._spout = SpoutThread(self.id, spout, name, watch.poll)
         self._attempts = Attempts(

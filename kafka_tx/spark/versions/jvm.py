@@ -199,6 +199,16 @@ def phase_of(spark: SparkSession, query_id: str) -> str:
     return next(found, "")
 
 
+def is_bounded(spark: SparkSession, query_id: str) -> bool:
+    """Whether a running query ends by itself, by its trigger; False: not known."""
+    try:
+        kind = str(_query(spark, query_id).trigger().getClass().getName())
+    except _FAILURES as error:
+        logger.debug("the trigger of query %s is not known: %s", query_id, error)
+        return False
+    return kind.endswith(("AvailableNowTrigger$", "OneTimeTrigger$"))
+
+
 def source_options(spark: SparkSession, query_id: str) -> dict[str, dict[str, str]]:
     """The options of each ``kafka_tx`` source of a running query, by its ``tx.id``.
 

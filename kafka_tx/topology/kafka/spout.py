@@ -6,7 +6,7 @@ read its ranges.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 from zlib import crc32
@@ -37,7 +37,9 @@ from kafka_tx.offsets.loss import OF_SPOUTS, Losses, OutOfRange
 from kafka_tx.planning.batch_starts import Lasts, choose_starts
 from kafka_tx.planning.cached_cluster import CachedCluster
 from kafka_tx.planning.deleted_topics import DeletedTopics
+from kafka_tx.planning.log_bounds import Bounds
 from kafka_tx.planning.replays import replay_impossible
+from kafka_tx.planning.retention import RetentionEdges
 from kafka_tx.planning.split import RecordSize, limited_ends
 from kafka_tx.planning.start_positions import first_offsets
 from kafka_tx.protocols import Clock, ClusterView, RangeReader
@@ -253,6 +255,7 @@ class KafkaBatchSpout(Spout):
         self.fields = self._scheme.fields
         self._cluster = cluster
         self._cached = CachedCluster(cluster, config.subscription, clock)
+        self._edges = RetentionEdges(cluster, clock)
         self._reader = reader
         self._clock = clock
         self._pauses_ms = poll_ms, refresh_ms
@@ -429,6 +432,14 @@ class KafkaBatchSpout(Spout):
             {partition: seen[partition] for partition in planned}, planned
         )
         return {**unplanned, **planned_bounds}
+
+    def edges(
+        self,
+        bounds: Bounds,
+        committed: Callable[[], Mapping[TopicPartition, LogPosition]],
+    ) -> Bounds:
+        """As ``RetentionEdges.completed``; on the thread that plans."""
+        return self._edges.completed(bounds, committed)
 
     # --- the life of a batch (driver) ---
 

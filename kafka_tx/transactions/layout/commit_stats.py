@@ -96,6 +96,7 @@ class CommitStats:
         skipped: Offsets that the plan skipped.
         from_tasks: Sums of what its tasks reported.
         earlier: Last writes to tables, of transactions before the stored ones.
+        is_bounded: The run that committed it ends by itself.
     """
 
     txid: int
@@ -105,6 +106,7 @@ class CommitStats:
     skipped: Skipped = field(default_factory=dict)
     from_tasks: TaskSums = field(default_factory=TaskSums)
     earlier: tuple[TableWrite, ...] = ()
+    is_bounded: bool = False
 
     def all_skipped(self, from_tasks: TaskSums) -> Skipped:
         """Offsets that the plan or the tasks skipped."""
@@ -202,6 +204,11 @@ def newest_ms(stats: tuple[CommitStats, ...]) -> int | None:
     return max(found, default=None)
 
 
+def is_bounded(stats: tuple[CommitStats, ...]) -> bool:
+    """Whether a run that ends by itself made the last commit."""
+    return bool(stats) and stats[-1].is_bounded
+
+
 def _fields(stats: CommitStats) -> dict[str, Any]:
     from_tasks = stats.from_tasks
     found = {
@@ -220,6 +227,7 @@ def _fields(stats: CommitStats) -> dict[str, Any]:
         if from_tasks.phases_ms
         else None,
         "tables_before": [asdict(write) for write in stats.earlier],
+        "bounded": stats.is_bounded or None,
     }
     return {name: value for name, value in found.items() if value not in (None, {}, [])}
 
@@ -242,6 +250,7 @@ def _read(payload: Any) -> tuple[CommitStats, ...]:  # noqa: ANN401 - any JSON
                 phases_ms=dict(zip(_PHASES, each.get("took_ms", ()), strict=False)),
             ),
             earlier=_writes(each.get("tables_before", [])),
+            is_bounded=bool(each.get("bounded", False)),
         )
         for each in payload
     )

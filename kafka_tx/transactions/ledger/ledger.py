@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import TypeVar
 
 from kafka_tx.errors import (
@@ -166,6 +167,7 @@ class Ledger:
         *,
         from_tasks: TaskSums | None = None,
         logged: int = 0,
+        is_bounded: bool = False,
     ) -> bool:
         """Mark a txid committed, in one atomic write; True if this call did it.
 
@@ -173,6 +175,7 @@ class Ledger:
         of lower txids is deleted, ``currtx`` becomes the next txid. False, without a
         write, if the other process has committed the txid. ``from_tasks`` is of its
         tasks. ``logged`` is the epoch of the entry in Spark's log that has ended.
+        ``is_bounded``: by a run that ends by itself.
         Source: Storm, TransactionalSpoutCoordinator.ack (deviates: one atomic write).
 
         Raises, beside the errors of ``plan``:
@@ -181,11 +184,14 @@ class Ledger:
                 user's word does not vouch for the sink.
             StateUnavailableError: The store does not answer; unknown if it landed.
         """
-        return self._until_unmoved(
-            lambda seen: self._commit(
-                seen, epoch, txid, completed_ms, from_tasks, logged
-            )
+        stats = CommitStats(
+            txid=txid,
+            epoch=epoch,
+            committed_ms=completed_ms,
+            from_tasks=from_tasks or TaskSums(),
+            is_bounded=is_bounded,
         )
+        return self._until_unmoved(lambda seen: self._commit(seen, stats, logged))
 
     def store_task_sums(
         self, epoch: int, from_tasks: Mapping[tuple[int, int], TaskSums]
@@ -316,15 +322,8 @@ class Ledger:
             )
         self._write(seen, epoch, {path: text}, [metadata_path(n) for n in later])
 
-    def _commit(
-        self,
-        seen: LedgerState,
-        epoch: int,
-        txid: int,
-        completed_ms: int,
-        from_tasks: TaskSums | None,
-        logged: int,
-    ) -> bool:
+    def _commit(self, seen: LedgerState, stats: CommitStats, logged: int) -> bool:
+        epoch, txid = stats.epoch, stats.txid
         if txid <= seen.txid:
             self._must_own(epoch)
             landed = txid == seen.txid and seen.texts.get(COMMITTED) == self._tried
@@ -337,15 +336,8 @@ class Ledger:
             self._must_own(epoch)
             epoch = self._store.inside.epoch()  # which the next start finds
             raise unproven(self._store, txid, epoch, seen.query)
-        put = position_records(after(seen.committed, metadata, completed_ms))
-        stats = CommitStats(
-            txid=txid,
-            epoch=epoch,
-            committed_ms=completed_ms,
-            attempts=metadata.attempts,
-            skipped=metadata.skipped,
-            from_tasks=from_tasks or TaskSums(),
-        )
+        put = position_records(after(seen.committed, metadata, stats.committed_ms))
+        stats = replace(stats, attempts=metadata.attempts, skipped=metadata.skipped)
         put |= stats_record(seen.texts, stats, self._history)
         kept = first_stored(seen.planned, txid)
         gone = [metadata_path(n) for n in seen.planned if n < kept]
