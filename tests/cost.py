@@ -19,6 +19,8 @@ from typing import Any
 
 import pytest
 
+from integration.cluster.child import Child
+
 RECORDED_S = 1.0
 """Files that take less have their turn behind all that are recorded."""
 
@@ -87,36 +89,46 @@ class Meter:
 
     def __init__(self, servers: dict[str, Cost]) -> None:
         self._servers = servers
-        self._known: dict[int, tuple[str, float]] = {}
+        self._known: dict[int, tuple[str, float, float]] = {}
         self._at = self._now()
         self._checked_s = 0.0
+        self._taken_s, self._ended_s = 0.0, 0.0
 
     def lap(self) -> Cost:
         """Take the time since the last lap, and count it."""
         seconds, processor_s = self._now()
         passed = Cost(1, seconds - self._at[0], processor_s - self._at[1])
         self._at = seconds, processor_s
-        if seconds - self._checked_s < CHECK_EVERY_S:
-            return passed
-        self._checked_s = seconds
-        passed.servers_s, counted_before_s = self._of_servers()
+        if seconds - self._checked_s >= CHECK_EVERY_S:
+            self.check()
+        passed.servers_s, counted_before_s = self._taken_s, self._ended_s
+        self._taken_s, self._ended_s = 0.0, 0.0
         passed.processor_s = max(0.0, passed.processor_s - counted_before_s)
         return passed
 
-    def _of_servers(self) -> tuple[float, float]:
-        """What live ones took since the last lap; what those that ended had taken.
+    def check(self) -> None:
+        """Note what servers took so far: what a killed one has started is lost."""
+        self._checked_s = monotonic()
+        taken_s, ended_s = self._of_servers()
+        self._taken_s += taken_s
+        self._ended_s += ended_s
 
-        The latter is in the times of this process's children by now, too.
+    def _of_servers(self) -> tuple[float, float]:
+        """What live ones took since the last check; what those that ended had taken.
+
+        The latter is in the times of this process's children by now, too, but for what
+        nobody waited for.
         """
         before, self._known = self._known, {}
         taken_s = 0.0
         for pid in children(os.getpid()):
-            name, known_s = before.pop(pid, ("", 0.0))
-            found = self._known[pid] = (name or name_of(pid), tree_s(pid))
+            name, known_s, _ = before.pop(pid, ("", 0.0, 0.0))
+            found = (name or name_of(pid), tree_s(pid), own_s(pid))
+            self._known[pid] = found
             taken_s += found[1] - known_s
             taken = Cost(not name, 0.0, 0.0, found[1] - known_s)
             self._servers[found[0] or "(not known yet)"].add(taken)
-        return taken_s, sum(known_s for _, known_s in before.values())
+        return taken_s, sum(of_itself_s for _, _, of_itself_s in before.values())
 
     @staticmethod
     def _now() -> tuple[float, float]:
@@ -130,11 +142,15 @@ def children(pid: int) -> Iterator[int]:
         yield from map(int, _text(thread).split())
 
 
-def tree_s(pid: int) -> float:
-    """Processor time of a process, of its children, and of all that they waited for."""
+def own_s(pid: int) -> float:
+    """Processor time of a process, and of all children that it has waited for."""
     told = _text(Path(f"/proc/{pid}/stat")).rpartition(")")[2].split()
-    own_s = sum(map(int, told[11:15])) * _JIFFY_S if told else 0.0
-    return own_s + sum(map(tree_s, children(pid)))
+    return sum(map(int, told[11:15])) * _JIFFY_S if told else 0.0
+
+
+def tree_s(pid: int) -> float:
+    """The same with its living children."""
+    return own_s(pid) + sum(map(tree_s, children(pid)))
 
 
 def name_of(pid: int) -> str:
@@ -156,12 +172,24 @@ def _text(file: Path) -> str:
         return ""
 
 
+def checks_before_the_end(meter: Meter) -> None:
+    """Let a test's server be checked before it is ended, with what it has started."""
+    end = Child._end
+
+    def checked(child: Child, *given: Any) -> None:
+        meter.check()
+        end(child, *given)
+
+    Child._end = checked  # type: ignore[assignment, method-assign]
+
+
 class Measuring:
     """Counts each phase of each test, and each fixture of more than one test."""
 
     def __init__(self, began: float) -> None:
         self.costs = Costs()
         self._meter = Meter(self.costs.servers)
+        checks_before_the_end(self._meter)
         self._within: list[Cost] = []
         self._test = ""
         until_now = Cost(1, monotonic() - began, sum(os.times()[:4]))

@@ -56,6 +56,45 @@ def test_a_child_that_was_waited_for_is_a_fixtures_and_a_live_one_is_a_server(tm
     assert "1 passed" in printed
 
 
+KILLED = """
+import sys
+from pathlib import Path
+
+from integration.cluster.child import Child
+from integration.cluster.waiting import wait_until
+
+WORKS = "import time\\nwhile time.process_time() < 0.5: pass\\nprint(flush=True)"
+WORKS += "\\ntime.sleep(600)"
+PROGRAM = "import subprocess, sys; subprocess.run([sys.executable, '-c', sys.argv[1]])"
+
+
+def test_one(tmp_path):
+    child = Child([sys.executable, "-c", PROGRAM, WORKS], tmp_path / "log")
+    wait_until("it has worked", lambda: (tmp_path / "log").read_text())
+    child.kill()
+"""
+
+
+def test_what_a_killed_server_has_started_counts(tmp_path):
+    """Nobody waits for it: its time is in no times of children."""
+    (tmp_path / "test_killed.py").write_text(KILLED)
+
+    options = "-q -p tests.cost -p no:cacheprovider -n 1 --rootdir ."
+    printed = subprocess.run(
+        [sys.executable, "-m", "pytest", *options.split()],
+        cwd=tmp_path,
+        env={"PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=50,
+        check=False,
+    ).stdout
+
+    _, _, table = printed.partition("  test\n")
+    assert float(table.splitlines()[0].split()[3]) >= 0.5
+    assert "1 passed" in printed
+
+
 def test_the_longest_files_are_recorded_longest_first():
     costs = Costs()
     for name, seconds in {"a.py": 0.9, "b.py": 1.2, "c.py": 70.0}.items():
