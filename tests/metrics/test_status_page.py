@@ -14,7 +14,7 @@ from kafka_tx.metrics.events import InFlight
 from kafka_tx.model import LogBounds, TopicPartition
 from kafka_tx.transactions.layout.commit_stats import TableWrite
 from tests.chromium import chromium
-from tests.metrics.facts import batch
+from tests.metrics.facts import ORDERS_0, batch
 
 pytestmark = pytest.mark.all
 
@@ -257,3 +257,29 @@ def test_a_process_that_does_not_answer_is_told_and_what_was_seen_stays(
 
     assert job(tab, "small").count() == 1
     tab.close()
+
+
+@pytest.mark.parametrize("viewport", [DESK, PHONE], ids=["desk", "phone"])
+def test_records_that_are_lost_next_stand_first_in_title_order_and_card(
+    browser: Any, viewport: dict[str, int]
+) -> None:
+    passed_ms = [0.0]
+    made = MetricsRegistry(monotonic_ms=lambda: passed_ms[0])
+    for id_ in ("broken", "near", "well"):
+        made.record_start(id_, "source")
+        made.record_commit(batch(id=id_))
+    at_ms = time.time_ns() // 1_000_000 + 60_000
+    made.record_stop("broken", StateError("refused"), at_ms)
+    for _ in range(6):
+        made.record_log("near", {ORDERS_0: LogBounds(50, 200, edge=150)})
+        passed_ms[0] += 15_000
+    with serve(made, port=0) as endpoint:
+        page = opened(browser, endpoint, viewport=viewport)
+
+        assert page.title() == "✕ near: 90 records from loss"
+        assert page.locator(".name").all_inner_texts() == ["near", "broken", "well"]
+        shown = job(page, "near").locator(".loss")
+        assert shown.inner_text() == "90 records from loss"
+        assert shown.is_visible()
+        assert page.locator("#sum").inner_text() == "1 losing, 1 failed, 1 running"
+        page.close()
