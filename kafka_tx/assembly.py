@@ -6,11 +6,11 @@ What executors never use is imported where it is opened.
 
 from __future__ import annotations
 
-import os
 import uuid
 from collections.abc import Callable, Collection, Mapping
 from contextlib import closing
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 from kafka_tx.clock import SystemClock as SystemClock
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from kafka_tx.kafka.mirror import GroupMirror, MirrorThread
     from kafka_tx.kafka.reader import KafkaRangeReader
     from kafka_tx.native import NativeRangeReader
+    from kafka_tx.planned_topic import ReaderAround
     from kafka_tx.planning.byte_limit import ByteLimit
     from kafka_tx.topology.declare.spout_hosts import ZkHosts
     from kafka_tx.transactions.ledger.ledger import Ledger
@@ -201,7 +202,7 @@ def cluster_view(config: SourceConfig) -> ClusterView:
     )
 
 
-def range_reader(config: SourceConfig) -> RangeReader:
+def range_reader(config: SourceConfig) -> ReaderAround:
     """A reader of exact ranges (executor): the native one where it can be used.
 
     The environment variable ``KAFKA_TX_READER`` asks for ``python`` or ``native``.
@@ -209,9 +210,27 @@ def range_reader(config: SourceConfig) -> RangeReader:
     Raises:
         ConfigError: ``native`` was asked for and cannot be used; says why.
     """
+    from kafka_tx.planned_topic import ReaderAround
+
     settings = client_settings(config.kafka, purpose="consumer")
+    end_of = partial(_end_of_damage, settings)
+    return ReaderAround(_whole_reader(config), config.skip_offsets, end_of)
+
+
+def _end_of_damage(
+    settings: Mapping[str, str], partition: TopicPartition, position: int
+) -> int | None:
+    from kafka_tx.kafka.damaged_records import end_of_damage
+
+    return end_of_damage(settings, partition, position)
+
+
+def _whole_reader(config: SourceConfig) -> RangeReader:
+    settings = client_settings(config.kafka, purpose="consumer")
+    from kafka_tx.native import chosen
+
     settings.setdefault("group.id", f"{config.group_id_prefix}-{uuid.uuid4()}")
-    kind: type[NativeRangeReader | KafkaRangeReader] | None = _native_reader(settings)
+    kind: type[NativeRangeReader | KafkaRangeReader] | None = chosen(settings)
     if kind is None:
         from kafka_tx.kafka.reader import KafkaRangeReader
 
@@ -250,12 +269,12 @@ def byte_limit(config: SourceConfig, clock: Clock) -> ByteLimit | None:
 
     timeout_ms = min(config.poll_timeout_ms, _SAMPLE_TIMEOUT_MS)
     of_samples = replace(config, poll_timeout_ms=timeout_ms, include_headers=False)
-    return ByteLimit(config.limits.max_bytes, lambda: range_reader(of_samples), clock)
+    return ByteLimit(config.limits.max_bytes, lambda: _whole_reader(of_samples), clock)
 
 
 def log_view(config: SourceConfig) -> ClusterView:
     """A task's view of the partition that it reads (executor)."""
-    reader = range_reader(config)
+    reader = _whole_reader(config)
     from kafka_tx.native import NativeRangeReader
 
     if not isinstance(reader, NativeRangeReader):
@@ -263,26 +282,6 @@ def log_view(config: SourceConfig) -> ClusterView:
     from kafka_tx.native.reader import NativeClusterView
 
     return NativeClusterView(reader, lambda: cluster_view(config))
-
-
-def _native_reader(settings: Mapping[str, str]) -> type[NativeRangeReader] | None:
-    wish = os.environ.get("KAFKA_TX_READER", "")
-    if wish not in ("", "python", "native"):
-        raise ConfigError.illegal("KAFKA_TX_READER", wish, "python, native, or not set")
-    if wish == "python":
-        return None
-    from kafka_tx.native import NativeRangeReader, refusal
-
-    reason = refusal(settings)
-    if reason is None:
-        return NativeRangeReader
-    if wish == "native":
-        raise ConfigError(
-            f"KAFKA_TX_READER is native, and it cannot be used: {reason}",
-            option="KAFKA_TX_READER",
-            value=wish,
-        )
-    return None
 
 
 def group_mirror(

@@ -13,6 +13,7 @@ from kafka_tx.model import (
     AtTime,
     Earliest,
     Latest,
+    OffsetRange,
     Position,
     SchemaText,
     Subscription,
@@ -144,6 +145,14 @@ def sink_batch_ids(name: str, value: object) -> str:
         legal = "unknown, ignored, or forgotten@ and the number in the error"
         raise ConfigError.illegal(name, value, legal)
     return word
+
+
+def offset_ranges(name: str, value: object) -> tuple[OffsetRange, ...]:
+    """Ranges of offsets, separated by commas; raises ConfigError."""
+    if not isinstance(value, str):
+        raise ConfigError.illegal(name, value, "text such as 'orders-0:17-18'")
+    parts = filter(None, map(str.strip, value.split(",")))
+    return tuple(OffsetRange.of_option(name, part) for part in parts)
 
 
 POLL_TIMEOUT_MS = 120_000
@@ -387,6 +396,15 @@ class SourceConfig:
         1000, "fetchOffset.retryIntervalMs", "Pause between these tries, ms.", whole()
     )
     formats: tuple[RecordFormat, ...] = ()
+    skip_offsets: tuple[OffsetRange, ...] = option(
+        (),
+        "skipOffsets",
+        "Offsets that are never read, such as `orders-0:17-18,orders-3:40-50`: records"
+        " that brokers cannot give any more. The error about damaged records names"
+        " them.",
+        offset_ranges,
+        shown="none",
+    )
     transactions: TransactionsConfig | None = None
 
     @property

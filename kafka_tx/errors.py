@@ -13,6 +13,7 @@ KafkaTxError
 │       └── OwnerLivesError
 ├── KafkaError
 │   ├── BrokerUnavailableError *, FetchError *, GroupOccupiedError *, UnknownTopicError
+│   │   └── DamagedRecordsError * (a FetchError)
 │   └── AuthenticationError, DeliveryError
 │       └── WriteDeniedError (both)
 ├── OffsetOutOfRangeError
@@ -289,6 +290,21 @@ class FetchError(KafkaError):
 
     error_class = "KAFKA_TX_FETCH"
     retryable = True
+
+
+class DamagedRecordsError(FetchError):
+    """Records are damaged where brokers keep them, or cannot be decoded.
+
+    Another try may find a good copy. ``position``: the first offset that cannot be
+    read. ``next_offset``: the first one above that can; None: not known.
+    """
+
+    error_class = "KAFKA_TX_DAMAGED_RECORDS"
+    topic: str
+    partition: int
+    position: int
+    next_offset: int | None
+    topic_id: str | None
 
 
 class DeliveryError(KafkaError):

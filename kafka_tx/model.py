@@ -108,6 +108,50 @@ class OffsetRange:
         """The same offsets, planned of the topic with this id."""
         return replace(self, topic_id=topic_id)
 
+    @property
+    def option(self) -> str:
+        """The offsets as options and commands take them; see ``of_option``."""
+        id_ = f"@{self.topic_id}" if self.topic_id else ""
+        return f"{self.topic_partition}:{self.start}-{self.end}{id_}"
+
+    @classmethod
+    def of_option(cls, name: str, text: str) -> OffsetRange:
+        """Read ``orders-0:17-18``, which is offset 17; raises ConfigError.
+
+        With the id of the topic behind ``@`` only the offsets of this topic are meant.
+        """
+        found = _RECORDS.fullmatch(text.strip())
+        if found is None or int(found[3]) >= int(found[4]):
+            legal = "TOPIC-PARTITION:FROM-TO, such as orders-0:17-18 for offset 17"
+            raise ConfigError.illegal(name, text, legal)
+        partition = TopicPartition(found[1], int(found[2]))
+        return cls(partition, int(found[3]), int(found[4]), found[5])
+
+    def without(self, others: Iterable[OffsetRange]) -> list[OffsetRange]:
+        """The parts outside of these ranges, of the same topic or one without an id."""
+        left, start = [], self.start
+        for other in sorted(filter(self._meets, others)):
+            if other.start > start:
+                left.append(self.between(start, min(other.start, self.end)))
+            start = min(max(start, other.end), self.end)
+        return left if start == self.end else [*left, self.between(start, self.end)]
+
+    def _meets(self, other: OffsetRange) -> bool:
+        is_same = None in (other.topic_id, self.topic_id) or (
+            other.topic_id == self.topic_id
+        )
+        return (
+            is_same
+            and other.topic_partition == self.topic_partition
+            and other.start < self.end
+            and self.start < other.end
+        )
+
+
+_RECORDS = re.compile(
+    r"([^:@]+)-(\d{1,9}):(\d{1,18})-(\d{1,18})(?:@([\w=+/-]+))?", re.ASCII
+)
+
 
 def epochs_of(ranges: Iterable[OffsetRange]) -> dict[TopicPartition, int]:
     """Leader epochs of ranges; unknown ones are left out."""

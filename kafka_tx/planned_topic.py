@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping
+from typing import Protocol
 
 import pyarrow as pa
 
-from kafka_tx.errors import FetchError, OffsetOutOfRangeError, OtherTopicError
+from kafka_tx.errors import (
+    DamagedRecordsError,
+    FetchError,
+    OffsetOutOfRangeError,
+    OtherTopicError,
+)
 from kafka_tx.logs import event_log
-from kafka_tx.model import OffsetRange
+from kafka_tx.model import OffsetRange, TopicPartition
 
 _log = event_log(__name__)
 
@@ -70,14 +76,109 @@ def unread(
     )
 
 
+class _Reader(Protocol):
+    def read(self, wanted: OffsetRange) -> Iterator[pa.RecordBatch]: ...
+
+
+class ReaderAround:
+    """A range reader around another one, without the offsets that are left out.
+
+    Args:
+        reader: The reader of what is left.
+        left_out: Offsets that are never read.
+        end_of: The first offset above a damaged one that can be read; None: unknown.
+    """
+
+    def __init__(
+        self,
+        reader: _Reader,
+        left_out: tuple[OffsetRange, ...],
+        end_of: Callable[[TopicPartition, int], int | None],
+    ) -> None:
+        self.reader = reader
+        self._left_out = left_out
+        self._end_of = end_of
+
+    def read(self, wanted: OffsetRange) -> Iterator[pa.RecordBatch]:
+        """As ``RangeReader.read``.
+
+        Raises also:
+            DamagedRecordsError: Records cannot be decoded, and are not left out. The
+                text says how to go on.
+        """
+        for part in wanted.without(self._left_out):
+            if part != wanted:
+                _log.warning("%s is read in parts, without skipped offsets", wanted)
+            try:
+                yield from self.reader.read(part)
+            except DamagedRecordsError as error:
+                raise self._located(error) from error
+
+    def _located(self, error: DamagedRecordsError) -> DamagedRecordsError:
+        end, partition = error.next_offset, TopicPartition(error.topic, error.partition)
+        if end is None:
+            end = self._end_of(partition, error.position)
+        way = _way_past(partition, error.position, end, error.topic_id)
+        fields = {**error.fields, "next_offset": end}
+        return DamagedRecordsError(f"{error.message} {way}", **fields)
+
+
+def _way_past(
+    partition: TopicPartition, position: int, end: int | None, topic_id: str | None
+) -> str:
+    if end is None:
+        named = f"{partition}:{position}-END"
+        found = (
+            "END, the first offset above that can be read, was not found:"
+            " kafka-dump-log.sh --files shows the batches of the log's segments."
+        )
+    else:
+        named = OffsetRange(partition, position, end, topic_id).option
+        found = f"The next offset that can be read is {end}."
+    return (
+        f"{found} If another replica has the records, let its broker lead the"
+        f" partition. To go on without them, add '{named}' to the option skipOffsets"
+        " (skip_offsets of an at-least-once spout) and start again: all other records"
+        " are read."
+    )
+
+
+def damaged(
+    wanted: OffsetRange,
+    why: str,
+    position: int,
+    brokers: str,
+    report: str,
+    next_offset: int | None = None,
+) -> DamagedRecordsError:
+    """The error for a range whose records at ``position`` arrive and cannot be read."""
+    cause = unread(wanted, why, position, brokers, report)
+    return DamagedRecordsError(
+        cause.message,
+        **cause.fields,
+        next_offset=next_offset,
+        topic_id=wanted.topic_id,
+        brokers=brokers,
+    )
+
+
+def damaged_records(error: DamagedRecordsError) -> OffsetRange | None:
+    """What cannot be read; None if its end is not known."""
+    if error.next_offset is None:
+        return None
+    partition = TopicPartition(error.topic, error.partition)
+    return OffsetRange(partition, error.position, error.next_offset, error.topic_id)
+
+
 def broken_records(settings: Mapping[str, str], *, is_packed: bool) -> str:
-    """Why records could not be read, for ``unread``."""
+    """Why records could not be read, for ``damaged``."""
+    damage = "records are damaged where brokers keep them, or cannot be decoded,"
     if not is_packed:
-        return "a record is broken or cannot be decoded"
+        return damage
     largest = settings.get("receive.message.max.bytes", "its default")
     return (
-        "a batch of records is broken, or unpacks to more than"
-        f" 'kafka.receive.message.max.bytes' ({largest}) lets it"
+        f"{damage} or unpack to more than 'kafka.receive.message.max.bytes' ({largest})"
+        " lets them,"
     )
 
 

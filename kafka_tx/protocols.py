@@ -299,6 +299,8 @@ class RangeReader(Protocol):
             OtherTopicError: The topic was recreated since the range was planned.
             FetchError: No progress within the time-out, or no broker reported the
                 topic's id.
+            DamagedRecordsError: Records arrive, and cannot be decoded; those before
+                were given.
             AuthenticationError: Credentials, permission or TLS.
         """
 

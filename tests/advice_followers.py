@@ -18,6 +18,7 @@ _BESIDE = "tests/source/test_sinks_beside.py::"
 _BATCHES = "tests/source/test_microbatches.py::"
 _CLI = "tests/cli/test_offsets.py::"
 _STORED = "tests/test_stored.py::"
+_DAMAGED = "integration/source/test_damaged_records.py::"
 _FAULTS = "integration/source/test_source_faults.py::"
 _FORGOTTEN = (
     "tests/source/test_forgotten_store.py"
@@ -253,6 +254,29 @@ FOLLOWED: dict[str, tuple[str, ...]] = {
     "batch_ids::_emptied": (_FILES, _STORED_IDS, _WITH_FILES),
     "batch_ids::used_ids": (_SINKS_SEEN,),
     "replays::set_to": (_SEVERAL_SIMULATED, _PEOPLE),
+    "replays::_forget": (
+        "integration/operations/test_advice.py"
+        "::test_a_batch_whose_topic_was_deleted_is_left_as_the_error_says",
+    ),
+    "planned_topic::_way_past": (
+        _DAMAGED + "test_damaged_records_are_named_and_left_out",
+        _DAMAGED
+        + "test_a_query_stops_and_goes_on_with_the_option_under_its_checkpoint",
+        _DAMAGED + "test_a_transactional_topology_ends_after_some_tries",
+    ),
+    "poller::SpoutPoller._with_command": (
+        _DAMAGED + "test_an_at_least_once_topology_reads_the_other_partitions_and_ends",
+    ),
+    "marker_log::MarkerLog._damaged": (
+        _DAMAGED + "test_damaged_markers_stop_a_sink_and_name_the_way_out",
+    ),
+    "letter_log::LetterLog._damaged": (
+        _DAMAGED + "test_damaged_dead_letters_hold_up_no_other",
+    ),
+    "part_transaction::_check_same": (
+        "integration/sinks/test_sink_markers.py"
+        "::test_a_marker_that_the_sink_did_not_commit_is_refused_with_the_truth",
+    ),
     "agreement::_ADVICE[TOGETHER]": (
         _BESIDE + "test_what_went_back_as_a_whole_goes_on_where_the_store_is",
     ),
@@ -513,6 +537,8 @@ NOTHING_AT_RISK: dict[str, str] = {
     "planned_topic::replaced": _TOLD,
     "planned_topic::_check": _AGAIN,
     "planned_topic::unread": _AGAIN,
+    "planned_topic::damaged": "its advice is in _way_past",
+    "planned_topic::ReaderAround._located": "its advice is in _way_past",
     "translations::REFUSED_FOR_READING[auto.offset.reset]": _MEANT,
     "tokens::_asked": _OUTSIDE,
     "reader::translated": _OUTSIDE,

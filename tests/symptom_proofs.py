@@ -26,6 +26,9 @@ SYMPTOMS = {
     "::test_a_failover_to_a_standby_that_is_behind_stops_the_job_and_loses_nothing",
     "brokers do not answer": "tests/source/test_microbatches.py"
     "::test_a_partition_without_leader_contributes_nothing",
+    "records are damaged on a broker's disk": "integration/source"
+    "/test_damaged_records.py"
+    "::test_an_at_least_once_topology_reads_the_other_partitions_and_ends",
     "Kafka deleted records that were not read": f"{_FAULTS}"
     "test_records_trimmed_before_they_were_read_stop_the_query",
     "a topic was deleted, or created again": f"{_FAULTS}"

@@ -22,13 +22,13 @@ def test_the_native_reader_is_taken_where_it_was_built(config, monkeypatch):
     monkeypatch.delenv("KAFKA_TX_READER", raising=False)
 
     expected = NativeRangeReader if status().is_native else KafkaRangeReader
-    assert type(assembly.range_reader(config)) is expected
+    assert type(assembly.range_reader(config).reader) is expected
 
 
 def test_the_python_reader_can_be_asked_for(config, monkeypatch):
     monkeypatch.setenv("KAFKA_TX_READER", "python")
 
-    assert type(assembly.range_reader(config)) is KafkaRangeReader
+    assert type(assembly.range_reader(config).reader) is KafkaRangeReader
 
 
 def test_a_reader_that_there_is_not_is_refused(config, monkeypatch):

@@ -48,6 +48,61 @@ def test_a_batch_that_cannot_be_replayed_is_left_as_the_error_says(
     assert job.counted() == once(("a", 4), ("c", 2)) | dict.fromkeys(read, 1)
 
 
+@pytest.mark.parametrize("sinks", ["have it", "have it not"])
+def test_a_batch_whose_topic_was_deleted_is_left_as_the_error_says(
+    job, kafka, topic, produce, sinks
+):
+    kept, deleted = topic(1), topic(1)
+    job.topics = [kept, deleted]
+    produce(kept, texts("a", 2))
+    produce(deleted, texts("b", 2))
+    job.run()
+    produce(kept, texts("c", 3))
+    produce(deleted, texts("d", 3))
+    with pytest.raises(StreamingQueryException, match="DeadError"):
+        job.run(dies="after" if sinks == "have it" else "before")
+    kafka.delete_topic(deleted)
+
+    with pytest.raises(StreamingQueryException, match="REPLAY_IMPOSSIBLE") as reported:
+        job.run()
+    has_it, has_it_not, forget = commands(str(reported.value))
+    follow(has_it if sinks == "have it" else has_it_not, job, kafka)
+    follow(forget, job, kafka)
+    job.use_new_checkpoint()
+    job.start_again_after_deaths()
+
+    former = once(("a", 2), ("b", 2), ("c", 3))
+    assert job.counted() == (former | once(("d", 3)) if sinks == "have it" else former)
+    kafka.create_topic(deleted)
+    produce(deleted, texts("e", 2))
+    job.run()
+    assert job.counted() == former | once(("e", 2)) | (
+        once(("d", 3)) if sinks == "have it" else {}
+    )
+
+
+def test_a_batch_whose_only_topic_was_deleted_is_left_as_the_error_says(
+    job, kafka, topic, produce
+):
+    name = topic(1)
+    job.topics = [name]
+    produce(name, texts("a", 2))
+    with pytest.raises(StreamingQueryException, match="DeadError"):
+        job.run(dies="before")
+    kafka.delete_topic(name)
+
+    with pytest.raises(StreamingQueryException, match="REPLAY_IMPOSSIBLE") as reported:
+        job.run()
+    (forget,) = commands(str(reported.value))
+    follow(forget, job, kafka)
+    kafka.create_topic(name)
+    produce(name, texts("b", 2))
+    job.use_new_checkpoint()
+    job.run()
+
+    assert job.counted() == once(("b", 2))
+
+
 def commands(text):
     """The commands that an error prints, in its order; Spark shows some texts twice."""
     return list(dict.fromkeys(re.findall(r"`kafka-tx (.*?)`", text)))

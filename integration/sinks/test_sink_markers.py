@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin._config import AlterConfigOpType as Operation
@@ -12,7 +14,11 @@ from integration.consuming import committed_records
 from integration.promptness import promptly
 from kafka_tx import sink_assembly
 from kafka_tx.config import SinkConfig
-from kafka_tx.errors import BrokerUnavailableError, ConfigError
+from kafka_tx.errors import (
+    BrokerUnavailableError,
+    ConfigError,
+    StateCorruptedError,
+)
 from kafka_tx.kafka import marker_log
 from kafka_tx.kafka.marker_topic import MarkerTopic
 from kafka_tx.kafka.out_record import OutRecord
@@ -57,6 +63,28 @@ class Sink:
     def settle(self, txid, epoch=1):
         wish = Wish(self.id, TransactionAttempt.of(txid, epoch=epoch, number=1), 2)
         return sink_assembly.plan_keeper(self.config()).settle(wish)
+
+    def start_again(self, txid):
+        """As another run does it: the driver first, then the task."""
+        _, memory = self.settle(txid, epoch=2)
+        known = sink_assembly.handed(memory)
+        return self.write(txid, run="2", epoch=2, polls=True, memory=known)
+
+    def put(self, key, value):
+        """Write a record into the marker topic, as anybody may who has the right."""
+        producer = Producer({"bootstrap.servers": self.kafka.bootstrap_servers})
+        producer.produce(self.markers, value, key, partition=0)
+        assert producer.flush(30) == 0
+
+    def set_group(self, entry):
+        """Set a group's offset, as a copy of an older state does."""
+        settings = {
+            "bootstrap.servers": self.kafka.bootstrap_servers,
+            "group.id": entry.group,
+        }
+        place = sink_assembly.marker_log(self.config()).offset(entry)
+        with Consumer(settings) as consumer:
+            consumer.commit(offsets=[place], asynchronous=False)
 
     def recall(self, **more):
         return sink_assembly.marker_log(self.config()).recall(self.id, **more)
@@ -127,6 +155,44 @@ def test_another_sinks_open_transaction_stops_nobody(sink):
     assert memory.plan is not None
     assert sink.write(2, 1, run="2", epoch=2)
     assert sink.values() == ["1-0", "1-1", "2-1"]
+
+
+@pytest.mark.parametrize("ahead", [1, 1_000_000])
+def test_a_marker_that_the_sink_did_not_commit_is_refused_with_the_truth(sink, ahead):
+    """Of this txid it hides the batch, and of a later one it comes too late."""
+    sink.settle(1)
+    assert sink.write(1)
+    forged = Marker(0, TransactionAttempt.of(1 + ahead, epoch=1, number=0), 2)
+    entry = Entry(sink.id, forged)
+    sink.put(entry.key, entry.value)
+
+    with pytest.raises(StateCorruptedError, match="commits both at once") as refused:
+        sink.start_again(2)
+    text = str(refused.value)
+    assert f"has not written txid {1 + ahead}, write the group's marker" in text
+    key, of_group = re.findall(
+        r"under the key (.*), and group .* has (.*?)\. The", text
+    )[0]
+    sink.put(key.encode(), of_group.encode())
+
+    assert sink.start_again(2)
+    assert sink.values() == ["1-0", "2-0"]
+
+
+def test_a_group_that_somebody_has_set_back_is_refused_with_the_truth(sink):
+    sink.settle(1)
+    assert sink.write(1)
+    entry = Entry(sink.id, sink.recall().own("", 0))
+    assert sink.write(2)
+    sink.set_group(entry)
+
+    with pytest.raises(StateCorruptedError, match="commits both at once") as refused:
+        sink.start_again(2)
+    assert "If it has, delete the group" in str(refused.value)
+    sink.forget_groups()
+
+    assert not sink.start_again(2)
+    assert sink.values() == ["1-0", "2-0"]
 
 
 @pytest.mark.parametrize("adds_offset", [False, True])

@@ -23,7 +23,12 @@ from kafka_tx.errors import KafkaTxError
 from kafka_tx.kafka import dead_letter_form
 from kafka_tx.logs import one_line
 from kafka_tx.own_topics import MARKER_TOPIC
-from kafka_tx.running.redrive import DeadLetter, DeadLetterUnusableError, Redrive
+from kafka_tx.running.redrive import (
+    DAMAGED,
+    DeadLetter,
+    DeadLetterUnusableError,
+    Redrive,
+)
 
 dead_letters = typer.Typer(
     no_args_is_help=True, help="Show dead letters, or send them back to their topics."
@@ -60,7 +65,7 @@ def show(
     """
     options = kafka_options(bootstrap_servers, kafka, kafka_config)
     redrive = Redrive(options, topic, TIMEOUT_MS, markers=marker_topic)
-    every = _waiting(redrive, sent=sent)
+    every = _once(_waiting(redrive, sent=sent))
     if as_json:
         typer.echo(
             json.dumps([_fields(dead_letter) for dead_letter in islice(every, limit)])
@@ -152,6 +157,7 @@ class _Report:
     def left(self, error: DeadLetterUnusableError) -> None:
         self._unusable.append(error)
         if (text := one_line(error.message)) not in self._known:
+            self._known.add(text)
             self._change.tell(text)
 
     def offered_again(self, *, skips: bool) -> int:
@@ -183,7 +189,7 @@ def _plan(redrive: Redrive, *, sent: bool) -> tuple[Counter[str], list[str]]:
             planned[redrive.usable(dead_letter).record.topic] += 1
         except DeadLetterUnusableError as error:
             unusable.append(one_line(error.message))
-    return planned, unusable
+    return planned, list(dict.fromkeys(unusable))
 
 
 def _waiting(redrive: Redrive, *, sent: bool = False) -> Iterator[DeadLetter]:
@@ -191,7 +197,18 @@ def _waiting(redrive: Redrive, *, sent: bool = False) -> Iterator[DeadLetter]:
         yield from redrive.read(wanted)
 
 
+def _once(dead_letters: Iterator[DeadLetter]) -> Iterator[DeadLetter]:
+    """The same, with one for all that are damaged together."""
+    before: str | None = None
+    for dead_letter in dead_letters:
+        if dead_letter.damage is None or dead_letter.where != before:
+            yield dead_letter
+        before = dead_letter.where
+
+
 def _line(dead_letter: DeadLetter) -> str:
+    if dead_letter.damage is not None:
+        return f"{dead_letter.where}  {DAMAGED}"
     about, origin = dead_letter.about, dead_letter.origin
     came = f"{origin[0]}@{origin[1]}" if origin else "not a dead letter"
     tries = [
@@ -216,6 +233,8 @@ def _fields(dead_letter: DeadLetter) -> dict[str, object]:
     for name in ("partition", "offset", "attempts", "txid", "bytes"):
         with suppress(KeyError, ValueError):
             about[name] = int(str(about[name]))
+    if dead_letter.damage is not None:
+        about["error"] = DAMAGED
     return {
         "letter": dead_letter.where,
         **about,

@@ -254,9 +254,13 @@ def forget(
         only_of_a_source(state, "cannot forget a topic")
         ledger = Ledger(state)
         before = ledger.load()
-        known = before.committed.offsets if before.committed else {}
-        if all(partition.topic != topic for partition in known):
-            names = ", ".join(sorted({p.topic for p in known})) or "none"
+        known = (
+            {p.topic for p in before.committed.offsets} if before.committed else set()
+        )
+        for batch in before.unfinished.values():
+            known |= {p.topic for p in batch.ends()}
+        if topic not in known:
+            names = ", ".join(sorted(known)) or "none"
             raise ConfigError.illegal("--topic", topic, f"a topic of '{id_}': {names}")
         _tell_move(change, before, forgotten(before, topic, _now_ms()))
         if not change.is_agreed():

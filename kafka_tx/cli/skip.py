@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import time
 from contextlib import closing
 from dataclasses import replace
@@ -28,8 +27,8 @@ from kafka_tx.model import (
     CommittedOffset,
     LogPosition,
     OffsetRange,
-    TopicPartition,
 )
+from kafka_tx.offsets.discovery import is_another
 from kafka_tx.offsets.runs import OffsetRuns
 from kafka_tx.planning.new_checkpoints import lost_with_checkpoint
 from kafka_tx.protocols import Store
@@ -82,7 +81,7 @@ def skip(
         raise ConfigError("give one of --txid and --records", option="--txid")
     with opened(store, id_) as state:
         if txid is None:
-            wanted = _wanted(records or "")
+            wanted = OffsetRange.of_option("--records", records or "")
             if bootstrap_servers is None:
                 why = "--records is checked by brokers: add --bootstrap-servers"
                 raise ConfigError(why, option="--bootstrap-servers")
@@ -140,15 +139,6 @@ def _skip_in_topology(state: Store, txid: int, change: Change) -> None:
     change.done("Done. Start the topology.")
 
 
-def _wanted(records: str) -> OffsetRange:
-    found = re.fullmatch(r"(.+)-(\d+):(\d+)-(\d+)", records)
-    if found is None or int(found[3]) >= int(found[4]):
-        legal = "TOPIC-PARTITION:FROM-TO, such as orders-0:17-18 for offset 17"
-        raise ConfigError.illegal("--records", records, legal)
-    partition = TopicPartition(found[1], int(found[2]))
-    return OffsetRange(partition, int(found[3]), int(found[4]))
-
-
 def _skip_records(
     url: str, id_: str, wanted: OffsetRange, logs: Logs, change: Change
 ) -> None:
@@ -195,7 +185,14 @@ def _check_log(
     before: CommittedOffset, wanted: OffsetRange, id_: str, logs: Logs
 ) -> None:
     partition = wanted.topic_partition
-    at = LogPosition(wanted.end, before.topic_id or None)
+    if is_another(before.topic_id or None, wanted.topic_id):
+        raise ConfigError(
+            f"{partition}: id '{id_}' has offsets of the topic with the id"
+            f" {before.topic_id}, and the records are of {wanted.topic_id}. Nothing was"
+            " changed",
+            option="--records",
+        )
+    at = LogPosition(wanted.end, wanted.topic_id or before.topic_id or None)
     row = row_of(partition, at, logs.poll({id_: {partition: at}})[id_].get(partition))
     if row.get("is_outside") or "error" in row:
         raise ConfigError(

@@ -15,6 +15,7 @@ from confluent_kafka import TopicPartition as ClientPartition
 from kafka_tx.errors import (
     AuthenticationError,
     BrokerUnavailableError,
+    DamagedRecordsError,
     StateCorruptedError,
 )
 from kafka_tx.kafka.group_commits import read_group
@@ -71,10 +72,13 @@ class LetterLog:
             BrokerUnavailableError: No answer in time; or the transaction of another
                 writer hides records of the marker topic.
             KafkaError: A broker answered with another error.
+            StateCorruptedError: Records of the marker topic are damaged.
         """
         group = self._of_group(places, is_sender=is_sender)
         try:
             logged = self._of_markers(places, group, is_sender=is_sender)
+        except DamagedRecordsError as error:
+            raise self._damaged(error) from error
         except AuthenticationError as error:
             if is_sender:
                 raise
@@ -135,6 +139,20 @@ class LetterLog:
             f"whether dead letters of '{place.topic}' were sent back is hidden by a"
             f" transaction that is open since offset {stable}, and the offsets of group"
             f" '{self._group}' have expired."
+        )
+
+    def _damaged(self, error: DamagedRecordsError) -> StateCorruptedError:
+        name = self._markers.name
+        return StateCorruptedError(
+            f"topic '{name}' cannot be read, so it is not known which dead letters were"
+            f" sent back: {error.message} Nothing was sent. If another replica has the"
+            " records, let its broker lead the partition. Otherwise give another"
+            " --marker-topic: all below the offsets of group"
+            f" '{self._group}' then count as sent. If that group is gone, none does:"
+            " --dry-run shows what would be sent, perhaps again.",
+            store=name,
+            path=f"offset {error.position}",
+            reason=error.message,
         )
 
     def _read(self, kept: Kept) -> SentLetters:

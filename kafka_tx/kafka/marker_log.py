@@ -15,10 +15,14 @@ from collections.abc import Iterator, Mapping
 
 from confluent_kafka import TopicPartition as ClientPartition
 
-from kafka_tx.errors import BrokerUnavailableError, StateCorruptedError
+from kafka_tx.errors import (
+    BrokerUnavailableError,
+    DamagedRecordsError,
+    StateCorruptedError,
+)
 from kafka_tx.kafka.admin import Deadline
 from kafka_tx.kafka.group_commits import read_group
-from kafka_tx.kafka.marker_topic import ALL, COMMITTED, MarkerTopic
+from kafka_tx.kafka.marker_topic import ALL, COMMITTED, Kept, MarkerTopic
 from kafka_tx.kafka.out_record import OutRecord
 from kafka_tx.kafka.transaction import Transaction
 from kafka_tx.model import LogBounds
@@ -129,7 +133,7 @@ class MarkerLog:
                 of this sink is hidden by another one that stays open.
             KafkaError: A broker answered with another error.
             StateCorruptedError: What the sink has written is not known: somebody has
-                overwritten a marker, and its group has none.
+                overwritten a marker, and its group has none; or records are damaged.
         """
         log, stable = self._log.bounds()
         if since is None:
@@ -168,7 +172,7 @@ class MarkerLog:
         Everybody who may write the topic may write anything: other records are skipped.
         """
         bounds = LogBounds(start, max(start, end))
-        for kept in self._log.read(bounds, level, starts_of_keys(sink)):
+        for kept in self._records(sink, bounds, level):
             entry = Entry.of_key(kept.key)
             if entry is None:
                 continue
@@ -180,6 +184,12 @@ class MarkerLog:
             else:
                 spoilt.pop(kept.key, None)
                 yield kept.offset, whole
+
+    def _records(self, sink: str, bounds: LogBounds, level: str) -> Iterator[Kept]:
+        try:
+            yield from self._log.read(bounds, level, starts_of_keys(sink))
+        except DamagedRecordsError as error:
+            raise self._damaged(sink, error) from error
 
     def _restore(self, memory: Memory, spoilt: _Spoilt) -> None:
         """Take from groups what somebody has overwritten in the topic.
@@ -269,6 +279,19 @@ class MarkerLog:
             " restart or stop its job, or wait for its time-out; if it is not, it"
             f" hangs: {tool} find-hanging {where} shows it, and {tool} abort {where}"
             f" --start-offset {stable} ends it."
+        )
+
+    def _damaged(self, sink: str, error: DamagedRecordsError) -> StateCorruptedError:
+        return StateCorruptedError(
+            f"the markers in topic '{self.topic}' cannot be read: {error.message} They"
+            f" may be those of sink '{sink}', so it is not known what it has written."
+            " Nothing was written now. If another replica has the records, let its"
+            " broker lead the partition, and start again. Otherwise compare the sink's"
+            " topic with the source, and go on with another tx.id of the sink and"
+            " another tx.markerTopic: it then writes an unfinished batch whole.",
+            store=self.topic,
+            path=f"offset {error.position}",
+            reason=error.message,
         )
 
     def _corrupted(self, at: int, entry: Entry, reason: str) -> StateCorruptedError:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import closing
+from functools import reduce
 from typing import NamedTuple
 
-from confluent_kafka import Consumer, KafkaException, Message
+import pyarrow as pa
+import pyarrow.compute as pc
 from confluent_kafka import KafkaError as ClientError
-from confluent_kafka import TopicPartition as ClientPartition
 from confluent_kafka.admin._config import ConfigResource
 from confluent_kafka.cimpl import NewTopic
 
@@ -16,14 +17,19 @@ from kafka_tx.errors import (
     AuthenticationError,
     BrokerUnavailableError,
     ConfigError,
-    KafkaError,
+    DamagedRecordsError,
+    FetchError,
+    OffsetOutOfRangeError,
 )
 from kafka_tx.kafka.admin import AdminConnection, Deadline
-from kafka_tx.kafka.clients import addresses, new_consumer
+from kafka_tx.kafka.clients import addresses
 from kafka_tx.kafka.cluster import KafkaClusterView
-from kafka_tx.kafka.errors import ErrorWatch, client_error, is_refused, translated
+from kafka_tx.kafka.errors import is_refused
+from kafka_tx.kafka.reader import KafkaRangeReader
 from kafka_tx.logs import event_log
-from kafka_tx.model import LogBounds, TopicPartition, Topics
+from kafka_tx.model import LogBounds, OffsetRange, TopicPartition, Topics
+from kafka_tx.native import chosen
+from kafka_tx.protocols import RangeReader
 
 logger = event_log(__name__)
 
@@ -42,10 +48,6 @@ _ASK_MS = 5_000
 _OFFSETS_PER_MS = 50
 """A fifth of the measured speed of reading ends of transactions."""
 _PAUSE_MS = 50
-_AT_ONCE = 1000
-_GROUP = ClientError.GROUP_AUTHORIZATION_FAILED
-"""The client asks for the group's coordinator, which is not needed here."""
-_SLICE_S = 0.2
 _unchecked: set[str] = set()  # topics whose policy is unknown
 
 
@@ -67,6 +69,7 @@ class MarkerTopic:
         self.name = name
         self.addresses = addresses(settings)
         self._settings = settings
+        self._checks = settings.get("check.crcs") != "false"
 
     def bounds(self) -> tuple[LogBounds, int]:
         """The whole log, and where its settled part ended a moment later.
@@ -126,37 +129,49 @@ class MarkerTopic:
 
         Raises:
             AuthenticationError, BrokerUnavailableError, KafkaError: It cannot be read.
+            DamagedRecordsError: Records are damaged where brokers keep them.
         """
-        if bounds.end <= bounds.log_start:
-            return
-        watch = ErrorWatch(self.addresses)
-        settings = {
-            **self._settings,
-            "isolation.level": level,
-            "enable.partition.eof": "true",
-            "auto.offset.reset": "earliest",  # compaction moves the start
-            "check.crcs": "false",  # the mock cluster's ends of transactions have none
-        }
-        consumer = new_consumer(settings, watch)
+        start = bounds.log_start
+        while start < bounds.end:
+            wanted = OffsetRange(_partition(self.name), start, bounds.end)
+            try:
+                for batch in self._reader(level, wanted).read(wanted):
+                    start = int(batch.column("offset")[-1].as_py()) + 1
+                    yield from _kept(batch, starts)
+            except DamagedRecordsError:
+                if not self._checks or not self._is_mock():
+                    raise
+                self._checks = False
+            except FetchError as error:
+                raise self.silent(f"{error.message}.") from error
+            except OffsetOutOfRangeError as error:
+                start = self._moved_start(start, error)
+            else:
+                return
+
+    def _reader(self, level: str, wanted: OffsetRange) -> RangeReader:
+        checks = str(self._checks).lower()
+        settings = {**self._settings, "isolation.level": level, "check.crcs": checks}
         # the client skips ends of transactions silently
-        silent_ms = _TIMEOUT_MS + (bounds.end - bounds.log_start) // _OFFSETS_PER_MS
-        deadline = Deadline(silent_ms)
-        with closing(consumer):
-            consumer.assign([ClientPartition(self.name, _PARTITION, bounds.log_start)])
-            while True:
-                messages = self._some(consumer, watch)
-                for message in messages:
-                    at, key = message.offset() or 0, message.key() or b""
-                    is_due = message.error() is None and at < bounds.end
-                    if is_due and key.startswith(starts):
-                        yield Kept(at, key, message.value())
-                if messages and self._is_end(messages[-1], bounds.end):
-                    return
-                watch.raise_refusal()
-                if messages:
-                    deadline = Deadline(silent_ms)
-                elif deadline.is_over():
-                    raise self.silent(f"it cannot be read.{watch.reason()}")
+        silent_ms = _TIMEOUT_MS + len(wanted) // _OFFSETS_PER_MS
+        kind = chosen(settings) or KafkaRangeReader
+        return kind(settings, timeout_ms=silent_ms)
+
+    def _moved_start(self, start: int, error: OffsetOutOfRangeError) -> int:
+        """The log's start, if records were deleted meanwhile; raises otherwise."""
+        log_start = error.fields["log_start"]
+        if isinstance(log_start, int) and log_start > start:
+            return log_start
+        raise self.silent(f"{error.message}.") from error
+
+    def _is_mock(self) -> bool:
+        """Whether it is librdkafka's mock cluster, whose transactions end without CRC.
+
+        Its name begins so in every version.
+        """
+        admin = AdminConnection(self._settings)
+        found = admin.metadata(Deadline(_ASK_MS)).cluster_id or ""
+        return found.startswith("mockCluster")
 
     def silent(self, reason: str) -> BrokerUnavailableError:
         """The error for no answer in time."""
@@ -177,7 +192,7 @@ class MarkerTopic:
             raise self._forbidden() from error
 
     def _ask(self, view: KafkaClusterView) -> LogBounds:
-        partition = TopicPartition(self.name, _PARTITION)
+        partition = _partition(self.name)
         deadline = Deadline(_TIMEOUT_MS)
         while True:
             found = view.bounds([partition])[partition]
@@ -203,24 +218,6 @@ class MarkerTopic:
             return None
         value: str = answer[_POLICY].value
         return value
-
-    def _some(self, consumer: Consumer, watch: ErrorWatch) -> list[Message]:
-        """Records, and the end of the log as the last one; no other reports."""
-        try:
-            messages = consumer.consume(_AT_ONCE, _SLICE_S)
-        except KafkaException as exception:
-            raise self._failed(client_error(exception), watch) from exception
-        reports = [e for m in messages if (e := m.error()) is not None]
-        for error in reports:
-            if is_refused(error) and error.code() != _GROUP:
-                raise self._failed(error, watch)
-        if not reports:
-            return messages
-        return [m for m in messages if m.error() is None or _is_log_end(m)]
-
-    def _is_end(self, last: Message, end: int) -> bool:
-        at = last.offset() or 0
-        return at >= end if _is_log_end(last) else at + 1 >= end
 
     # --- making it ------------------------------------------------------------------
 
@@ -253,11 +250,17 @@ class MarkerTopic:
             addresses=self.addresses,
         )
 
-    def _failed(self, error: ClientError, watch: ErrorWatch) -> KafkaError:
-        what = f"reading, which needs READ on topic '{self.name}'"
-        return translated(error, what, watch)
+
+def _partition(topic: str) -> TopicPartition:
+    return TopicPartition(topic, _PARTITION)
 
 
-def _is_log_end(message: Message) -> bool:
-    error = message.error()
-    return error is not None and error.code() == ClientError._PARTITION_EOF
+def _kept(batch: pa.RecordBatch, starts: tuple[bytes, ...]) -> Iterator[Kept]:
+    """The records whose keys start so; others never become objects of Python."""
+    if b"" not in starts:
+        keys = batch.column("key")
+        wanted = [pc.starts_with(keys, pattern=start) for start in starts]
+        batch = batch.filter(reduce(pc.or_, wanted))
+    columns = (batch.column(name).to_pylist() for name in ("offset", "key", "value"))
+    for offset, key, value in zip(*columns, strict=True):
+        yield Kept(offset, key or b"", value)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
-from kafka_tx.errors import KafkaError, StateCorruptedError
+from kafka_tx.errors import KafkaError, KafkaTxError, StateCorruptedError
 from kafka_tx.kafka.marker_log import MarkerLog
 from kafka_tx.kafka.out_batch import OutBatch
 from kafka_tx.kafka.out_record import OutRecord
@@ -150,9 +150,13 @@ class PartTransaction:
         self._memory = self._log.recall(
             part.id, self._since, own=part.name, run=part.run
         )
-        check_others(part, self._memory.markers)
+        with _asking_groups(self._log, part.id, self._memory):
+            check_others(part, self._memory.markers)
         logged = self._memory.own(part.life, part.index)
-        if kept is None or (logged is not None and logged.txid >= kept.txid):
+        if kept is None:
+            return logged
+        if logged is not None and logged.txid >= kept.txid:
+            _check_same(self._log, Entry(part.id, logged), Entry(part.id, kept))
             return logged
         what = (
             f"the marker of part {part.index} of txid {kept.txid} of sink '{part.id}'"
@@ -220,7 +224,8 @@ class PlanKeeper:
             if memory.is_empty:
                 self._check_new(wish)
             last = max((m.txid for m in memory.markers if not m.life), default=0)
-            plan = planned(memory.plan, wish, last)
+            with _asking_groups(self._log, wish.id, memory):
+                plan = planned(memory.plan, wish, last)
             if plan == memory.plan:
                 return plan, memory
             entry = Entry(wish.id, plan)
@@ -249,6 +254,47 @@ class PlanKeeper:
         if self._log.knows(Entry(wish.id, part.marker(Digest()))):
             what = f"what it held of sink '{wish.id}': group '{part.group}' has more"
             raise _lost(self._log, part.group, what)
+
+
+@contextmanager
+def _asking_groups(log: MarkerLog, sink: str, memory: Memory) -> Iterator[None]:
+    """Name a marker that its group does not know, if one was the cause of a refusal."""
+    try:
+        yield
+    except KafkaTxError:
+        entries = [Entry(sink, marker) for marker in reversed(memory.markers)]
+        if memory.plan is not None:
+            entries.append(Entry(sink, memory.plan))
+        for entry in entries:
+            of_group = log.kept(entry)
+            if of_group is not None and of_group.txid <= entry.txid:
+                _check_same(log, entry, of_group)
+        raise
+
+
+def _check_same(log: MarkerLog, logged: Entry, of_group: Entry) -> None:
+    """Refuse a marker of the topic that is not its group's, which is as new.
+
+    One transaction commits both, so one of them is not the sink's.
+    """
+    if logged.value == of_group.value:
+        return
+    topic, key = log.topic, logged.key.decode()
+    raise StateCorruptedError(
+        f"topic '{topic}' has the marker {logged.value.decode()} under the key {key},"
+        f" and group '{logged.group}' has {of_group.value.decode()}. The sink"
+        f" '{logged.sink}' commits both at once, so one of them is not its own:"
+        " somebody has written to the topic, or has set the group. Nothing was written"
+        " now."
+        " Compare the sink's topic with the source. If the sink has not written txid"
+        f" {logged.txid}, write the group's marker under this key to '{topic}', to"
+        " partition 0. If it has, delete the group:"
+        f" kafka-consumer-groups.sh --delete --group {logged.group}. Then start again."
+        " Let only users write the topic who trust each other (tx.markerTopic).",
+        store=topic,
+        path=key,
+        reason="its group has another one",
+    )
 
 
 def _lost(log: MarkerLog, path: str, what: str) -> StateCorruptedError:

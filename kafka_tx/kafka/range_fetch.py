@@ -6,17 +6,29 @@ import json
 import time
 from bisect import bisect_left, bisect_right
 from collections.abc import Mapping
+from typing import Any
 
 from confluent_kafka import Consumer, KafkaException, Message
 from confluent_kafka import KafkaError as ClientError
 from confluent_kafka import TopicPartition as ClientPartition
 
-from kafka_tx.errors import FetchError, OffsetOutOfRangeError
+from kafka_tx.errors import (
+    DamagedRecordsError,
+    FetchError,
+    KafkaTxError,
+    OffsetOutOfRangeError,
+)
 from kafka_tx.kafka.clients import addresses, new_consumer
 from kafka_tx.kafka.errors import ErrorWatch, is_absent, is_refused, translated
 from kafka_tx.logs import event_log
 from kafka_tx.model import OffsetRange
-from kafka_tx.planned_topic import broken_records, not_in_log, replaced, unread
+from kafka_tx.planned_topic import (
+    broken_records,
+    damaged,
+    not_in_log,
+    replaced,
+    unread,
+)
 
 _log = event_log(__name__)
 
@@ -25,8 +37,10 @@ _GRACE_S = 5.0
 """How long brokers may deny a partition or its end: a new leader learns it late."""
 
 _QUESTION_S = 2.0
+FRUITLESS = 3
+"""So many answers without a record: the client cannot decode what comes."""
 
-_UNREADABLE = {
+UNREADABLE = {
     ClientError._BAD_MSG,
     ClientError._BAD_COMPRESSION,
     ClientError._NOT_IMPLEMENTED,
@@ -59,6 +73,9 @@ class RangeFetch:
         self._fetched_to = wanted.start
         self._at_log_end = False
         self._trouble = ""
+        self._failure: KafkaTxError | None = None
+        self._code = 0  # of the partition's last error
+        self._partial = self._partial_then = 0  # batches not decoded; at last progress
         self._asked_at = 0.0
         self._consumer: Consumer = new_consumer(settings, self._watch, self._statistics)
         self.resume_clock()
@@ -72,7 +89,7 @@ class RangeFetch:
 
     def resume_clock(self) -> None:
         """Count the time without progress from now on."""
-        self._progress_at = time.monotonic()
+        self._has_progress()
 
     def close(self) -> None:
         """Release the consumer."""
@@ -90,6 +107,8 @@ class RangeFetch:
             FetchError: No progress within the time-out, or a broken record.
             AuthenticationError: Credentials, permission or TLS.
         """
+        if self._failure is not None:
+            raise self._failure
         count = min(count, self._wanted.end - self._position)
         fetched = self._consumer.consume(count, 0)
         if not fetched:
@@ -97,15 +116,22 @@ class RangeFetch:
         if not fetched:
             self._check_stall()
             return fetched
-        self._progress_at = time.monotonic()
         if any(map(Message.error, fetched)):
             fetched = self._without_events(fetched)
-        return self._cut(fetched) if fetched else fetched
+        if not fetched:
+            self._check_stall()  # an error of the partition may come again and again
+            return fetched
+        self._has_progress()
+        return self._cut(fetched)
 
-    def unreadable(self, offset: int, why: str) -> FetchError:
+    def unreadable(self, offset: int, why: str) -> DamagedRecordsError:
         """The error for a record that was taken and cannot become a row."""
         self._position = offset
-        return self._fetch_error(f"a record cannot be put into columns ({why})")
+        what = f"a record cannot be put into columns ({why})"
+        return self._damaged(what, offset + 1)
+
+    def _has_progress(self) -> None:
+        self._progress_at, self._partial_then = time.monotonic(), self._partial
 
     # --- what came ------------------------------------------------------------------
 
@@ -117,18 +143,25 @@ class RangeFetch:
                 records.append(message)
             elif error.code() == ClientError._PARTITION_EOF:
                 self._at_log_end = True
+                self._has_progress()
                 self._position = max(self._position, offset_of(message))
             else:
-                self._handle(error)
+                try:
+                    self._handle(error, message.offset() or 0)
+                except KafkaTxError as failure:
+                    if not records:
+                        raise
+                    self._failure = failure  # once the records before it are given
+                    break
         return records
 
     def _needing(self) -> str:
         topic = self._wanted.topic_partition.topic
         return f"reading {self._wanted}, which needs READ on topic '{topic}'"
 
-    def _handle(self, error: ClientError) -> None:
+    def _handle(self, error: ClientError, offset: int) -> None:
         """Raise what cannot get better; remember the rest for the time-out's text."""
-        code = error.code()
+        code = self._code = error.code()
         if code == ClientError.GROUP_AUTHORIZATION_FAILED:
             return  # no group is used
         if code in (ClientError.OFFSET_OUT_OF_RANGE, ClientError._AUTO_OFFSET_RESET):
@@ -136,10 +169,10 @@ class RangeFetch:
         if is_refused(error) or is_absent(error):
             raise translated(error, self._needing(), self._watch)
         self._trouble = f" Last error of the partition: {error.str()}."
-        if code in _UNREADABLE:
+        if code in UNREADABLE:
+            self._position = max(self._position, offset)
             is_packed = code == ClientError._BAD_COMPRESSION
-            why = broken_records(self._settings, is_packed=is_packed)
-            raise self._fetch_error(why)
+            raise self._damaged(broken_records(self._settings, is_packed=is_packed))
         _log.debug("%s at %d: %s", self._wanted, self._position, error.str())
 
     def _cut(self, records: list[Message]) -> list[Message]:
@@ -158,12 +191,14 @@ class RangeFetch:
     def _statistics(self, text: str) -> None:
         """Take the client's own figures: passing over aborted records is progress."""
         topic, partition = self._wanted.topic_partition
-        topics = json.loads(text).get("topics", {})
+        told = json.loads(text)
+        self._partial = undecoded(told)
+        topics = told.get("topics", {})
         figures = topics.get(topic, {}).get("partitions", {}).get(str(partition), {})
         next_offset = figures.get("next_offset", -1)
         if next_offset > self._fetched_to:
             self._fetched_to = next_offset
-            self._progress_at = time.monotonic()
+            self._has_progress()
 
     # --- nothing came ---------------------------------------------------------------
 
@@ -171,11 +206,13 @@ class RangeFetch:
         self._watch.raise_refusal()
         now = time.monotonic()
         waited_s = now - self._progress_at
-        if now - max(self._progress_at, self._asked_at) > min(
-            _GRACE_S, self._timeout_s
-        ):
+        if now - max(self._progress_at, self._asked_at) > self._patience_s:
             self._ask_why()
             self._asked_at = time.monotonic()
+        is_undecoded = self._partial >= self._partial_then + FRUITLESS
+        is_corrupt = self._code == ClientError.INVALID_MSG or is_undecoded
+        if waited_s > self._patience_s and is_corrupt:
+            raise self._damaged(broken_records(self._settings, is_packed=False))
         if waited_s > self._timeout_s:
             raise self._fetch_error(f"no progress for {self._timeout_s:g} s")
 
@@ -206,6 +243,10 @@ class RangeFetch:
                 raise self._out_of_range(log)
 
     @property
+    def _patience_s(self) -> float:
+        return min(_GRACE_S, self._timeout_s)
+
+    @property
     def _question_s(self) -> float:
         return min(_QUESTION_S, self._timeout_s)
 
@@ -217,6 +258,11 @@ class RangeFetch:
         except KafkaException:
             return -1, -1
 
+    def _damaged(self, why: str, next_offset: int | None = None) -> DamagedRecordsError:
+        report = f"{self._trouble}{self._watch.reason()}"
+        where = self._position, self._watch.addresses
+        return damaged(self._wanted, why, *where, report, next_offset)
+
     def _fetch_error(self, what: str) -> FetchError:
         report = f"{self._trouble}{self._watch.reason()}"
         return unread(self._wanted, what, self._position, self._watch.addresses, report)
@@ -224,6 +270,12 @@ class RangeFetch:
     def _out_of_range(self, log: tuple[int, int]) -> OffsetOutOfRangeError:
         brokers = self._watch.addresses
         return not_in_log(self._wanted, self._position, log, brokers)
+
+
+def undecoded(statistics: Mapping[str, Any]) -> int:
+    """How many batches a client could not decode to their ends, by its statistics."""
+    brokers = statistics.get("brokers", {}).values()
+    return sum(broker.get("rxpartial", 0) for broker in brokers)
 
 
 def _epoch(message: Message) -> int:

@@ -19,7 +19,7 @@ from confluent_kafka import KafkaError as ClientError
 from confluent_kafka import Message
 
 from kafka_tx.config import POLL_TIMEOUT_MS
-from kafka_tx.errors import BrokerUnavailableError
+from kafka_tx.errors import BrokerUnavailableError, KafkaTxError
 from kafka_tx.kafka.admin import AdminConnection, Deadline
 from kafka_tx.kafka.collector import collector_paused
 from kafka_tx.kafka.errors import is_absent, is_unreachable
@@ -225,7 +225,7 @@ class KafkaRangeReader:
                     count = _next_count(batch, self._batch_bytes)
                     yield batch
                 if failure is not None:
-                    raise fetch.unreadable(failure.offset, str(failure))
+                    raise failure
                 if batch is None:
                     return
                 fetch.resume_clock()
@@ -234,21 +234,29 @@ class KafkaRangeReader:
 
     def _next_batch(
         self, fetch: RangeFetch, wanted: OffsetRange, count: int
-    ) -> tuple[pa.RecordBatch | None, UnreadableRecordError | None]:
+    ) -> tuple[pa.RecordBatch | None, KafkaTxError | None]:
         """About ``count`` records, and what is wrong with the one after them."""
+        failure: KafkaTxError | None = None
         with collector_paused():
             messages: list[Message] = []
             size = 0
             while len(messages) < count and size < self._batch_bytes:
                 if fetch.is_done:
                     break
-                fresh = fetch.take(count - len(messages))
+                try:
+                    fresh = fetch.take(count - len(messages))
+                except KafkaTxError as error:
+                    failure = error
+                    break
                 if len(fresh) == count:
                     messages = fresh  # the client bounds the bytes of what it queues
                 else:
                     size += sum(map(len, fresh))
                     messages += fresh
-            return self._decoded(messages, wanted)
+            batch, odd = self._decoded(messages, wanted)
+        if odd is not None:
+            failure = fetch.unreadable(odd.offset, str(odd))
+        return batch, failure
 
     def _decoded(
         self, messages: list[Message], wanted: OffsetRange

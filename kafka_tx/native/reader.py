@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import time
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping
@@ -39,6 +40,7 @@ from kafka_tx.native.idle_clients import SharedClient, idle
 from kafka_tx.native.library import load, refusal, text
 from kafka_tx.planned_topic import (
     broken_records,
+    damaged,
     known_id,
     not_in_log,
     of_planned_topic,
@@ -238,6 +240,31 @@ class _Exported:
         return self.schema.__arrow_c_schema__(), self.array
 
 
+def chosen(settings: Mapping[str, str]) -> type[NativeRangeReader] | None:
+    """The native reader where it can be used; None: that in Python.
+
+    The environment variable ``KAFKA_TX_READER`` asks for ``python`` or ``native``.
+
+    Raises:
+        ConfigError: ``native`` was asked for and cannot be used; says why.
+    """
+    wish = os.environ.get("KAFKA_TX_READER", "")
+    if wish not in ("", "python", "native"):
+        raise ConfigError.illegal("KAFKA_TX_READER", wish, "python, native, or not set")
+    if wish == "python":
+        return None
+    reason = refusal(settings)
+    if reason is None:
+        return NativeRangeReader
+    if wish == "native":
+        raise ConfigError(
+            f"KAFKA_TX_READER is native, and it cannot be used: {reason}",
+            option="KAFKA_TX_READER",
+            value=wish,
+        )
+    return None
+
+
 _FETCH_BYTES = 512 << 10
 _UNKNOWN_RECORD_BYTES = 500
 _TOPICS_AT_MOST = 1_000
@@ -330,13 +357,21 @@ def translated(
             )
         case _:
             last = f" Last report of the client: {detail}." if text else ""
-            what = _what(kind, name, settings, timeout_ms)
-            return unread(wanted, what, position, where, last)
+            place = position, where, last
+            is_silent = kind == "timed out" and name not in _CORRUPT
+            what = _what(kind, name, settings)
+            if is_silent:
+                what = f"no progress for {timeout_ms / 1000:g} s"
+            end = position + 1 if kind == "record" else None
+            made = unread if is_silent else partial(damaged, next_offset=end)
+            return made(wanted, what, *place)
 
 
-def _what(kind: str, name: str, settings: Mapping[str, str], timeout_ms: int) -> str:
-    if kind == "timed out":
-        return f"no progress for {timeout_ms / 1000:g} s"
+_CORRUPT = ("INVALID_MSG", "_UNDERFLOW")
+"""Reasons of silence: the broker's, and that records cannot be decoded."""
+
+
+def _what(kind: str, name: str, settings: Mapping[str, str]) -> str:
     if kind == "record":
         return "a record cannot be put into columns"
     return broken_records(settings, is_packed=name == "_BAD_COMPRESSION")

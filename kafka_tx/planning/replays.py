@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from kafka_tx.config import TransactionsConfig
@@ -112,15 +112,24 @@ def _advice(
 ) -> str:
     begins = {transactions.id: _positions(batch.starts(), batch, cluster)}
     ends = {transactions.id: _positions(batch.ends(), batch, cluster)}
+    unseen = sorted({p.topic for p in batch.ends()} - cluster.found.topics.keys())
     only = "Make sure that no other run of this query lives, and"
-    then = "start with a new checkpointLocation; the txid is not used again."
+    if unseen:
+        names = " and ".join(f"'{topic}'" for topic in unseen)
+        only = (
+            f"If {names} is not deleted, let this run subscribe to it and its user"
+            f" DESCRIBE it, and start again. Otherwise make sure that no other run of"
+            " this query lives, and"
+        )
+    forget = _forget(transactions.id, unseen)
+    then = f"{forget}start with a new checkpointLocation; the txid is not used again."
     if batch.joint is None and query is not None and query.has_several_sources:
         return (
             f"{only} that the store did not go back to an older state (a copy, a"
             " failover) after this transaction was planned. If it did go back, a sink"
             " may have the batch: put checkpoint, store and sinks back from copies that"
             " were made together. If it did not, no sink has seen any of the batch, and"
-            f" you can go on with what is left: {set_to(begins)}. Then {then}"
+            f" you can go on with what is left{_named(begins)}. Then {then}"
         )
     if batch.was_opaque:
         only = f"{_WAS_OPAQUE} {only}"
@@ -141,9 +150,25 @@ def _advice(
     )
     return (
         f"{only} look whether the sink has {seen}.{later if numbers in begins else ''}"
-        f" If it has, its records are there: {set_to(ends)}. If it has not, go on with"
-        f" what is left: {set_to(begins)}. Either way {then}{HALF_WRITTEN}"
+        f" If it has, its records are there{_named(ends)}. If it has not, go on with"
+        f" what is left{_named(begins)}. Either way {then}{HALF_WRITTEN}"
     )
+
+
+def _named(offsets: Mapping[str, str]) -> str:
+    """The commands of ``set_to`` behind a colon; nothing where no topic is left."""
+    commands = set_to(offsets)
+    return f": {commands}" if commands else ""
+
+
+def _forget(tx_id: str, topics: Sequence[str]) -> str:
+    """The commands that forget deleted topics, before the next step."""
+    commands = [
+        f"`kafka-tx offsets forget --id {tx_id} --store <tx.store> --yes"
+        f" --topic {topic}`"
+        for topic in topics
+    ]
+    return f"run {' and '.join(commands)}, and " if commands else ""
 
 
 def set_to(offsets: Mapping[str, str]) -> str:
@@ -153,6 +178,7 @@ def set_to(offsets: Mapping[str, str]) -> str:
         " --bootstrap-servers <kafka.bootstrap.servers> --yes"
         f" --offsets '{given}'`"
         for tx_id, given in offsets.items()
+        if given
     )
 
 
@@ -187,7 +213,8 @@ def _positions(
 ) -> str:
     """The positions to go on at: at most a log's end; a new topic's start.
 
-    Includes the topic ids and leader epochs; unknown ones stay unchanged.
+    Includes the topic ids and leader epochs; unknown ones stay unchanged. Brokers
+    refuse positions of deleted topics: these are left out. Empty: none is left.
     """
     at = located(positions, batch.topic_ids, batch.leader_epochs())
     position_checks = cluster.position_checks(at)
@@ -195,8 +222,10 @@ def _positions(
     there = {
         p: check.next_offset
         for p, check in position_checks.items()
-        if cluster.found.exists(p) or p.topic not in anew
+        if cluster.found.exists(p)
     }
+    if not there:
+        return ""
     epochs = {p: e for p, e in batch.leader_epochs().items() if p.topic not in anew}
     for partition, check in position_checks.items():
         if check.bounds is not None and check.bounds.leader_epoch is not None:

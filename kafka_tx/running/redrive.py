@@ -15,6 +15,7 @@ from kafka_tx.errors import (
     AuthenticationError,
     BrokerUnavailableError,
     ConfigError,
+    DamagedRecordsError,
     DeliveryError,
     FormatError,
     KafkaTxError,
@@ -35,6 +36,7 @@ from kafka_tx.model import (
 )
 from kafka_tx.offsets.position_checks import Finding, check_position
 from kafka_tx.own_topics import MARKER_TOPIC, is_internal
+from kafka_tx.planned_topic import damaged_records
 from kafka_tx.planning.log_bounds import EpochEnds
 from kafka_tx.running.at_least_once.dead_letters import may_pass, records_of
 from kafka_tx.sinks.letter_topic import TopicFacts
@@ -67,6 +69,10 @@ _NUMBERS = {PARTITION: 2**31 - 1, OFFSET: 2**63 - 2, BYTES: 2**31 - 1}
 """Headers that are numbers, with their largest values."""
 
 
+DAMAGED = "cannot be read: damaged where brokers keep it"
+"""Of a dead letter, and of the record that it names."""
+
+
 class DeadLetterUnusableError(KafkaTxError):
     """A dead letter cannot be sent back.
 
@@ -84,16 +90,20 @@ class DeadLetter:
     Attributes:
         record: The failed record, without the dead letter's own headers.
         about: The dead letter's own headers, by name; empty: it is no dead letter.
+        damage: All offsets that are damaged together, if it cannot be read; else None.
     """
 
     at: TopicPartition
     offset: int
     record: OutRecord
     about: Mapping[str, str]
+    damage: OffsetRange | None = None
 
     @property
     def where(self) -> str:
-        """Partition and offset of the dead letter."""
+        """Partition and offset of the dead letter; all offsets of the same damage."""
+        if self.damage is not None:
+            return f"{self.at}@{self.damage.start} to {self.damage.end - 1}"
         return f"{self.at}@{self.offset}"
 
     @property
@@ -170,20 +180,28 @@ class Redrive:
         return self._waiting(self._recalled(is_sender=False), sent=sent)
 
     def read(self, wanted: OffsetRange) -> Iterator[DeadLetter]:
-        """The dead letters of a range.
+        """The dead letters of a range; an empty one for each damaged offset.
 
         Raises:
             FetchError: They cannot be read now.
             OffsetOutOfRangeError: The log no longer holds them.
         """
-        for batch in self._reader.read(wanted):
-            for offset, record in records_of(batch):
-                headers, about = dead_letter_form.split(record.headers or ())
-                assert record.partition is not None
-                at = TopicPartition(record.topic, record.partition)
-                time_ms = dead_letter_form.time_of(about, record.timestamp_ms)
-                record = replace(record, headers=headers, timestamp_ms=time_ms)
-                yield DeadLetter(at, offset, record, about)
+        while len(wanted):
+            try:
+                for batch in self._reader.read(wanted):
+                    yield from map(_dead_letter, records_of(batch))
+            except DamagedRecordsError as error:
+                damage = damaged_records(error)
+                if damage is None:
+                    raise
+                end = min(damage.end, wanted.end)
+                for offset in range(damage.start, end):
+                    nothing = OutRecord(error.topic, None, None)
+                    at = wanted.topic_partition
+                    yield DeadLetter(at, offset, nothing, {}, damage)
+                wanted = wanted.between(end, wanted.end)
+            else:
+                return
 
     def send(
         self,
@@ -321,10 +339,10 @@ class Redrive:
         A time that its topic does not take or has removed becomes the present one.
 
         Raises:
-            DeadLetterUnusableError: Another version has written it, or its headers do
-                not name the failed record; its value is missing, and the failed record
-                is gone; or the topic does not take the record, or is not among those to
-                send to.
+            DeadLetterUnusableError: It is damaged, another version has written it, or
+                its headers do not name the failed record; its value is missing, and the
+                failed record is gone; or the topic does not take the record, or is not
+                among those to send to.
         """
         at, offset = _origin(dead_letter)
         if at.topic in {self._markers, self._topic} or is_internal(at.topic):
@@ -368,6 +386,8 @@ class Redrive:
                     if is_same and key in {None, record.key}:
                         return record
                     why = "is another one"
+        except DamagedRecordsError:
+            why = DAMAGED
         except KafkaTxError as error:
             if error.retryable:
                 raise dead_letter.unusable(error.message, lasts=False) from error
@@ -427,6 +447,8 @@ class Redrive:
 
 
 def _origin(dead_letter: DeadLetter) -> tuple[TopicPartition, int]:
+    if dead_letter.damage is not None:
+        raise dead_letter.unusable(DAMAGED)
     if dead_letter.about:
         try:
             dead_letter_form.check_format(dead_letter.about, dead_letter.where)
@@ -440,6 +462,16 @@ def _origin(dead_letter: DeadLetter) -> tuple[TopicPartition, int]:
 
 
 _Known = dict[TopicPartition, tuple[LogBounds, SentLetters]]
+
+
+def _dead_letter(found: tuple[int, OutRecord]) -> DeadLetter:
+    offset, record = found
+    headers, about = dead_letter_form.split(record.headers or ())
+    assert record.partition is not None
+    at = TopicPartition(record.topic, record.partition)
+    time_ms = dead_letter_form.time_of(about, record.timestamp_ms)
+    record = replace(record, headers=headers, timestamp_ms=time_ms)
+    return DeadLetter(at, offset, record, about)
 
 
 def _chunks(ranges: list[OffsetRange]) -> list[OffsetRange]:

@@ -10,7 +10,6 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 
 from integration.stored import sets, texts
 from kafka_tx.errors import FormatError, StateCorruptedError
-from kafka_tx.kafka import marker_topic
 from kafka_tx.kafka.marker_log import MarkerLog
 from kafka_tx.kafka.marker_topic import MarkerTopic
 from kafka_tx.model import TopicPattern, TransactionAttempt
@@ -18,10 +17,11 @@ from kafka_tx.sinks.sink_memory import Entry
 from kafka_tx.sinks.sink_parts import Digest, Marker
 
 
+@pytest.mark.parametrize("reader", ["native", "python"])
 def test_all_markers_of_a_sink_are_remembered(
-    cluster, topic, consumer_settings, monkeypatch
+    cluster, topic, consumer_settings, monkeypatch, reader
 ):
-    monkeypatch.setattr(marker_topic, "_AT_ONCE", 3)
+    monkeypatch.setenv("KAFKA_TX_READER", reader)
     log = MarkerLog(topic(), topic(), consumer_settings, {})
     wanted = [
         Marker(index, TransactionAttempt.of(7, epoch=2, number=0), 10, Digest(), "run")

@@ -8,9 +8,9 @@ from collections.abc import Iterator
 import pyarrow as pa
 import pytest
 
-from kafka_tx.errors import FetchError, OtherTopicError
+from kafka_tx.errors import DamagedRecordsError, FetchError, OtherTopicError
 from kafka_tx.model import OffsetRange, TopicPartition
-from kafka_tx.planned_topic import of_planned_topic
+from kafka_tx.planned_topic import ReaderAround, damaged, of_planned_topic
 
 PARTITION = TopicPartition("t", 0)
 TIMEOUT_MS = 10_000
@@ -132,3 +132,49 @@ def test_who_planned_without_an_id_asks_nobody():
 
     assert len(found) == 2
     assert "asked" not in brokers.log
+
+
+# --- around damage --------------------------------------------------------------------
+
+
+class Log:
+    """A log of which ``broken`` cannot be read."""
+
+    def __init__(self, broken: range) -> None:
+        self.broken = broken
+
+    def read(self, wanted: OffsetRange) -> Iterator[pa.RecordBatch]:
+        for offset in range(wanted.start, wanted.end):
+            if offset in self.broken:
+                raise damaged(wanted, "damaged", offset, "one:9092", "")
+            yield pa.record_batch({"offset": pa.array([offset], pa.int64())})
+
+
+def offsets(reader, wanted):
+    return [batch["offset"][0].as_py() for batch in reader.read(wanted)]
+
+
+def test_what_is_left_out_is_not_read_and_the_error_names_what_is_not():
+    wanted = OffsetRange(PARTITION, 0, 9, "planned")
+    log = Log(range(3, 6))
+
+    with pytest.raises(DamagedRecordsError) as caught:
+        offsets(ReaderAround(log, (), lambda _, position: position + 3), wanted)
+
+    error = pickle.loads(pickle.dumps(caught.value))
+    assert (error.position, error.next_offset) == (3, 6)
+    assert "next offset that can be read is 6" in error.message
+    assert "add 't-0:3-6@planned' to the option skipOffsets" in error.message
+    left_out = OffsetRange.of_option("skipOffsets", "t-0:3-6@planned")
+    around = ReaderAround(log, (left_out,), lambda *_: None)
+    assert offsets(around, wanted) == [0, 1, 2, 6, 7, 8]
+    assert offsets(around, wanted.between(4, 6)) == []
+
+
+def test_damage_without_a_known_end_is_named_as_such():
+    reader = ReaderAround(Log(range(3, 6)), (), lambda *_: None)
+
+    with pytest.raises(DamagedRecordsError, match="kafka-dump-log.*'t-0:3-END'") as e:
+        offsets(reader, OffsetRange(PARTITION, 0, 9))
+
+    assert e.value.next_offset is None

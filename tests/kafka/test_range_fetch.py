@@ -14,6 +14,7 @@ from confluent_kafka import KafkaException, Message
 
 from kafka_tx.errors import (
     AuthenticationError,
+    DamagedRecordsError,
     FetchError,
     KafkaTxError,
     OffsetOutOfRangeError,
@@ -264,7 +265,7 @@ def test_the_log_s_bounds_stand_in_the_error(
 def test_silence_ends_with_the_time_out_and_tells_range_position_and_error(
     fetch: RangeFetch, consumer: ScriptedConsumer, clock: Clock
 ) -> None:
-    consumer.script = [[record(10), event(ClientError.INVALID_MSG, 11)]]
+    consumer.script = [[record(10), event(ClientError._TRANSPORT, 11)]]
     started = clock.now
 
     with pytest.raises(FetchError) as caught:
@@ -276,6 +277,52 @@ def test_silence_ends_with_the_time_out_and_tells_range_position_and_error(
     assert "no progress for 60 s at offset 11" in text
     assert "Last error of the partition: because" in text
     assert caught.value.fields["position"] == 11
+
+
+def test_what_a_broker_calls_corrupt_for_a_while_is_damaged(
+    fetch: RangeFetch, consumer: ScriptedConsumer, clock: Clock
+) -> None:
+    consumer.script = [[record(10), event(ClientError.INVALID_MSG)]]
+    fetch.take(9)
+    started = clock.now
+
+    def read() -> None:
+        while True:  # the client repeats it as often as it asks
+            consumer.script = [[event(ClientError.INVALID_MSG)]]
+            fetch.take(9)
+            clock.now += 0.5
+
+    with pytest.raises(DamagedRecordsError, match="damaged.* at offset 11"):
+        read()
+
+    assert 5 < clock.now - started < 6
+
+
+def test_answers_that_cannot_be_decoded_are_damaged(
+    fetch: RangeFetch, consumer: ScriptedConsumer, clock: Clock
+) -> None:
+    consumer.script = [[record(10)]]
+    fetch.take(1)
+    started = clock.now
+    for partial in (2, 4):
+        consumer.statistics(json.dumps({"brokers": {"1": {"rxpartial": partial}}}))
+
+    with pytest.raises(DamagedRecordsError, match="at offset 11"):
+        drain(fetch)
+
+    assert 5 < clock.now - started < 6
+
+
+def test_records_before_damage_are_given_first(
+    fetch: RangeFetch, consumer: ScriptedConsumer
+) -> None:
+    consumer.script = [[record(10), record(11), event(ClientError._BAD_MSG, 13)]]
+
+    assert [message.offset() for message in fetch.take(9)] == [10, 11]
+    with pytest.raises(DamagedRecordsError) as caught:
+        fetch.take(9)
+
+    assert caught.value.position == 13
 
 
 def test_each_record_starts_the_time_anew(

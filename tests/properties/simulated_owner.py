@@ -6,12 +6,14 @@ come in between.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Generator, Mapping
 from enum import IntEnum
 from typing import TYPE_CHECKING, cast
 
 from kafka_tx.errors import (
     ComponentError,
+    DamagedRecordsError,
     FailedException,
     FencedError,
     KafkaTxError,
@@ -48,6 +50,9 @@ if TYPE_CHECKING:
     from tests.properties.simulated_topology import World
 
 Work = Generator[None, "Outcome", None]
+
+TRIES = 6
+"""Of a batch with damaged records."""
 
 _COMMIT_PHASES = (BatchPhase.COMMITTING, BatchPhase.RECORDING)
 
@@ -108,6 +113,7 @@ class Owner:
         self._jobs: list[Work] = []
         self._committing: list[Work] = []
         self._flying: dict[int, TransactionAttempt] = {}
+        self._damaged_reads: Counter[int] = Counter()
         self._batches: dict[TransactionAttempt, Batch] = {}
         stored = world.store.txids("meta") if not is_opaque else []
         self._planned_to = max([world.store.currtx() - 1, *stored])
@@ -235,7 +241,14 @@ class Owner:
             self._owned = False
 
     def _process(self, attempt: TransactionAttempt) -> Work:
-        if (yield) is Outcome.FAILED:
+        outcome = yield
+        read = {p for p, (start, end) in self._batches[attempt].items() if end > start}
+        if read & self._world.damaged:
+            self._world.seen["damaged reads"] += 1
+            self._damaged_reads[attempt.txid] += 1
+            error = DamagedRecordsError("damaged", position=0, next_offset=None)
+            self._answer(lambda: self.coordinator.failed(attempt, "damaged", error))
+        elif outcome is Outcome.FAILED:
             self._answer(lambda: self.coordinator.failed(attempt, "bolt"))
         else:
             self._answer(lambda: self.coordinator.processed(attempt))
@@ -329,11 +342,18 @@ class Owner:
                 assert attempt.txid == self._committed + 1
                 assert self._flying.pop(attempt.txid) == attempt
                 self._committed = attempt.txid
+                del self._damaged_reads[attempt.txid]
             case Stopped(error=error):
-                assert not self._flying, "stopped with batches in flight"
-                is_endless = "has not ended" in str(error)
-                assert self.commits or not is_endless, "waited for what has ended"
-                self.error = error
+                self._stopped(error)
+
+    def _stopped(self, error: BaseException | None) -> None:
+        assert not self._flying, "stopped with batches in flight"
+        is_endless = "has not ended" in str(error)
+        assert self.commits or not is_endless, "waited for what has ended"
+        self.error = error
+        if isinstance(error, DamagedRecordsError):
+            self._world.seen["topologies that stopped at damage"] += 1
+            assert max(self._damaged_reads.values()) == TRIES, "too early"
 
     def _cancel(self, attempts: tuple[TransactionAttempt, ...]) -> None:
         self._world.seen["cancelled attempts"] += len(attempts)

@@ -7,11 +7,12 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any
 
-from kafka_tx.errors import BrokerUnavailableError
+from kafka_tx.errors import BrokerUnavailableError, DamagedRecordsError
 from kafka_tx.metrics.registry import MetricsRegistry
 from kafka_tx.model import (
     LogBounds,
     OffsetRange,
+    TopicPartition,
     Topics,
     TransactionAttempt,
     Unavailable,
@@ -24,6 +25,7 @@ from kafka_tx.offsets.manager import PartitionManager
 from kafka_tx.offsets.retry import BackOff
 from kafka_tx.offsets.start import StartRules
 from kafka_tx.offsets.unfinished import PartitionRules
+from kafka_tx.planned_topic import damaged
 from kafka_tx.planning.deleted_topics import DeletedTopics
 from kafka_tx.running.at_least_once.dead_letters import (
     Answer,
@@ -118,6 +120,7 @@ class PollerWorld:
         self.letters: deque[tuple[DeadLetter, Answer]] = deque()
         self.managers: set[PartitionManager] = set()
         self.delivered: set[int] = set()
+        self.damaged: set[TopicPartition] = set()
         self.seen: Counter[str] = Counter()
         self.start()
 
@@ -187,12 +190,25 @@ class PollerWorld:
     def take(self) -> None:
         """The oldest answer arrives; its question may be much older."""
         if self.answers:
-            self.answers.popleft()()
+            self._take(self.answers.popleft())
+
+    def _take(self, answer: Callable[[], None]) -> None:
+        try:
+            answer()
+        except DamagedRecordsError:
+            self._end_by_damage()
+
+    def _end_by_damage(self) -> None:
+        """The topology stops with this error; somebody starts it again."""
+        assert self.damaged, "nothing is damaged"
+        self.seen["ends by damage"] += 1
+        self.brokers.is_down = False
+        self.start()
 
     def take_newest(self) -> None:
         """The newest does: the others come from threads that are slower."""
         if self.answers:
-            self.answers.pop()()
+            self._take(self.answers.pop())
 
     def chunk(self) -> None:
         """A job reads what is emitted, at once: what the logs hold now."""
@@ -232,7 +248,9 @@ class PollerWorld:
         records = self._read(wanted)
         if records is None:
             self.seen["letters without records"] += 1
-            answer(wanted, LetterUnreadError("not now"))
+            damage = self._damage_of(wanted)
+            self.seen["damaged letters"] += damage is not None
+            answer(wanted, LetterUnreadError("not now", damage=damage))
             return
         self.seen["letters"] += 1
         self.delivered.update(records)
@@ -244,14 +262,25 @@ class PollerWorld:
             self.seen["failed reads"] += 1
             now_ms = self.clock.monotonic_ms()
             manager.release(wanted, now_ms, emission.generation)
-            self.poller.fetch_failed(wanted.topic_partition)
+            try:
+                damage = self._damage_of(wanted)
+                self.poller.fetch_failed(wanted.topic_partition, damage)
+            except DamagedRecordsError:
+                self._end_by_damage()
             return
         self.delivered.update(records)
         if emission.generation != manager.generation:
             self.seen["late answers"] += 1
         manager.ack(wanted, emission.generation)
 
+    def _damage_of(self, wanted: OffsetRange) -> DamagedRecordsError | None:
+        if wanted.topic_partition not in self.damaged:
+            return None
+        return damaged(wanted, "damaged", wanted.start, "simulated:9092", "")
+
     def _read(self, wanted: OffsetRange) -> list[int] | None:
+        if wanted.topic_partition in self.damaged:
+            return None
         topic = self.brokers.topics_[wanted.topic_partition.topic]
         if not topic.logs:
             return None
@@ -272,6 +301,7 @@ class PollerWorld:
 
     def heal(self) -> None:
         self.brokers.is_down = False
+        self.damaged.clear()
         for topic in self.brokers.topics_.values():
             topic.is_hidden, topic.has_leaders = False, True
 

@@ -31,6 +31,7 @@ from kafka_tx.spark.sinks import writer
 from kafka_tx.spark.sinks.writer import PartMessage
 
 SINK, TOPIC, MARKERS = "sink", "out", "markers"
+STRANGER = "stranger"
 ROWS = 8
 
 
@@ -95,6 +96,33 @@ class Brokers:
         if state == "committed":
             self.rows += begun.rows
             self.groups.update(begun.offsets)
+
+    def strange(self, key: bytes, value: bytes | None) -> None:
+        """Anybody who may writes a record into the marker topic."""
+        record = OutRecord(MARKERS, key, value, None, partition=0)
+        self.log[self.end] = Begun(STRANGER, "committed"), record
+        self.end += 1
+
+    def marker_in_group(self, key: bytes) -> bytes:
+        """The value that the group of a key has."""
+        entry = Entry.of_key(key)
+        assert entry is not None
+        found = self.groups[entry.group]
+        return entry.of_group(found.offset, found.metadata or "").value
+
+    def own_markers(self) -> dict[bytes, bytes]:
+        """The newest committed value under each key of the sink."""
+        return {
+            record.key: record.value
+            for begun, record in self.log.values()
+            if begun.state == "committed"
+            and begun.name != STRANGER
+            and record.key
+            and record.value
+            and (entry := Entry.of_key(record.key))
+            and entry.sink == SINK
+            and not entry.of_value(record.value).is_announcement
+        }
 
     def is_pending(self, group: str) -> bool:
         """Whether an offset of a group is being committed."""
@@ -464,6 +492,17 @@ class Writer:
 def is_documented(error: Exception | None) -> bool:
     """Whether a program may end with it."""
     return error is None or isinstance(error, KafkaTxError)
+
+
+def forged(key: bytes, value: bytes) -> bytes | None:
+    """A marker of a batch far ahead in place of this one; None: it is no marker."""
+    entry = Entry.of_key(key)
+    assert entry is not None
+    kept = entry.of_value(value).kept
+    if not isinstance(kept, Marker):
+        return None
+    attempt = replace(kept.attempt, txid=kept.txid + 1_000)
+    return Entry(SINK, replace(kept, attempt=attempt)).value
 
 
 def begin_of_another_sink(brokers: Brokers, number: int) -> str:

@@ -38,7 +38,7 @@ from kafka_tx.testing import ManualClock
 from kafka_tx.transactions.layout.commit_stats import STATS, TaskSums
 from kafka_tx.transactions.ledger.ledger import Committed, Ledger
 from kafka_tx.transactions.ledger.ledger_reading import LedgerReader
-from kafka_tx.transactions.ledger.manual_changes import moved
+from kafka_tx.transactions.ledger.manual_changes import forgotten, moved
 from kafka_tx.transactions.ownership.memory import MemorySnapshot, MemoryStore
 from tests.properties.simulated_log import Brokers
 from tests.properties.simulated_query import Checkpoint, Query, Sink, TaskFailedError
@@ -207,20 +207,31 @@ class World:
         if "It is committed" in str(error):
             self.new_checkpoint()
             return
-        if "--offsets '" not in str(error):  # a task's: the planner says what to do
+        gone = re.findall(r"offsets forget [^`]*--topic ([^`]+)`", str(error))
+        if any(self.brokers.exists(name) for name in gone):  # "if it is not deleted"
+            self.seen["hidden topics shown"] += 1
+            for name in gone:
+                self.brokers.topics_[name].is_hidden = False
+            return
+        if not gone and "--offsets '" not in str(error):  # the planner says what to do
             self.seen["another topic was read"] += 1
             return
         self.frozen.clear()  # "no other run lives"
         txid = int(str(error.fields["txid"]))
-        has_it, has_it_not = str(error).split("--offsets '")[1:]
-        text = has_it if self.sink.newest.txid >= txid else has_it_not
-        given = text.partition("'")[0]
-        offsets = json.loads(given)
-        mark = offsets.pop(MARK)
-        log = mark["topic_ids"], 0, 0, unpacked(mark["leader_epochs"])
-        positions = SourceOffset.from_json(offsets).positions
         ledger = Ledger(self.store)
-        ledger.adopt(ledger.acquire(), moved(ledger.load(), positions, *log))
+        commands = str(error).split("--offsets '")[1:]
+        if commands:  # else no topic is left
+            has_it, has_it_not = commands
+            text = has_it if self.sink.newest.txid >= txid else has_it_not
+            offsets = json.loads(text.partition("'")[0])
+            mark = offsets.pop(MARK)
+            log = mark["topic_ids"], 0, 0, unpacked(mark["leader_epochs"])
+            positions = SourceOffset.from_json(offsets).positions
+            ledger.adopt(ledger.acquire(), moved(ledger.load(), positions, *log))
+        for name in gone:
+            self.seen["topics forgotten"] += 1
+            epoch = ledger.acquire()
+            ledger.adopt(epoch, forgotten(ledger.load(), name, 0))
         self.new_checkpoint()
 
     def kill(self) -> None:

@@ -68,6 +68,7 @@ class World:
         )
         self.log_ends = [0, 0]
         self.unreadable: set[int] = set()
+        self.damaged: set[int] = set()
         self.now_ms = 0
         self.seen: Counter[str] = Counter()
         """How often something happened; ``steps`` is all of it."""
@@ -96,6 +97,11 @@ class World:
         """A partition cannot be read any more, or can again."""
         self.seen["steps"] += 1
         self.unreadable ^= {partition % len(self.log_ends)}
+
+    def damage(self, partition: int) -> None:
+        """Records of a partition cannot be decoded any more, or can again."""
+        self.seen["steps"] += 1
+        self.damaged ^= {partition % len(self.log_ends)}
 
     def crash(self) -> None:
         """Every live driver dies; a new one starts."""
@@ -141,7 +147,10 @@ class World:
         The sink goes back with it if it is beside it. If it is elsewhere, the operator
         does what the error says, and puts the store right before he starts again.
         """
+        if self.owners[-1].coordinator.is_stopped:  # by damage
+            self.crash()
         self.has_changed()
+        self.damaged.clear()  # what stops them shall be the store
         states = list(self._states)
         right, back = states[-1], states[max(0, len(states) - 1 - steps)]
         lost = self.owners
@@ -256,6 +265,7 @@ class World:
         The newest owner must get there by itself; one that was told to stop must stop.
         """
         self.unreadable.clear()
+        self.damaged.clear()
         owner = self.owners[-1]
         owner.coordinator.activate()
         for _ in range(5_000):

@@ -113,6 +113,20 @@ class SimulatedPoller(RuleBasedStateMachine):
         # A refused first look ends a topology.
         self.brokers.is_down = what == "down" and self.world.has_begun
 
+    @rule(name=names)
+    def damage_or_mend(self, name):
+        """Records cannot be decoded any more; then they can, on another replica."""
+        self.world.damaged ^= {TopicPartition(name, 0)}
+
+    @rule(name=names, moves=moves)
+    def read_damage_for_long(self, name, moves):
+        self.write(name, 1)
+        self.world.damaged.add(TopicPartition(name, 0))
+        for _ in range(12):
+            self.go_on(["ask", "take", "take", "chunk", "end", "end"])
+            self.world.clock.advance(31_000)
+        self.go_on(moves)
+
     @rule(ms=st.sampled_from([10, 100, 600, 3_000, 31_000]))
     def time_passes(self, ms):
         self.world.clock.advance(ms)
@@ -184,6 +198,8 @@ WHAT_MUST_HAPPEN = (
     "no topic",
     "answers that waited",
     "failed reads",
+    "ends by damage",
+    "damaged letters",
     "letters",
     "letters without records",
     "late answers",

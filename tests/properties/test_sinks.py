@@ -11,7 +11,13 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
 from integration.sizes import size
-from kafka_tx.errors import AnotherNumberingError, OutOfOrderError, ReplayDiffersError
+from kafka_tx.errors import (
+    AnotherNumberingError,
+    OutOfOrderError,
+    ReplayDiffersError,
+    StateCorruptedError,
+)
+from kafka_tx.sinks.sink_memory import Entry
 from tests.properties.rounds import play_round
 from tests.properties.simulated_sink import (
     ROWS,
@@ -19,6 +25,7 @@ from tests.properties.simulated_sink import (
     Program,
     Writer,
     begin_of_another_sink,
+    forged,
     is_documented,
     simulated,
 )
@@ -45,6 +52,7 @@ class SimulatedSink(RuleBasedStateMachine):
         self.begun_in: dict[int, int] = {}
         self.frozen: list[Program] = []
         self.others: list[str] = []
+        self.strange: dict[bytes, bytes] = {}
         self.program: Program = Program(lambda: None)
         self.patches = simulated(self.brokers)
         self.patches.__enter__()
@@ -124,7 +132,8 @@ class SimulatedSink(RuleBasedStateMachine):
     @rule(seed=st.integers(0, 1000))
     def expire_groups(self, seed):
         seen["expire"] += 1
-        for group in sorted(self.brokers.groups):
+        kept = {entry.group for key in self.strange if (entry := Entry.of_key(key))}
+        for group in sorted(self.brokers.groups.keys() - kept):
             if random.Random(f"{seed}{group}").random() < 0.6:
                 del self.brokers.groups[group]
 
@@ -140,8 +149,33 @@ class SimulatedSink(RuleBasedStateMachine):
         for _ in range(ENOUGH):
             program.step()
         if "is hidden by" not in str(program.error):  # it could not even look
-            assert isinstance(program.error, AnotherNumberingError), program.error
+            also = StateCorruptedError if self.strange else AnotherNumberingError
+            expected = isinstance(program.error, AnotherNumberingError | also)
+            assert expected, program.error
         assert self.brokers.rows == before
+
+    @rule(
+        what=st.sampled_from(["heartbeat", "garbage", "nothing", "forged"]),
+        which=st.integers(0, 5),
+    )
+    def let_a_stranger_write_to_the_marker_topic(self, what, which):
+        """Also under a key of the sink, whose group still knows the marker."""
+        own = self.brokers.own_markers()
+        known = [k for k in sorted(own) if self.is_in_group(k, own[k])]
+        if what == "heartbeat" or not known:
+            self.brokers.strange(b"heartbeat", b"2026-11-27")
+            return
+        key = known[which % len(known)]
+        values = {"garbage": b"2026-11-27", "forged": forged(key, own[key])}
+        seen[f"{what} under a key"] += 1
+        self.strange[key] = own[key]
+        self.brokers.strange(key, values.get(what))
+
+    def is_in_group(self, key, value):
+        entry = Entry.of_key(key)
+        assert entry is not None
+        found = self.brokers.groups.get(entry.group)
+        return found is not None and found.offset == entry.of_value(value).txid
 
     # --- the run --------------------------------------------------------------------
 
@@ -180,6 +214,12 @@ class SimulatedSink(RuleBasedStateMachine):
 
     def after(self, error):
         """A run that ended is started again, as it was begun where it is told to."""
+        if isinstance(error, StateCorruptedError):
+            assert self.strange, error
+            seen["the way out"] += "write the group's marker" in str(error)
+            for key in self.strange:
+                self.brokers.strange(key, self.brokers.marker_in_group(key))
+            self.strange.clear()
         refused = isinstance(error, ReplayDiffersError | OutOfOrderError)
         if refused:
             assert self.door != "transaction", error
@@ -220,7 +260,14 @@ class SimulatedSink(RuleBasedStateMachine):
 WHAT_MUST_HAPPEN = (
     *("freeze", "wake", "expire", "batches"),
     *("stranger", "request", "answer", "refusals"),
-    *("another begins", "compact", "zombie after the snapshot", "hidden"),
+    *("garbage under a key", "nothing under a key", "forged under a key"),
+    *(
+        "the way out",
+        "another begins",
+        "compact",
+        "zombie after the snapshot",
+        "hidden",
+    ),
 )
 ROUNDS = size(1, 10)
 

@@ -21,7 +21,7 @@ from kafka_tx.transactions.coordinator.actions import Write
 from kafka_tx.transactions.coordinator.coordinator import TransactionCoordinator
 from kafka_tx.transactions.coordinator.in_flight_batches import BatchPhase
 from tests.properties.rounds import SIMULATED_STEPS, is_enough, play_round
-from tests.properties.simulated_owner import Outcome, Owner
+from tests.properties.simulated_owner import TRIES, Outcome, Owner
 from tests.properties.simulated_topology import TIMEOUT_MS, World, run
 
 STEPS_WANTED = SIMULATED_STEPS * 5 // 2
@@ -74,6 +74,18 @@ class SimulatedTopology(RuleBasedStateMachine):
     @rule(partition=whichs)
     def lose_or_find_a_partition(self, partition):
         self.world.toggle(partition)
+
+    @rule(partition=whichs)
+    def damage_or_mend_a_partition(self, partition):
+        self.world.damage(partition)
+
+    @rule(partition=whichs)
+    def read_damage_to_the_end(self, partition):
+        self.world.damage(partition)
+        self.world.produce(partition, 1)
+        owner = self.world.owners[-1]
+        for _ in range(100):
+            owner.advance()
 
     @rule(which=whichs, batch=whichs)
     def lose_an_executor(self, which, batch):
@@ -154,6 +166,8 @@ WHAT_MUST_HAPPEN = (
     "commits",
     "identical replays",
     "offers missed",
+    "damaged reads",
+    "topologies that stopped at damage",
     "cancelled attempts",
     "void plans",
     "crashes between commit and record",
@@ -186,8 +200,15 @@ class LeavesLaterBatches(TransactionCoordinator[Any]):
 
 
 class RemovesBeforeItCompares(TransactionCoordinator[Any]):
-    def failed(self, attempt, reason):
+    def failed(self, attempt, reason, stops=None):
         self._in_flight._in_flight.pop(attempt.txid, None)
+        return super().failed(attempt, reason, stops)
+
+
+class ReadsDamageForEver(TransactionCoordinator[Any]):
+    """As it was: without a pause and without an end."""
+
+    def failed(self, attempt, reason, stops=None):
         return super().failed(attempt, reason)
 
 
@@ -282,6 +303,17 @@ class BelievesTheEndOfAJob(Owner):
 def test_the_simulation_notices_a_coordinator_that(broken):
     with pytest.raises((AssertionError, KafkaTxError)):
         walk_until_found(broken)
+
+
+def test_the_simulation_notices_a_coordinator_that_reads_damage_for_ever():
+    world = World("transactional", 2, ReadsDamageForEver)
+    world.produce(0, 3)
+    world.damage(0)
+    for _ in range(300):
+        world.owners[-1].advance()
+
+    assert world.seen["damaged reads"] > TRIES
+    assert not world.owners[-1].coordinator.is_stopped
 
 
 def test_the_simulation_notices_a_coordinator_that_expects_only_the_epoch():

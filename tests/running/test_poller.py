@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import threading
+from dataclasses import replace
 
 import pytest
 
 from kafka_tx.errors import (
     AuthenticationError,
     BrokerUnavailableError,
+    DamagedRecordsError,
 )
 from kafka_tx.model import (
     LogBounds,
+    OffsetRange,
     Unavailable,
 )
 from kafka_tx.offsets.loss import LossReason
+from kafka_tx.planned_topic import damaged
 from kafka_tx.planning.log_bounds import BUSY_POLL_MS, POLL_MS, SOON_MS
 from kafka_tx.running.at_least_once.poller import (
     HOLD_MS,
@@ -147,6 +151,31 @@ def test_a_partition_whose_fetch_failed_rests(case):
     assert case.emit() == ["t-1 [0, 10)"]
     case.clock.advance(HOLD_MS)
     assert case.emit() == ["t-0 [0, 10)"]
+
+
+def test_damage_lets_its_partition_rest_longer_each_time_and_then_ends(case):
+    case.poll()
+    damage = damaged(OffsetRange(P0, 0, 9, "id"), "damaged", 3, "one:9092", "", 5)
+    case.poller.parts = replace(case.poller.parts, skip="kafka-tx skip --records")
+    for pause_s in (1, 2, 4, 8, 16, 30, 30, 30):
+        case.poller.fetch_failed(P0, damage)
+        case.take()
+        case.clock.advance(pause_s * 1_000 - 1)
+        assert not [each for each in case.emit() if each.startswith("t-0")]
+        case.clock.advance(1)
+        assert "t-0 [0, 10)" in case.emit()
+        manager = case.coordinator.managers[P0]
+        manager.release(OffsetRange(P0, 0, 10), case.clock.monotonic_ms())
+
+    command = r"run `kafka-tx skip --records t-0:3-5@id`, start it"
+    with pytest.raises(DamagedRecordsError, match=command):
+        case.poller.fetch_failed(P0, damage)
+
+
+def test_other_damage_of_a_partition_counts_anew(case):
+    for position in range(20):
+        damage = damaged(OffsetRange(P0, 0, 99), "damaged", position, "one:9092", "")
+        case.poller.fetch_failed(P0, damage)
 
 
 def test_it_is_idle_when_all_is_read_completed_and_stored(case):

@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from kafka_tx.errors import FencedError, StateUnavailableError, TransactionError
+from kafka_tx.errors import (
+    DamagedRecordsError,
+    FencedError,
+    StateUnavailableError,
+    TransactionError,
+)
 from kafka_tx.transactions.coordinator.actions import (
     Cancel,
     Initialize,
@@ -123,6 +128,61 @@ def test_late_answers_of_an_old_attempt_touch_nothing(mode):
     assert (drive.machine.phases, drive.machine.planning) == (before, planning)
     assert (drive.machine.state, drive.machine.wakes_at_ms()) == (stored, wakes_at_ms)
     assert not drive.machine.is_stopped
+
+
+@BOTH
+def test_damaged_records_are_read_again_after_longer_and_longer_pauses(mode):
+    drive = Drive(mode)
+    damage = DamagedRecordsError("damaged", position=7)
+    (attempt,) = drive.start(1)
+    drive.asked = None
+    for pause_s in (1, 2, 4, 8, 16):
+        failed = drive.machine.failed(attempt, "damaged", damage)
+        assert failed == [Cancel((attempt,), "damaged")]
+        assert drive.tick() == []
+        wakes_at_ms = drive.machine.wakes_at_ms() or 0
+        assert drive.now_ms < wakes_at_ms <= drive.now_ms + pause_s * 1_000
+        assert drive.tick(pause_s * 1_000 - 1) == []
+        attempt = replayed(drive, drive.tick(1))
+
+    cancelled, stopped = drive.machine.failed(attempt, "damaged", damage)
+    assert isinstance(cancelled, Cancel)
+    assert stopped == Stopped(damage)
+
+
+def replayed(drive, actions):
+    if isinstance(actions[0], Initialize):
+        drive.answer("less")
+        actions = drive.tick()
+    return actions[0].attempt
+
+
+def test_tries_count_anew_for_each_batch():
+    drive = Drive()
+    damage = DamagedRecordsError("damaged", position=7)
+    (attempt,) = drive.start(1)
+    for _ in range(4):
+        drive.machine.failed(attempt, "damaged", damage)
+        attempt = replayed(drive, drive.tick(60_000))
+    drive.process(attempt)
+    drive.commit(attempt)
+    (attempt,) = drive.start(2)
+
+    for _ in range(5):
+        drive.machine.failed(attempt, "damaged", damage)
+        attempt = replayed(drive, drive.tick(60_000))
+
+    assert not drive.machine.is_stopped
+
+
+def test_a_stop_does_not_wait_for_damaged_records():
+    drive = Drive()
+    (attempt,) = drive.start(1)
+    drive.machine.failed(attempt, "damaged", DamagedRecordsError("damaged"))
+
+    drive.machine.stop(finish=True)
+
+    assert Stopped(None) in drive.tick()
 
 
 @BOTH

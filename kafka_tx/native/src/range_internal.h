@@ -29,6 +29,7 @@ struct range {
     int64_t position;  /* next offset: everything below was delivered or is a hole */
     int is_at_log_end; /* as far as the client has heard */
     int64_t waiting_since_ms; /* NEVER while there is progress */
+    int64_t partial;          /* the client's count then */
     int64_t asked_ms;         /* when brokers were last asked why nothing comes */
     int64_t record_bytes;     /* of the records so far, a moving average */
     columns columns;

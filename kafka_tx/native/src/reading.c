@@ -7,6 +7,9 @@
 
 enum { FIRST_TAKEN = 64, REUSED_PATIENCE_MS = 1000 };
 
+/* So many answers without a record: the client cannot decode what comes. */
+enum { FRUITLESS = 3 };
+
 static int64_t now_ms(void) {
     struct timespec now;
     clock_gettime(CLOCK_MONOTONIC, &now);
@@ -31,6 +34,8 @@ static range_state take_event(range *r, const rdk_message *event) {
         watch_trouble(&r->client->watch, event->err, text);
         return RANGE_WAITING;
     }
+    /* Behind a hole it is further than the last record. */
+    if (kind == FAILURE_FETCH && event->offset > r->position) r->position = event->offset;
     range_fail(r, kind, event->err, text);
     if (kind == FAILURE_OUT_OF_RANGE)
         ask_bounds(r, &r->failure.log_start, &r->failure.log_end);
@@ -153,10 +158,20 @@ static void listen(range *r) {
     if (watch->fetched_to > fetched_to) r->waiting_since_ms = NEVER;
 }
 
+/* Nothing came, although the broker answered: why, and 0 if that is not known. */
+static int damage(const range *r) {
+    const watch *watch = &r->client->watch;
+    if (watch->code == RDK_ERR_CORRUPT_MESSAGE) return watch->code;
+    return watch->partial >= r->partial + FRUITLESS ? RDK_ERR_UNDERFLOW : 0;
+}
+
 /* How long nothing came, and whether that is too long. */
 static range_state check_stall(range *r) {
     int64_t now = now_ms();
-    if (r->waiting_since_ms == NEVER) r->waiting_since_ms = r->asked_ms = now;
+    if (r->waiting_since_ms == NEVER) {
+        r->waiting_since_ms = r->asked_ms = now;
+        r->partial = r->client->watch.partial;
+    }
     if (r->is_reused)
         return now - r->waiting_since_ms < REUSED_PATIENCE_MS
                    ? RANGE_WAITING
@@ -166,7 +181,10 @@ static range_state check_stall(range *r) {
         if (ask_why(r) == RANGE_FAILED) return RANGE_FAILED;
         r->asked_ms = now_ms();
     }
-    if (now - r->waiting_since_ms < r->timeout_ms) return RANGE_WAITING;
+    int64_t waited_ms = now - r->waiting_since_ms;
+    if (waited_ms >= patience_ms && damage(r))
+        return range_fail(r, FAILURE_TIMED_OUT, damage(r), watch_reason(&r->client->watch));
+    if (waited_ms < r->timeout_ms) return RANGE_WAITING;
     const watch *watch = &r->client->watch;
     return range_fail(r, FAILURE_TIMED_OUT, watch->code, watch_reason(watch));
 }

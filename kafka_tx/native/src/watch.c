@@ -72,6 +72,10 @@ int watch_statistics(rdk_client *client, char *json, size_t size, void *opaque) 
     const char *only_partition = strstr(json, "\"desired\":true");
     int64_t next_offset = number_behind(only_partition, "\"next_offset\":");
     if (next_offset > w->fetched_to) w->fetched_to = next_offset;
+    int64_t partial = 0;
+    for (const char *at = json; (at = strstr(at, "\"rxpartial\":")); at++)
+        partial += number_behind(at, "\"rxpartial\":");
+    w->partial = partial;
     return 0; /* librdkafka frees the text */
 }
 

@@ -14,6 +14,7 @@ typedef struct {
     char trouble[WATCH_TEXT];  /* what is wrong with the partition, as far as known */
     char log_line[WATCH_TEXT]; /* the last failed connection in the log */
     int64_t fetched_to;        /* next offset to fetch, as its statistics tell it */
+    int64_t partial;           /* batches of records that were not decoded to their end */
 } watch;
 
 /* An rdk_error_cb and an rdk_stats_cb whose opaque is a watch; rd_kafka_poll calls

@@ -13,6 +13,7 @@ import pyarrow as pa
 from kafka_tx import assembly, sink_assembly
 from kafka_tx.config import SinkConfig, SourceConfig
 from kafka_tx.errors import (
+    DamagedRecordsError,
     DeliveryError,
     FetchError,
     KafkaTxError,
@@ -83,7 +84,12 @@ class Buried:
 
 
 class LetterUnreadError(FetchError):
-    """Records of a dead letter cannot be read now, or are gone."""
+    """Records of a dead letter cannot be read now, or are gone.
+
+    ``damage``: the cause, if they are damaged; else None.
+    """
+
+    damage: DamagedRecordsError | None = None
 
 
 Answer = Callable[[OffsetRange, Buried | Exception], None]
@@ -171,7 +177,8 @@ class DeadLetters:
             is_gone = isinstance(error, (OffsetOutOfRangeError, UnknownTopicError))
             if not (error.retryable or is_gone):
                 raise
-            raise LetterUnreadError(str(error)) from error
+            damage = error if isinstance(error, DamagedRecordsError) else None
+            raise LetterUnreadError(str(error), damage=damage) from error
 
     def _topic_now(self) -> TopicFacts:
         """The facts about the topic; former ones if no broker answers."""

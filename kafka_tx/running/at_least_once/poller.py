@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from kafka_tx.errors import KafkaTxError
+from kafka_tx.errors import DamagedRecordsError, KafkaTxError
 from kafka_tx.logs import event_log
 from kafka_tx.metrics.registry import MetricsRegistry
 from kafka_tx.model import (
@@ -17,9 +17,11 @@ from kafka_tx.model import (
     TopicPartition,
 )
 from kafka_tx.offsets.coordinators import RefreshingCoordinator
+from kafka_tx.offsets.damaged_reads import OF_PARTITIONS, DamagedReads
 from kafka_tx.offsets.emitting import Candidate, CommitTimer, Emission, RoundRobin
 from kafka_tx.offsets.manager import PartitionManager
 from kafka_tx.offsets.position_checks import Finding, Settling, check_position
+from kafka_tx.planned_topic import damaged_records
 from kafka_tx.planning.log_bounds import Bounds, LogPoller, PollTimes
 from kafka_tx.planning.retention import RetentionEdges
 from kafka_tx.protocols import Clock, ClusterView, RangeReader
@@ -43,6 +45,8 @@ class PollerParts:
         dead_letters: Writes given-up records; None: they are skipped.
         commit_interval_ms: ``state_update_interval_ms``.
         closing: Releases other resources of the spout.
+        skip: The command that skips records, to be followed by them; empty: the store
+            has none.
     """
 
     name: str
@@ -56,6 +60,7 @@ class PollerParts:
     registry: MetricsRegistry
     clock: Clock
     closing: tuple[Callable[[], None], ...] = ()
+    skip: str = ""
 
     def release(self, rest_s: Callable[[], float]) -> bool:
         """Commit completed records and release everything; False if that hangs.
@@ -229,6 +234,7 @@ class SpoutPoller:
         """Managers without room in the store for more runs; they emit nothing new."""
         self._is_storing = False
         self._paused_until_ms: dict[TopicPartition, int] = {}
+        self._damaged = DamagedReads[tuple[TopicPartition, int]](OF_PARTITIONS)
         self._times = PollTimes()
         self._refreshed_ms: int | None = None
         self._is_refresh_wanted = self._has_seen_all = False
@@ -246,12 +252,36 @@ class SpoutPoller:
         is_awoken = self.partitions.replace(managers)
         self._times.is_wanted |= is_awoken or is_anew
 
-    def fetch_failed(self, partition: TopicPartition) -> None:
-        """The leader or the log may have moved: poll again; the partition pauses."""
+    def fetch_failed(
+        self, partition: TopicPartition, damage: DamagedRecordsError | None = None
+    ) -> None:
+        """The leader or the log may have moved: poll again; the partition pauses.
+
+        Raises:
+            DamagedRecordsError: The same records were damaged at each of some tries.
+        """
         now_ms = self.parts.clock.monotonic_ms()
-        self._paused_until_ms[partition] = now_ms + HOLD_MS
+        until_ms = now_ms + HOLD_MS
+        if damage is not None:
+            at = partition, damage.position
+            may_retry = self._damaged.failed(at, now_ms)
+            damage = self._with_command(damage)
+            if not may_retry:
+                raise damage
+            until_ms = self._damaged.opens_at_ms(at)
+            again = "%s is read again in %d s, the others go on: %s"
+            logger.warning(again, partition, (until_ms - now_ms) // 1_000, damage)
+        self._paused_until_ms[partition] = until_ms
         self._times.is_wanted = True
         self._refresh()
+
+    def _with_command(self, damage: DamagedRecordsError) -> DamagedRecordsError:
+        records = damaged_records(damage)
+        if not self.parts.skip or records is None:
+            return damage
+        way = f"stop the topology, run `{self.parts.skip} {records.option}`, start it"
+        text = f"{damage.message} Without a change of the program: {way}."
+        return DamagedRecordsError(text, **damage.fields)
 
     def unburied(self, emission: Emission, given_up: OffsetRange) -> list[OffsetRange]:
         """The given-up records that still need a dead letter, and could not be read.
@@ -468,7 +498,12 @@ class SpoutPoller:
         times = [now_ms + self._commits.wait_ms(self.parts.clock.now_ms())]
         if not self._log_polls.is_busy:
             times.append(self._times.due_ms(len(self.partitions.managers)))
-        times += [t for m in self.partitions.awake if (t := m.next_due_ms) is not None]
+        paused = self._paused_until_ms
+        times += [
+            max(due_ms, paused.get(manager.topic_partition, 0))
+            for manager in self.partitions.awake
+            if (due_ms := manager.next_due_ms) is not None
+        ]
         times += [t for t in self._paused_until_ms.values() if t > now_ms]
         return max(now_ms + _LEAST_MS, min(times))
 

@@ -12,6 +12,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from kafka_tx.errors import (
+    DamagedRecordsError,
     KafkaTxError,
     OffsetOutOfRangeError,
     RegistryError,
@@ -51,8 +52,8 @@ class KafkaRecords:
 
     The facts of a partition: ``records``, how many there really were; ``errors``, the
     classes of all errors; ``holes``, if there are any: the runs of offsets ``(start,
-    end)`` without a record; and ``fetch_ms``: how long each fetch took, without the
-    time of bolts.
+    end)`` without a record; ``damaged``, if some are: the error of each failed fetch;
+    and ``fetch_ms``: how long each fetch took, without the time of bolts.
     """
 
     ranges: tuple[NumberedRange, ...]
@@ -133,6 +134,8 @@ class _Fetch:
                 if not (error.retryable or is_gone):
                     raise
                 self._facts["errors"].append(error.error_class)
+                if isinstance(error, DamagedRecordsError):
+                    self._facts.setdefault("damaged", []).append(error)
                 problem = str(error)
                 break
             if batch is None:

@@ -6,6 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -32,6 +33,9 @@ from kafka_tx.topology.at_least_once.chunks import Chunk
 from kafka_tx.topology.run.messages import NO_ROOTS, Roots, RootsFailed
 
 logger = event_log(__name__)
+
+Facts = Mapping[str, Any]
+"""By the text form of a partition, what the tasks report of it."""
 
 
 DEAD_LETTER_AGAIN_MS = 1_000
@@ -118,7 +122,7 @@ class RecordOutcomes:
             roots = np.intersect1d(failure.roots, failed, assume_unique=True)
             failed = np.setdiff1d(failed, roots, assume_unique=True)
             if failure.component == started.spout and _is_fetch(failure, facts):
-                self._fetch_again(started, roots, failure.reason)
+                self._fetch_again(started, roots, failure.reason, facts)
             else:
                 self.fail(started, roots, f"{failure.component}: {failure.reason}")
         return len(started) - len(ended.untried)
@@ -211,15 +215,20 @@ class RecordOutcomes:
         self._settled(started)
         return True
 
-    def _fetch_again(self, started: InFlightChunk, roots: Roots, reason: str) -> None:
+    def _fetch_again(
+        self, started: InFlightChunk, roots: Roots, reason: str, facts: Facts
+    ) -> None:
         if not len(roots):
             return
         self._release(started, roots)
         partitions = {r.topic_partition for _, r in started.offsets(roots)}
         for partition in sorted(partitions):
-            again = "%s will be fetched again: %s"
-            logger.warning(again, partition, reason, attempt=started.attempt)
-            self._pollers[started.spout].fetch_failed(partition)
+            damaged = facts.get(str(partition), {}).get("damaged", [])
+            first = min(damaged, key=lambda each: each.position, default=None)
+            if first is None:
+                again = "%s will be fetched again: %s"
+                logger.warning(again, partition, reason, attempt=started.attempt)
+            self._pollers[started.spout].fetch_failed(partition, first)
 
     def _release(self, started: InFlightChunk, roots: Roots) -> None:
         now_ms = self._clock.monotonic_ms()
@@ -276,7 +285,7 @@ class RecordOutcomes:
         at_ms = self._clock.monotonic_ms() + DEAD_LETTER_AGAIN_MS
         self._again.append((at_ms, spout, emission, dead_letter))
         if isinstance(result, LetterUnreadError):
-            poller.fetch_failed(records.topic_partition)
+            poller.fetch_failed(records.topic_partition, result.damage)
 
     def write_again(self) -> None:
         """Try to write the dead letters that are due, as far as they are needed.

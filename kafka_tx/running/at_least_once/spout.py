@@ -7,7 +7,7 @@ from contextlib import closing
 from dataclasses import dataclass, field, replace
 
 from kafka_tx import assembly
-from kafka_tx.config import SourceConfig, check_kind
+from kafka_tx.config import SourceConfig, check_kind, offset_ranges
 from kafka_tx.errors import BrokerUnavailableError, StateError
 from kafka_tx.logs import event_log
 from kafka_tx.metrics.catalogue import SKIPPED_OFFSETS
@@ -39,7 +39,7 @@ from kafka_tx.running.at_least_once.offset_keeper import OffsetKeeper
 from kafka_tx.running.at_least_once.poller import PollerParts
 from kafka_tx.running.at_least_once.reading import KafkaRecords
 from kafka_tx.running.task_reader import TaskReader
-from kafka_tx.store_place import default_store
+from kafka_tx.store_place import StoreKind, default_store, kind_of
 from kafka_tx.topology.at_least_once.records import AtLeastOnceSource
 from kafka_tx.topology.declare.spout_config import SpoutConfig
 from kafka_tx.topology.declare.spout_hosts import StaticHosts, ZkHosts
@@ -167,6 +167,7 @@ class KafkaSpout:
             registry=deployment.registry,
             clock=clock,
             closing=(view.close, close),
+            skip=_skip_command(keeper_id, store.url, source),
         )
 
     def _coordinator(
@@ -219,7 +220,19 @@ class KafkaSpout:
             poll_timeout_ms=config.socket_timeout_ms,
             num_retries=1,
             retry_interval_ms=200,
+            skip_offsets=offset_ranges("skip_offsets", config.skip_offsets),
         )
+
+
+def _skip_command(id_: str, url: str, source: SourceConfig) -> str:
+    """The command that marks records as done, to be followed by them; empty: none."""
+    if kind_of(url) is not StoreKind.SQL:
+        return ""
+    servers = source.kafka["bootstrap.servers"]
+    return (
+        f"kafka-tx skip --store '{url}' --id {id_} --bootstrap-servers {servers} --yes"
+        " --records"
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,7 +28,7 @@ logger = event_log(__name__)
 Event = Callable[[], list[Action[Json]]]
 """The runner's thread calls it and performs the actions that it returns."""
 
-Replay = Callable[[TransactionAttempt, str], None]
+Replay = Callable[[TransactionAttempt, str, KafkaTxError | None], None]
 
 
 class _Order(Enum):
@@ -154,13 +154,13 @@ class RunningAttempt(JobThread):
         self, failure: BatchFailed | BatchStopped, replay: Replay
     ) -> None:
         if isinstance(failure, BatchFailed):
-            replay(self.attempt, str(failure))
+            replay(self.attempt, str(failure), failure.stops)
         else:
             self._answers.crashed(self.attempt, failure.error)
 
     def _answer_error(self, error: BaseException, replay: Replay) -> None:
         if isinstance(error, KafkaTxError) and error.retryable:
-            replay(self.attempt, str(error))
+            replay(self.attempt, str(error), None)
         else:
             self._answers.crashed(self.attempt, error)
 
@@ -260,9 +260,11 @@ class Attempts:
 
         self._post(event)
 
-    def failed(self, attempt: TransactionAttempt, reason: str) -> None:
-        """The processing phase failed: replay."""
-        self._post(lambda: self._machine.failed(attempt, reason))
+    def failed(
+        self, attempt: TransactionAttempt, reason: str, stops: KafkaTxError | None
+    ) -> None:
+        """The processing phase failed: replay; ``stops`` as of the coordinator."""
+        self._post(lambda: self._machine.failed(attempt, reason, stops))
 
     def committed(self, attempt: TransactionAttempt) -> None:
         """The commit phase is complete."""
@@ -277,7 +279,12 @@ class Attempts:
 
         self._post(event)
 
-    def commit_failed(self, attempt: TransactionAttempt, reason: str) -> None:
+    def commit_failed(
+        self,
+        attempt: TransactionAttempt,
+        reason: str,
+        _stops: KafkaTxError | None,  # nothing is read here
+    ) -> None:
         """The commit phase has ended without success: replay."""
         self._post(lambda: self._machine.commit_failed(attempt, reason))
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import MISSING, Field, InitVar, dataclass, field, fields
 from typing import Any, NamedTuple, TypeVar
 
-from kafka_tx.config import check_id, check_topic
+from kafka_tx.config import check_id, check_topic, offset_ranges
 from kafka_tx.errors import ConfigError
 from kafka_tx.logs import event_log
 from kafka_tx.model import (
@@ -188,6 +188,14 @@ class SpoutConfig:
         "Topic for records without retries left. None: they are skipped and counted.",
         storm="",
     )
+    skip_offsets: str = _setting(
+        "",
+        "",
+        "Offsets that are never read, such as 'orders-0:17-18,orders-3:40-50': records"
+        " that brokers cannot give any more. The error about damaged records names"
+        " them.",
+        storm="",
+    )
     kafka: Mapping[str, str] = field(
         default_factory=dict,
         metadata=_about(
@@ -226,6 +234,7 @@ class SpoutConfig:
                 raise ConfigError.illegal(name, value, f"a whole number from {least}")
         if self.id:
             check_id(self.id, "id")
+        offset_ranges("skip_offsets", self.skip_offsets)
         self._check_choices()
         self.partition_rules("")
 

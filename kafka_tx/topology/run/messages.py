@@ -100,8 +100,9 @@ class BatchFailed:
     """Replay the batch: user code ordered it, or its records cannot be read now.
 
     Attributes:
-        stops: The error that stops the topology if replays do not help. Set only in an
-            at-least-once topology after an error in ``prepare``, without a bad record.
+        stops: The error that stops the topology if replays do not help. Set only after
+            damaged records of a batch; and in an at-least-once topology after an error
+            in ``prepare``, without a bad record.
     """
 
     attempt: TransactionAttempt

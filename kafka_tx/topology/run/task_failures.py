@@ -8,6 +8,7 @@ from types import TracebackType
 
 from kafka_tx.errors import (
     ComponentError,
+    DamagedRecordsError,
     FailedException,
     KafkaTxError,
     StateUnavailableError,
@@ -32,6 +33,7 @@ def failure_of(
 
     A ``FailedException`` causes a replay. So does a retryable error while a spout
     reads, because brokers come back, and the loss of a map's database within a batch.
+    Damaged records do not come back: replays of their batch are few, with pauses.
     Another ``KafkaTxError`` of a spout (records that are gone) stops the topology
     unchanged. Any other error stops it as a ``ComponentError``, also ``SystemExit`` and
     ``KeyboardInterrupt``: user code ends neither a thread nor a process of ours.
@@ -41,8 +43,9 @@ def failure_of(
     if isinstance(error, StateUnavailableError):
         return BatchFailed(attempt, component, task, text_of(error))
     if is_spout and isinstance(error, KafkaTxError):
+        stops = error if isinstance(error, DamagedRecordsError) else None
         if error.retryable:
-            return BatchFailed(attempt, component, task, text_of(error))
+            return BatchFailed(attempt, component, task, text_of(error), stops)
         error.add_note(f"in component '{component}', task {task}, attempt {attempt}")
         return BatchStopped(attempt, error)
     return BatchStopped(attempt, component_error(error, attempt, component, task))

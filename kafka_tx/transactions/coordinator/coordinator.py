@@ -7,8 +7,9 @@ from dataclasses import replace
 from typing import Any, Generic, TypeVar
 
 from kafka_tx.config import Mode
-from kafka_tx.errors import TransactionError
+from kafka_tx.errors import KafkaTxError, TransactionError
 from kafka_tx.model import TransactionAttempt
+from kafka_tx.offsets.damaged_reads import OF_BATCHES, DamagedReads
 from kafka_tx.transactions.coordinator.actions import (
     Action,
     Cancel,
@@ -85,6 +86,7 @@ class TransactionCoordinator(Generic[M]):
         }
         self._gate = PlanningGate(pacing, self._chain.newest)
         self._in_flight = InFlightBatches(pacing.timeout_ms, pacing.end_timeout_ms)
+        self._damaged = DamagedReads[int](OF_BATCHES)
         self._writes = WriteQueue(self._chain)
         self._attempts = 0
         self._now_ms = 0
@@ -164,6 +166,8 @@ class TransactionCoordinator(Generic[M]):
         for txid in self._window():
             if txid in self._in_flight:
                 continue
+            if self._damaged.opens_at_ms(txid) > self._now_ms:
+                return actions
             if not self._chain.has(txid):
                 was_asked = is_ready or not actions or not self._gate.is_new(txid)
                 return actions + (self._plan(txid, is_ready) if was_asked else [])
@@ -183,6 +187,7 @@ class TransactionCoordinator(Generic[M]):
         attempt = self._chain.attempt(txid) or self._new_attempt(txid)
         attempt = replace(attempt, plan=self._chain.digest(txid))
         self._in_flight.start(attempt, self._now_ms)
+        self._damaged.started(txid)
         return StartBatch(attempt, self._chain.metadata(txid), self.committed_txid)
 
     def _fail_from(
@@ -247,6 +252,7 @@ class TransactionCoordinator(Generic[M]):
             self._writes.again_at_ms,
             self._plans_at_ms(),
             self._polls_at_ms(),
+            self._reads_at_ms(),
         )
         return min((at_ms for at_ms in times if at_ms is not None), default=None)
 
@@ -304,8 +310,16 @@ class TransactionCoordinator(Generic[M]):
         self._in_flight.has_ended(attempt)
         return actions
 
-    def failed(self, attempt: TransactionAttempt, reason: str) -> list[Action[M]]:
+    def failed(
+        self,
+        attempt: TransactionAttempt,
+        reason: str,
+        stops: KafkaTxError | None = None,
+    ) -> list[Action[M]]:
         """A part of this attempt was lost or failed: replay this txid and later ones.
+
+        With ``stops`` (records are damaged) the replay waits, longer each time; after
+        the last one everything stops with this error.
 
         During its commit phase, the next commit phase waits until that call has ended
         (``committed``, ``commit_failed`` or ``crashed``): two must never overlap. The
@@ -313,6 +327,8 @@ class TransactionCoordinator(Generic[M]):
         """
         if self._in_flight.find(attempt, *CAN_FAIL) is None:
             return []
+        if stops and not self._damaged.failed(attempt.txid, self._now_ms):
+            return self.abort(stops)
         return self._fail_from(attempt.txid, reason)
 
     def crashed(
@@ -343,6 +359,7 @@ class TransactionCoordinator(Generic[M]):
                 TransactionCommitted(done.attempt, self._chain.metadata(txid))
             )
             self._in_flight.land(txid)
+            self._damaged.landed(txid)
             self._gate.committed()
         return [*committed, *self._commit_lowest(), *following]
 
@@ -397,6 +414,10 @@ class TransactionCoordinator(Generic[M]):
             return None
         return self._confirmed_ms + POLL_MS
 
+    def _reads_at_ms(self) -> int | None:
+        is_at_rest = self._is_paused or self._is_stopping or self.is_stopped
+        return None if is_at_rest else self._damaged.wakes_after(self._now_ms)
+
     def _endless(self, attempt: TransactionAttempt) -> TransactionError:
         return TransactionError(
             f"the commit phase of attempt {attempt} was given up and has not ended"
@@ -415,7 +436,9 @@ class TransactionCoordinator(Generic[M]):
         txid = next((t for t in self._window() if not self._chain.has(t)), None)
         if txid is None or (only_new and not self._gate.is_new(txid)):
             return None
-        return self._gate.opens_at_ms(txid)
+        before = range(self._current, txid + 1)
+        first_ms = max(map(self._damaged.opens_at_ms, before))
+        return max(self._gate.opens_at_ms(txid), first_ms)
 
     def _has_to_start(self) -> bool:
         return any(

@@ -1,0 +1,53 @@
+"""Pauses before damaged records are read again, and the number of tries."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from typing import Generic, TypeVar
+
+from kafka_tx.offsets.retry import BackOff
+
+K = TypeVar("K", bound=Hashable)
+
+OF_BATCHES = BackOff(initial_delay_ms=1_000, multiplier=2, max_delay_ms=16_000, limit=5)
+"""Six tries in half a minute: nothing else of the batch can go on."""
+
+OF_PARTITIONS = BackOff(
+    initial_delay_ms=1_000, multiplier=2, max_delay_ms=30_000, limit=8
+)
+"""Nine tries in two minutes: the other partitions go on."""
+
+
+class DamagedReads(Generic[K]):
+    """What could not be read, by what has to be read again: brokers may mend it.
+
+    Times are milliseconds of the caller's monotonic clock.
+    """
+
+    def __init__(self, back_off: BackOff) -> None:
+        self._back_off = back_off
+        self._failures: dict[K, int] = {}
+        self._at_ms: dict[K, int] = {}
+
+    def failed(self, what: K, now_ms: int) -> bool:
+        """Count a failure, after which it waits; False if that was the last try."""
+        failures = self._failures[what] = self._failures.get(what, 0) + 1
+        self._at_ms[what] = now_ms + self._back_off.delay_ms(failures)
+        return self._back_off.allows(failures)
+
+    def opens_at_ms(self, what: K) -> int:
+        """When its next try is due; 0: it does not wait."""
+        return self._at_ms.get(what, 0)
+
+    def started(self, what: K) -> None:
+        """Its next try begins."""
+        self._at_ms.pop(what, None)
+
+    def landed(self, what: K) -> None:
+        """It is done."""
+        self._failures.pop(what, None)
+        self._at_ms.pop(what, None)
+
+    def wakes_after(self, now_ms: int) -> int | None:
+        """When the next try is due that is not due yet; None: none waits so long."""
+        return min((at for at in self._at_ms.values() if at > now_ms), default=None)
