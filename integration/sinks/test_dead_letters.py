@@ -73,6 +73,7 @@ def buried(job, produce):
             "offset": GOOD + n,
             "error": "it failed",
             "attempts": 3,
+            "format": 3,
         }
         own = [(f"kafka_tx.{name}", f"{at}".encode()) for name, at in ours.items()]
         produce(job.dead, [Record(f"bad {n}", f"b{n}", [("trace", b"t"), *own])])
