@@ -405,23 +405,23 @@ class MetricsRegistry:
                 activity.lags.append((now_ms, lag, behind_s))
 
     def _batch(self, batch: BatchCommitted) -> None:
-        key, reported = (batch.id,), batch.from_tasks
+        key, from_tasks = (batch.id,), batch.from_tasks
         self._of(catalogue.BATCHES).add((batch.id, "committed"), 1)
         self._of(catalogue.COMMITTED_TXID).set(key, batch.txid)
         self._of(catalogue.CURRENT_TXID).set(key, batch.txid + 1)
         self._of(catalogue.REPLAYS).add(key, batch.replays)
         if batch.duration_ms is not None:
             self._of(catalogue.BATCH_DURATION).observe(key, batch.duration_ms / 1000)
-        if reported.records is None:
+        if from_tasks.records is None:
             self._of(catalogue.UNMEASURED).add(key, 1)
         else:
-            self._of(catalogue.RECORDS).add(key, reported.records)
-        if reported.bytes is not None:
-            self._of(catalogue.BYTES).add(key, reported.bytes)
-        if reported.newest_ms is not None:
+            self._of(catalogue.RECORDS).add(key, from_tasks.records)
+        if from_tasks.bytes is not None:
+            self._of(catalogue.BYTES).add(key, from_tasks.bytes)
+        if from_tasks.newest_ms is not None:
             # A record from the future says nothing about those that come after it.
-            self._newest(key, min(reported.newest_ms, batch.committed_at_ms))
-        for phase, took_ms in reported.phases_ms.items():
+            self._newest(key, min(from_tasks.newest_ms, batch.committed_at_ms))
+        for phase, took_ms in from_tasks.phases_ms.items():
             name = catalogue.PHASE_DURATION.name
             self.observe(name, took_ms / 1000, id=batch.id, phase=phase)
 

@@ -88,15 +88,15 @@ def health(
     """
     ids = []
     for id_, shown in _shown(registries).items():
-        activity, reported = shown.activity, _id(id_, shown, now_ms)
-        state, why = reported["state"], ""
+        activity, figures = shown.activity, _id(id_, shown, now_ms)
+        state, why = figures["state"], ""
         if state == "failed":
             newest = activity.errors[-1]
             names = _CLASS.findall(newest.text)[:1] or ["its log has the text"]
             why = f"an error ended it: {newest.reason}, {names[0]}"
-        elif not activity.ended_ms and _is_late(activity, reported, now_ms, hang_ms):
+        elif not activity.ended_ms and _is_late(activity, figures, now_ms, hang_ms):
             why = f"nothing was committed for {hang_ms // 1000} s"
-            for each in reported["in_flight"][:1]:
+            for each in figures["in_flight"][:1]:
                 age_s = (now_ms - each["since_ms"]) // 1000
                 why += f"; a batch is in flight for {age_s} s, {each['phase']}"
         is_healthy = not why or (shown.is_silent and state != "failed")
@@ -115,7 +115,7 @@ def _id(id_: str, shown: _Shown, now_ms: int) -> Json:
     topics = _topics(id_, samples)
     last_commit_s, txid = of(catalogue.LAST_COMMIT), of(catalogue.COMMITTED_TXID)
     since_s = of(catalogue.IN_FLIGHT_SINCE)
-    reported: Json = {
+    figures: Json = {
         "id": id_,
         "door": activity.door,
         "unit": "chunk" if activity.door == "at least once" else "txid",
@@ -140,39 +140,39 @@ def _id(id_: str, shown: _Shown, now_ms: int) -> Json:
         "options": activity.options,
     }
     is_between_runs = of(catalogue.BOUNDED_COMMIT) is not None
-    state = _state(activity, reported, now_ms, is_between_runs=is_between_runs)
-    return {**reported, "state": state}
+    state = _state(activity, figures, now_ms, is_between_runs=is_between_runs)
+    return {**figures, "state": state}
 
 
 def _state(
-    activity: Activity, reported: Json, now_ms: int, *, is_between_runs: bool
+    activity: Activity, figures: Json, now_ms: int, *, is_between_runs: bool
 ) -> str:
     """The worst that is true of an id."""
     if activity.has_failed:
         return "fenced" if activity.errors[-1].reason == "fenced" else "failed"
     if activity.ended_ms:
         return "ended"
-    is_known = reported["last_commit_ms"] or reported["topics"]
-    if reported["records_until_loss"] is not None:
+    is_known = figures["last_commit_ms"] or figures["topics"]
+    if figures["records_until_loss"] is not None:
         found = "losing"
-    elif _is_late(activity, reported, now_ms, STALLED_AFTER_MS):
+    elif _is_late(activity, figures, now_ms, STALLED_AFTER_MS):
         without_run = "idle" if is_between_runs else "gone"
         found = "stalled" if activity.started_ms else without_run
-    elif reported["in_flight"] or reported["lag_records"]:
+    elif figures["in_flight"] or figures["lag_records"]:
         found = "running"
     else:
         found = "idle" if is_known else "starting"
     return found
 
 
-def _is_late(activity: Activity, reported: Json, now_ms: int, after_ms: int) -> bool:
+def _is_late(activity: Activity, figures: Json, now_ms: int, after_ms: int) -> bool:
     """As the alerts: records wait, or a batch is in flight, and nothing was committed.
 
     Records that came a moment ago are not late, however long the job was idle before.
     """
-    in_flight_ms = reported["in_flight_since_ms"] or now_ms
-    waited_ms = (reported["lag_seconds"] or 0) * 1000
-    since_ms = max(reported["last_commit_ms"] or 0, activity.started_ms)
+    in_flight_ms = figures["in_flight_since_ms"] or now_ms
+    waited_ms = (figures["lag_seconds"] or 0) * 1000
+    since_ms = max(figures["last_commit_ms"] or 0, activity.started_ms)
     is_waiting = waited_ms > after_ms and since_ms < now_ms - after_ms
     return is_waiting or in_flight_ms < now_ms - after_ms
 
