@@ -11,7 +11,7 @@ import sys
 import tomllib
 from collections.abc import Callable
 from contextlib import closing, contextmanager
-from dataclasses import replace
+from dataclasses import MISSING, fields, replace
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
@@ -100,6 +100,30 @@ def test_no_format_changes_unnoticed(tmp_path):
         "What is stored has changed. A new member that older versions may drop: run"
         " `make stored` and add it to docs/stored.md. Anything else needs a new number"
     )
+
+
+@pytest.mark.parametrize(
+    "kept",
+    [
+        (texts.WHOLE, texts.EMPTY),
+        (texts.WAITING,),
+        (texts.MARK,),
+        (texts.PUBLICATION, replace(texts.PUBLICATION, is_floor=True, more={"x": 1})),
+        (texts.SHAPE,),
+        (texts.SENT,),
+        tuple(e.kept for e in texts.ENTRIES if isinstance(e.kept, Marker)),
+    ],
+    ids=lambda kept: type(kept[0]).__name__,
+)
+def test_the_set_has_every_member(kept):
+    """One that is left out where it has its default would go unnoticed."""
+    for field in fields(kept[0]):
+        default = field.default
+        if field.default_factory is not MISSING:
+            default = field.default_factory()
+        if default is not MISSING:
+            values = [getattr(one, field.name) for one in kept]
+            assert any(value != default for value in values), field.name
 
 
 @pytest.mark.parametrize("name", JOBS)
