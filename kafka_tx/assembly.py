@@ -297,19 +297,34 @@ def group_mirror(
     return MirrorThread(mirror, on_failure)
 
 
+def check_group(config: SourceConfig) -> None:
+    """Refuse a ``tx.commitGroupId`` that takes no offsets; raises ConfigError."""
+    transactions = config.transactions
+    if transactions is not None and transactions.commit_group_id is not None:
+        _group(config, transactions.commit_group_id).check_kind("tx.commitGroupId")
+
+
 def group_offsets(
     config: SourceConfig,
 ) -> Callable[[list[TopicPartition]], dict[TopicPartition, LogPosition]] | None:
     """The reader of a group's positions for ``startingOffsets=committed``, if set.
 
-    The group is ``tx.commitGroupId``, else ``kafka.group.id``.
+    The group is ``tx.commitGroupId``, else ``kafka.group.id``. Reading raises
+    ConfigError for a group that has no offsets of consumers.
     """
     transactions = config.transactions
     group = transactions.commit_group_id if transactions else None
+    option = "tx.commitGroupId" if group else "kafka.group.id"
     group = group or config.kafka.get("group.id")
     if group is None or not isinstance(config.start, FromCommitted):
         return None
-    return _group(config, group).load
+    mirror = _group(config, group)
+
+    def load(partitions: list[TopicPartition]) -> dict[TopicPartition, LogPosition]:
+        mirror.check_kind(option)
+        return mirror.load(partitions)
+
+    return load
 
 
 def _group(config: SourceConfig, group: str, timeout_ms: int = 30_000) -> GroupMirror:

@@ -1,7 +1,7 @@
 """Each verdict of ``kafka-tx doctor`` on real parts, with the bad thing and without.
 
 Those on tables of a lakehouse are in ``integration/sinks``, that on levels of isolation
-beside Spark's own source.
+beside Spark's own source, that on groups of other kinds beside those groups.
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ from kafka_tx.transactions.ledger.ledger import Committed, Ledger
 
 REPOSITORY = Path(__file__).parents[2]
 COMMAND = "from kafka_tx.cli.main import app; app()"
+NOBODY = "127.0.0.1:1"
 TOPIC, GROUP = "orders", "of-orders"
 IN_GROUP = {"group.id": GROUP}
 
@@ -246,6 +247,17 @@ def test_it_reads_what_spark_reads(monkeypatch, tmp_path, what, line):
         verdicts.append(findings()[what]["verdict"])
 
     assert verdicts == ["good", "advice"]
+
+
+def test_it_tells_brokers_and_topics_that_are_not_there(kafka, topic):
+    servers, name = kafka.bootstrap_servers, topic(1)
+    there = findings("--bootstrap-servers", servers, "--topic", name)
+    absent = findings("--bootstrap-servers", servers, "--topic", "no-such-topic")
+    nobody = findings("--bootstrap-servers", NOBODY, "--kafka", "socket.timeout.ms=500")
+
+    for what in ("brokers", "topic"):
+        assert there[what]["verdict"] == "good"
+    assert nobody["brokers"]["verdict"] == absent["topic"]["verdict"] == "bad"
 
 
 def test_it_finds_what_retention_soon_takes(kafka, topic, tmp_path):

@@ -5,6 +5,8 @@ The users have no more than the page on security says, and a topic for dead lett
 
 from __future__ import annotations
 
+from contextlib import contextmanager
+
 import pytest
 from confluent_kafka.admin._acl import AclOperation
 from confluent_kafka.admin._resource import ResourceType
@@ -37,6 +39,7 @@ RIGHTS = {
     "reader": [(TOPIC, "in", READ), (TOPIC, "orders", READ)],
     "looker": [(TOPIC, "in", READ), (GROUP, "g", DESCRIBE)],
     "keeper": [(TOPIC, "in", READ), (GROUP, "g", READ)],
+    "burier": [(TOPIC, "orders", READ), (TOPIC, "dead", WRITE)],
     "rejecter": [
         *((TOPIC, "orders", READ), (TOPIC, "dead", READ), (TOPIC, "dead", WRITE)),
         *((NAME, SINK, WRITE), (GROUP, SINK, READ), *MARKERS),
@@ -143,6 +146,36 @@ def test_the_mirror_needs_read_on_the_group(guarded):
 # --- topologies and dead letters ------------------------------------------------------
 
 
+class Fails(kafka_tx.BasicBolt):
+    def execute(self, row, collector):
+        raise kafka_tx.FailedException("nobody is at home")
+
+
+@contextmanager
+def each_record(cluster, user, spark, store, **more):
+    """An at-least-once topology of a user."""
+    given = login_of(cluster, user)
+    config = kafka_tx.SpoutConfig(
+        hosts=kafka_tx.BrokerHosts(given.pop("bootstrap.servers")),
+        topic="orders" if more else "in",
+        id="g",
+        kafka=given,
+        scheme=kafka_tx.MetadataScheme(),
+        store=store,
+        **more,
+    )
+    builder = kafka_tx.TopologyBuilder("rights")
+    builder.set_spout("in", kafka_tx.KafkaSpout(config))
+    bolt = Fails() if more else Takes()
+    builder.set_bolt("bolt", bolt).shuffle_grouping("in")
+    handle = builder.build().start(spark)
+    try:
+        assert handle.process_all_available(60)
+        yield handle
+    finally:
+        handle.stop()
+
+
 class Takes(kafka_tx.BasicBolt):
     def execute(self, row, collector):
         """Nothing is done with it."""
@@ -165,6 +198,28 @@ def in_batches(cluster, user, spark, tmp_path):
 
 def test_a_transactional_topology_needs_read(guarded, spark, tmp_path):
     assert in_batches(guarded, "reader", spark, tmp_path)
+
+
+def test_an_at_least_once_topology_needs_read(guarded, spark, tmp_path):
+    with each_record(guarded, "reader", spark, f"sqlite:///{tmp_path}/s.db") as handle:
+        assert handle.status.completed == 3
+    with each_record(guarded, "keeper", spark, "kafka:"):
+        pass
+    assert load(config(guarded, "keeper"))[PARTITION].offset == 3
+
+
+def test_dead_letters_need_write(guarded, spark, tmp_path):
+    url = f"sqlite:///{tmp_path}/s.db"
+    bury = {"dead_letter_topic": "dead", "retry_limit": 0}
+    before = len(committed_records(guarded.bootstrap_servers, "dead"))
+    text = refused(
+        lambda: each_record(guarded, "reader", spark, url, **bury).__enter__()
+    )
+    assert "topic 'dead'" in text
+    with each_record(guarded, "burier", spark, url, **bury):
+        pass
+    found = committed_records(guarded.bootstrap_servers, "dead")
+    assert [each.value for each in found[before:]] == [b"a", b"b", b"c"]
 
 
 def test_rejected_rows_need_the_rights_of_a_sink(guarded, spark, tmp_path):

@@ -39,6 +39,7 @@ from kafka_tx.config import SinkConfig
 from kafka_tx.errors import KafkaTxError, StateError
 from kafka_tx.kafka.client_settings import client_settings
 from kafka_tx.kafka.cluster_checks import ClusterChecks, finalized_features
+from kafka_tx.kafka.group_kinds import advice, foreign_kind
 from kafka_tx.kafka.marker_topic import MarkerTopic
 from kafka_tx.model import TopicDescription, Topics
 from kafka_tx.own_topics import MARKER_TOPIC
@@ -390,7 +391,10 @@ def topic_rights(kafka: dict[str, str], topic: str) -> tuple[Verdict, str]:
 
 
 def group_rights(kafka: dict[str, str], group: str) -> tuple[Verdict, str]:
-    """READ commits offsets of a group."""
+    """READ commits offsets of a group, which has to be one of consumers."""
+    kind = foreign_kind(client_settings(kafka, purpose="admin"), group)
+    if kind:
+        return "bad", advice(group, kind)
     rights = ClusterChecks(kafka).group_rights(group)
     if rights is None:
         return "unknown", f"group {group} does not exist yet, so no broker tells rights"

@@ -225,7 +225,12 @@ class KafkaGroupOffsetStore(StateOfId):
         return _RENEW_MS if kept_ms is None else min(_RENEW_MS, kept_ms // 4)
 
     def acquire(self, task: int = 0, tasks: int = 1) -> int:  # noqa: ARG002
-        """Fences nobody and returns 0: Kafka fences only members of the group."""
+        """Fences nobody and returns 0: Kafka fences only members of the group.
+
+        Raises:
+            ConfigError: The group is none of consumers.
+        """
+        self._mirror.check_kind("id")
         return 0
 
     def topics(self) -> frozenset[str]:

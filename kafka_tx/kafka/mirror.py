@@ -25,6 +25,7 @@ from kafka_tx.kafka.group_commits import (
     as_position,
     read_group,
 )
+from kafka_tx.kafka.group_kinds import advice, check_kind, foreign_kind
 from kafka_tx.logs import event_log, same_events
 from kafka_tx.model import LogPosition, TopicPartition
 from kafka_tx.offsets.retry import BackOff
@@ -87,6 +88,11 @@ class GroupMirror:
             errors = list(bad.values())
             if is_refused(errors[0]):
                 raise self._writer.failed(errors[0], self._writer.needs_rights())
+            if all(e.code() == ClientError.GROUP_ID_NOT_FOUND for e in errors):
+                # brokers make a group that is missing; so this one is there
+                kind = foreign_kind(self._settings, self._group)
+                what = kind or "of another kind than those of consumers"
+                raise KafkaError(advice(self._group, what), group=self._group)
             if all(error.code() in OCCUPIED for error in errors):
                 raise GroupOccupiedError(
                     f"{text} A consumer is a member of the group: nothing can be"
@@ -120,6 +126,16 @@ class GroupMirror:
         asked = {TopicPartition(at.topic, at.partition) for at in positions}
         self._absent = (self._absent - asked) | absent
         return refused, absent
+
+    def check_kind(self, option: str) -> None:
+        """Refuse a group that is none of consumers, before anything is written.
+
+        ``option`` is what names the group. Brokers that do not answer refuse nothing.
+
+        Raises:
+            ConfigError: It is a share group, a group of Kafka Streams or another one.
+        """
+        check_kind(self._settings, self._group, option)
 
     def load(
         self, partitions: Iterable[TopicPartition]

@@ -188,6 +188,9 @@ def group(monkeypatch):
         def __init__(self, name):
             self.name = name
 
+        def check_kind(self, option):
+            """It is a group of consumers."""
+
         def load(self, partitions):
             known = offsets.get(self.name, {})
             return {p: _position(known[p]) for p in partitions if p in known}

@@ -197,6 +197,7 @@ class KafkaTxStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         byte_limit = assembly.byte_limit(config, clock)
         if transactions is None:
             return MicroBatches(config, view, clock, committed, byte_limit)
+        assembly.check_group(config)
         sink = note_of(transactions.id)
         transactions = replace(
             transactions, sink_batch_ids=sink.believed(transactions.sink_batch_ids)

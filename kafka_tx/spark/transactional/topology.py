@@ -286,7 +286,8 @@ def open_runner(
     """Become the owner of the topology's state, and make its runner.
 
     Raises:
-        ConfigError: ``tx.commitGroupId`` is set, but the spout does not read Kafka.
+        ConfigError: ``tx.commitGroupId`` is set, but the spout does not read Kafka, or
+            names a group that takes no offsets.
         StateError: The store cannot be reached, or its records cannot be read. It is
             closed then.
     """
@@ -344,6 +345,7 @@ def _mirror(
             "tx.commitGroupId", group, "set only where the spout reads Kafka"
         )
     spout.commits_to(TransactionsConfig(id=topology.id, commit_group_id=group))
+    assembly.check_group(spout.config)
 
     def failed() -> None:
         registry.add("kafka_tx_mirror_failures_total", id=topology.id)
