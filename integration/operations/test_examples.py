@@ -37,6 +37,10 @@ from integration.sizes import EVERYTHING
 from kafka_tx.spark import quiet_stop
 
 EXAMPLES = REPOSITORY / "examples"
+WITHIN_S = 540
+"""An example that is a process has all of Spark to start, beside other tests."""
+pytestmark = pytest.mark.timeout(600)
+
 FIRST_LINE_S = 2.0
 """Computed until an example says something."""
 DAEMON = "/pyspark/daemon.py"
@@ -63,7 +67,7 @@ def run_as_process(name, *arguments):
             env=os.environ | {"TMPDIR": place} | quickly,
         ) as process:
             spent_s = computed_in_silence_s(process)
-            shown, _ = process.communicate(timeout=170)
+            shown, _ = process.communicate(timeout=WITHIN_S)
         err.seek(0)
         errors = err.read()
         left = [path for path in Path(place).iterdir() if is_ours(path)]
