@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
@@ -34,6 +35,8 @@ def test_each_test_has_a_database_of_its_own(postgresql, postgresql_server):
 def test_a_killed_server_keeps_what_was_committed():
     with running(PostgresServer()) as server:
         server.execute("CREATE TABLE kept (n int)")
+        maps = Path(f"/proc/{server.pid}/maps").read_text()
+        assert "/dev/shm/PostgreSQL" not in maps, "it would stay behind"
         server.kill()
         with pytest.raises(Exception, match="refused"):
             server.execute("SELECT 1")
