@@ -3,9 +3,9 @@
 Run it: python examples/avro_orders.py localhost:9092 orders http://localhost:8081
 
 It needs ``pip install 'kafka-tx[registry]'``. The schema needs the fields ``customer``
-(text) and ``amount`` (a number); it may have others, and may change from one run to
-the next. Records that cannot be decoded go to the topic ``<topic>-dead``, which must
-exist, with their bytes and the reason.
+(text) and ``amount`` (a whole number, such as cents); it may have others, and may
+change from one run to the next. Records that cannot be decoded go to the topic
+``<topic>-dead``, which must exist, with their bytes and the reason.
 """
 
 from __future__ import annotations

@@ -78,7 +78,8 @@ _LOST_MARKERS = (
 
 FOLLOWED: dict[str, tuple[str, ...]] = {
     "foreach::_ForEach._try": (
-        _SCHEMAS + "test_a_sink_whose_rows_differ_refuses_and_names_both_schemas",
+        "tests/spark/test_typed_source.py"
+        "::test_a_sink_that_refuses_a_replay_names_both_schemas_and_the_way_out",
     ),
     "typed_batches::_error": (
         _SCHEMAS + "test_broken_records_are_dead_letters_with_their_bytes",

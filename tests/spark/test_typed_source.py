@@ -9,7 +9,11 @@ from typing import Any
 import pytest
 from pyspark.sql.pandas.types import to_arrow_schema
 
+from kafka_tx.errors import ReplayDiffersError
+from kafka_tx.planning.offset_json import SourceOffset
 from kafka_tx.schemas.defaults import number
+from kafka_tx.source.questions import Answer, Question
+from kafka_tx.spark.queries.foreach import _ForEach, _Tries
 from kafka_tx.spark.source.data_source import KafkaTxDataSource
 from kafka_tx.spark.source.stream import KafkaTxStreamReader
 from kafka_tx.spark.versions.streams import ReadAllAvailable
@@ -195,3 +199,27 @@ def test_a_plan_under_another_text_is_refused(query, told: Told) -> None:
 
     with pytest.raises(Exception, match="the former text in 'value.schema'"):
         query(**{"value.schema": json.dumps(NEW)}).rows(begin, end)
+
+
+def test_a_sink_that_refuses_a_replay_names_both_schemas_and_the_way_out(
+    query, told: Told, name: str
+) -> None:
+    begin, end = query().plan()
+    told.version(f"{name}-value", "latest", 2, json.dumps(NEW))
+    later = query()
+    later.rows(begin, end)
+    asked = Question("query", 0, None, SourceOffset.from_json(end))
+    answer = Answer.from_json(later.reader._planner().number(asked).to_json())
+
+    def refuse(df: Any, attempt: Any) -> None:
+        raise ReplayDiffersError("other rows.", txid=attempt.txid)
+
+    made = _ForEach(refuse, name)
+    made._beside = _Tries(lambda batch: answer, name)
+    with pytest.raises(ReplayDiffersError) as raised:
+        made(None, 0)
+
+    text = str(raised.value)
+    assert "schema 1 for 'value', and this start reads with schema 2" in text
+    assert "Start once with value.schema=id:1" in text
+    assert query(**{"value.schema": "id:1"}).rows(begin, end) == [{"a": 7}, {"a": 8}]
