@@ -33,6 +33,7 @@ TESTED = {
     "Kafka, ZooKeeper mode": versions.KAFKA_WITH_ZOOKEEPER,
     "Kafka, oldest": versions.KAFKA_OLDEST,
     "ZooKeeper": versions.ZOOKEEPER,
+    "schema registry": versions.REGISTRY,
     "Delta Lake": ", ".join(dict.fromkeys(versions.DELTAS.values())),
     "Iceberg": ", ".join(dict.fromkeys(versions.ICEBERGS.values())),
     **versions.OF_MACHINE,
