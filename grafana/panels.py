@@ -215,8 +215,8 @@ LOSS = PanelRow(
             "short",
             increase("kafka_tx_stops_total<id>", "id, reason", "ends"),
             query(
-                "count by (id, reason) (time()"
-                " - kafka_tx_last_stop_timestamp_seconds<id> < 900)",
+                "max by (id, reason) (time()"
+                " - kafka_tx_last_stop_timestamp_seconds<id> < bool 900)",
                 "in the last 15 minutes",
             ),
         ),
