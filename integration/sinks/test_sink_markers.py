@@ -68,7 +68,7 @@ class Sink:
         """As another run does it: the driver first, then the task."""
         _, memory = self.settle(txid, epoch=2)
         known = sink_assembly.handed(memory)
-        return self.write(txid, run="2", epoch=2, polls=True, memory=known)
+        return self.write(txid, run="2", epoch=2, reads_all_markers=True, memory=known)
 
     def put(self, key, value):
         """Write a record into the marker topic, as anybody may who has the right."""

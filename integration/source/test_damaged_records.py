@@ -28,6 +28,7 @@ from kafka_tx.cli.main import app
 from kafka_tx.errors import DamagedRecordsError, StateCorruptedError
 from kafka_tx.kafka import damaged_records
 from kafka_tx.kafka.client_settings import client_settings
+from kafka_tx.kafka.dead_letter_form import headers_of
 from kafka_tx.kafka.reader import KafkaRangeReader
 from kafka_tx.model import OffsetRange, TopicPartition
 from kafka_tx.native import NativeRangeReader
@@ -333,8 +334,8 @@ def test_damaged_dead_letters_hold_up_no_other(kafka, filled, damage):
     source, dead = filled(), fresh_name("dead")
     kafka.create_topic(dead, 1)
     producer = Producer({"bootstrap.servers": kafka.bootstrap_servers})
-    about = {"topic": source, "partition": "1", "offset": "0", "error": "bad"}
-    headers = [(f"kafka_tx.{key}", text) for key, text in about.items()]
+    own = headers_of(source, 1, 0, "bad", 1)
+    headers: list[tuple[str, str | bytes | None]] = [*own]
     for batch in range(3):
         for number in range(2):
             producer.produce(dead, f"letter {batch}{number}", headers=headers)

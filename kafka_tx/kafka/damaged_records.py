@@ -79,17 +79,21 @@ class _Search:
     def end(self, position: int) -> int | None:
         """The first offset above ``position`` that can be read; None: not found."""
         try:
-            low, end = self._consumer.get_watermark_offsets(
-                ClientPartition(*self._partition), timeout=_ANSWER_S
-            )
-            high = self._highest(position, end)
-            if high < end or self._is_told:
-                return high
-            # Or the partition gives nothing now: then this one is silent, too.
-            return high if low < position and self._is_readable(position - 1) else None
+            return self._end(position)
         except (KafkaException, TimeoutError) as error:
             _log.info("no end of the damage at %s %d: %r", *self._partition, error)
         return None
+
+    def _end(self, position: int) -> int | None:
+        low, end = self._consumer.get_watermark_offsets(
+            ClientPartition(*self._partition), timeout=_ANSWER_S
+        )
+        high = self._highest(position, end)
+        if high < end or self._is_told:
+            return high
+        # Or the partition gives nothing now: then these are silent, too.
+        others = (position - 1, low) if position > low else ()
+        return high if any(map(self._is_readable, others)) else None
 
     def _highest(self, position: int, end: int) -> int:
         high = self._first(position, self._beyond(position, end))
