@@ -81,6 +81,9 @@ class SchemaRegistry:
 
     def stop(self) -> None:
         """End it. Harmless when repeated."""
+        if self._client is not None:
+            self._client.close()
+            self._client = None
         if self._child is not None:
             self._child.kill()
             self._child = None
