@@ -165,6 +165,26 @@ def test_damaged_records_are_named_and_left_out(
 
 
 @READERS
+def test_damage_behind_the_last_hole_of_a_range_is_no_damage_of_it(
+    kafka, filled, kind, damage
+):
+    """The client reports it in the same answer, before anything passes the hole."""
+    name = fresh_name("damaged")
+    kafka.create_topic(name, 1)
+    settings = {"bootstrap.servers": kafka.bootstrap_servers, "transactional.id": name}
+    producer = Producer(settings)
+    producer.init_transactions(30)
+    producer.begin_transaction()
+    for value in texts()[:EACH]:
+        producer.produce(name, value.encode(), partition=0)
+    producer.commit_transaction(30)
+    put(kafka, name, 0, texts()[EACH:])
+    damage(name, 2, "flipped")  # behind the records and their marker
+
+    assert values(around(kafka, kind), name, 0, EACH + 1) == texts()[:EACH]
+
+
+@READERS
 def test_whole_batches_among_damaged_ones_stay_in(kafka, filled, kind, damage):
     name = filled()
     for batch in (0, 2):

@@ -171,6 +171,8 @@ class RangeFetch:
         self._trouble = f" Last error of the partition: {error.str()}."
         if code in UNREADABLE:
             self._position = max(self._position, offset)
+            if self._position >= self._wanted.end:
+                return  # damage of another range: the rest of this one is a hole
             is_packed = code == ClientError._BAD_COMPRESSION
             raise self._damaged(broken_records(self._settings, is_packed=is_packed))
         _log.debug("%s at %d: %s", self._wanted, self._position, error.str())

@@ -314,7 +314,10 @@ class _Parser:
 
 def _json(text: str) -> Any:  # noqa: ANN401 - JSON
     try:
-        return json.loads(text)
+        found = json.loads(text)
+        json.dumps(found, ensure_ascii=False).encode()  # no half of a surrogate pair
+    except UnicodeEncodeError:
+        raise SchemaError("the schema has text that is no Unicode") from None
     except ValueError as error:
         word = text.strip()
         if word in PRIMITIVES:  # as some clients register them
@@ -324,6 +327,7 @@ def _json(text: str) -> Any:  # noqa: ANN401 - JSON
         raise SchemaError(
             f"the schema has more than {DEEPEST} types in each other"
         ) from None
+    return found
 
 
 def _full(name: str, space: str) -> str:

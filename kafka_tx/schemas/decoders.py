@@ -19,7 +19,7 @@ from kafka_tx.schemas.columns import Slot, layout
 from kafka_tx.schemas.decoding import Decoded, Failure, Words, decode
 from kafka_tx.schemas.program import Program
 
-_REVISION = 1
+_REVISION = 2
 """Of the extension's part that decodes, as this package calls it."""
 
 

@@ -18,7 +18,14 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from kafka_tx.schemas.columns import Kind, Slot
-from kafka_tx.schemas.program import MOST_EMPTY_ITEMS, Op, Program, Reason
+from kafka_tx.schemas.program import (
+    FREE_VALUES,
+    MOST_EMPTY_ITEMS,
+    VALUES_OF_A_BYTE,
+    Op,
+    Program,
+    Reason,
+)
 
 Words = npt.NDArray[np.int32]
 
@@ -56,7 +63,11 @@ def decode(
     """
     slots = _filled(column)
     run = _Run(slots)
-    steps = [_Built(program, slots).steps() for program in programs]
+    steps = {
+        index: _Built(programs[index], slots).steps()
+        for index in np.unique(chosen).tolist()
+        if index >= 0
+    }
     failures: list[Failure] = []
     for row, (value, begin, program) in enumerate(
         zip(values.to_pylist(), begins.tolist(), chosen.tolist(), strict=True)
@@ -85,7 +96,8 @@ class _Run:
         """Append a record, or nothing: the reason and its detail."""
         sizes = [len(slot.values) for slot in self._repeated]
         try:
-            _end(steps(_Bytes(value), begin), value)
+            left = FREE_VALUES + VALUES_OF_A_BYTE * (len(value) - begin)
+            _end(steps(_Bytes(value, [left]), begin), value)
         except _FailedError as error:
             for slot in self._once:
                 del slot.values[row:]
@@ -110,9 +122,10 @@ class _FailedError(Exception):
 class _Bytes:
     """The bytes that are read, and how many empty items they have had."""
 
-    __slots__ = ("empty", "given", "size")
+    __slots__ = ("budget", "empty", "given", "size")
 
-    def __init__(self, given: bytes) -> None:
+    def __init__(self, given: bytes, budget: list[int]) -> None:
+        self.budget = budget
         self.given = given
         self.size = len(given)
         self.empty = 0
@@ -193,6 +206,10 @@ class _Slot:
     def repeats(self) -> bool:
         """Whether a row has any number of values in the slots below."""
         return self.slot.kind in (Kind.LIST, Kind.MAP)
+
+    def width(self) -> int:
+        """How many slots a value fills: this and those below, up to lists and maps."""
+        return 1 + sum(p.width() for p in self.parts if self.slot.kind is Kind.STRUCT)
 
     def below(self) -> Iterator[_Slot]:
         for part in self.parts:
@@ -477,7 +494,8 @@ class _Built:
         return self._blocks(number, entry, 1), end
 
     def _blocks(self, number: int, item: Step, least: int) -> Step:
-        add = self._slots[number].values.append
+        slot = self._slots[number]
+        add, width = slot.values.append, sum(part.width() for part in slot.parts)
 
         def step(record: _Bytes, at: int) -> int:
             total = 0
@@ -489,6 +507,7 @@ class _Built:
                     count = -count
                     _, at = _length(record, at)
                 _check_count(record, at, count, least)
+                _charge(record, count * width)
                 for _ in range(count):
                     at = item(record, at)
                 total += count
@@ -502,8 +521,9 @@ class _Built:
         given = self._constants[offset : offset + length]
         body = self._block(at + 3, end)
 
-        def step(_record: _Bytes, at: int) -> int:
-            body(_Bytes(given), 0)
+        def step(record: _Bytes, at: int) -> int:
+            _charge(record, length)
+            body(_Bytes(given, record.budget), 0)
             return at
 
         return step, end
@@ -565,6 +585,12 @@ def _check_count(record: _Bytes, at: int, count: int, least: int) -> None:
             raise _FailedError(Reason.EMPTY_ITEMS)
     elif count * least > record.size - at:
         raise _FailedError(Reason.LENGTH)
+
+
+def _charge(record: _Bytes, cost: int) -> None:
+    if cost > record.budget[0]:
+        raise _FailedError(Reason.AMPLIFIED)
+    record.budget[0] -= cost
 
 
 _MADE: dict[Op, Callable[[_Built, int], tuple[Step, int]]] = {

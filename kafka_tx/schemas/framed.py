@@ -118,14 +118,17 @@ class FramedColumn:
             if row not in named:
                 head = values[row].as_py()[:_LONG_PREFIX]
                 self._one(row, head, int(lengths[row]), chosen, begins, broken)
+        order = np.argsort(ids, kind="stable")
+        held = ids[order]
         for number in _distinct(ids):
-            mine = ids == number
+            mine = order[
+                np.searchsorted(held, number) : np.searchsorted(held, number, "right")
+            ]
             found = self._program(number)
             if isinstance(found, int):
                 chosen[mine], begins[mine] = found, _PREFIX
             else:
-                rows = np.flatnonzero(mine).tolist()
-                broken += [Broken(row, number, found) for row in rows]
+                broken += [Broken(row, number, found) for row in mine.tolist()]
         return {index: key for key, index in self._known.items()}
 
     def _one(

@@ -59,6 +59,9 @@ Rules of decoders:
   them. ``least`` is the least number of bytes of an item. A count times ``least`` must
   not exceed the bytes that are left. Items with ``least`` 0 are at most
   ``MOST_EMPTY_ITEMS`` in a record, counted over all its blocks.
+* The items of a record, times the slots that one fills (itself and those below, up to
+  lists and maps; of a map also its key), and the bytes of its ``DEFAULT``s are at most
+  ``FREE_VALUES`` and ``VALUES_OF_A_BYTE`` for each of its bytes.
 * A length, and the size of a block, may not exceed the bytes that are left.
 * A decimal without bytes is 0.
 * Each branch of a ``UNION`` but the last ends with a ``JUMP`` behind the last one.
@@ -77,6 +80,9 @@ MOST_WORDS = 1 << 20
 """Of a program: types that are used in many places are written out in each."""
 
 MOST_EMPTY_ITEMS = 1 << 10
+
+FREE_VALUES, VALUES_OF_A_BYTE = 1 << 20, 16
+"""What the items and defaults of a record may fill; see the rules of decoders."""
 
 
 class Op(IntEnum):
@@ -125,6 +131,7 @@ class Reason(IntEnum):
     TIME = 9
     EMPTY_ITEMS = 10
     FAILED = 11
+    AMPLIFIED = 12
 
 
 REASONS = {
@@ -138,6 +145,7 @@ REASONS = {
     Reason.DIGITS: "a decimal has more digits than its type",
     Reason.TIME: "a time does not fit into microseconds of 64 bits",
     Reason.EMPTY_ITEMS: f"more than {MOST_EMPTY_ITEMS} items take no bytes",
+    Reason.AMPLIFIED: "its lists and defaults are many times as large as its bytes",
 }
 
 

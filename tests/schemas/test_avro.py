@@ -138,3 +138,9 @@ def test_depth_counts_through_names() -> None:
 
     with pytest.raises(SchemaError, match=f"more than {DEEPEST} types in each other"):
         parse(json.dumps(outer), [inner])
+
+
+def test_half_a_surrogate_pair_is_refused() -> None:
+    """JSON has it; neither UTF-8 nor Arrow does."""
+    with pytest.raises(SchemaError, match="no Unicode"):
+        parse('{"type": "enum", "name": "E", "symbols": ["A", "\\ud800"]}')

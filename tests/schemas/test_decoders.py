@@ -371,3 +371,31 @@ def test_a_missing_field_has_its_default(
     made = decoded(decode, [number(1)], *both(old, new))
 
     assert made.column.to_pylist() == [{"b": wanted, "a": 1}]
+
+
+def test_a_record_that_would_fill_far_more_than_its_bytes_fails_alone(
+    decode: Decoder,
+) -> None:
+    """Nulls of wide records and defaults of items take a byte of it, or none."""
+    wide = {
+        "type": "record",
+        "name": "Wide",
+        "fields": [{"name": f"f{n}", "type": ["null", "long"]} for n in range(100)],
+    }
+    nulls, column = both({"type": "array", "items": ["null", wide]})
+    few, many = (number(n) + b"\0" * (n + 1) for n in (1_000, 20_000))
+
+    made = decoded(decode, [few, many, few], nulls, column)
+
+    assert [len(row or ()) for row in made.column.to_pylist()] == [1_000, 0, 1_000]
+    assert reasons(made) == [Reason.AMPLIFIED]
+    item = {"type": "record", "name": "I", "fields": [{"name": "a", "type": "boolean"}]}
+    longer = json.loads(json.dumps(item))
+    longer["fields"].append({"name": "b", "type": "string", "default": "x" * 4_096})
+    program, column = both(
+        {"type": "array", "items": item}, {"type": "array", "items": longer}
+    )
+    assert (
+        reasons(decoded(decode, [few, many, few], program, column))
+        == [Reason.AMPLIFIED] * 3
+    )

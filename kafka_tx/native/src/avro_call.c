@@ -19,6 +19,7 @@ typedef struct {
     const uint8_t *bytes;
     const int32_t *begins, *chosen;
     avro_program *programs;
+    uint8_t *checked; /* which of them are known to be right */
     Py_ssize_t program_count;
     /* what is made */
     avro_slots slots;
@@ -48,6 +49,11 @@ static int decode_row(decoding *d, int64_t row) {
     int64_t start = d->ends[at], size = d->ends[at + 1] - start;
     if (chosen >= d->program_count || !is_there || begin < 0 || begin > size)
         return SLOTS_WRONG;
+    if (!d->checked[chosen]) {
+        int wrong = avro_check(&d->programs[chosen], &d->slots);
+        if (wrong) return wrong;
+        d->checked[chosen] = 1;
+    }
     int reason = avro_decode(&d->programs[chosen], &d->slots, d->bytes + start + begin,
                              (size_t)(size - begin), &detail);
     if (reason <= 0) return reason;
@@ -63,10 +69,7 @@ static int decode_rows(decoding *d) {
 }
 
 static int decode_all(decoding *d, struct ArrowArray *out) {
-    int result = 0;
-    for (Py_ssize_t i = 0; i < d->program_count && !result; i++)
-        result = avro_check(&d->programs[i], &d->slots);
-    if (!result) result = decode_rows(d);
+    int result = decode_rows(d);
     return result ? result : slots_export(&d->slots, out);
 }
 
@@ -140,7 +143,8 @@ static int open_program(avro_program *program, PyObject *pair) {
 static int open_programs(decoding *d, PyObject *programs) {
     d->program_count = PyTuple_Size(programs);
     d->programs = calloc((size_t)d->program_count + 1, sizeof *d->programs);
-    if (!d->programs) {
+    d->checked = calloc((size_t)d->program_count + 1, 1);
+    if (!d->programs || !d->checked) {
         PyErr_NoMemory();
         return -1;
     }
@@ -225,6 +229,7 @@ PyObject *decode_avro(PyObject *module, PyObject *args) {
     slots_free(&d.slots);
     free(d.failures);
     free(d.programs);
+    free(d.checked);
     PyBuffer_Release(&begins);
     PyBuffer_Release(&chosen);
     PyBuffer_Release(&layout);

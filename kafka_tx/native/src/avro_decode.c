@@ -6,6 +6,9 @@
 
 enum { MOST_EMPTY_ITEMS = 1 << 10, MOST_VARINT_SHIFT = 63 };
 
+/* Of a record: as program.FREE_VALUES and program.VALUES_OF_A_BYTE. */
+enum { FREE_VALUES = 1 << 20, VALUES_OF_A_BYTE = 16 };
+
 /* What is left of the bytes, and the items without bytes that were in them. */
 typedef struct {
     const uint8_t *at, *end;
@@ -16,6 +19,7 @@ typedef struct {
     const avro_program *program;
     avro_slots *slots;
     int32_t detail; /* of REASON_FAILED */
+    uint64_t allowed; /* values of items, and bytes of defaults, that may still come */
 } machine;
 
 /* --- numbers ---------------------------------------------------------------------- */
@@ -228,7 +232,7 @@ static int run(machine *m, cursor *in, int32_t at, int32_t end);
 
 /* What repeats: its words, the least bytes of an item, and the slot of its keys. */
 typedef struct {
-    int32_t at, end, least;
+    int32_t at, end, least, width; /* of an item; 0: it is passed over */
     int has_keys;
     avro_slot *keys; /* NULL: they are passed over */
 } blocks;
@@ -250,6 +254,14 @@ static int check_count(cursor *in, uint64_t count, int32_t least) {
     return in->empty > MOST_EMPTY_ITEMS ? REASON_EMPTY_ITEMS : 0;
 }
 
+static int charge(machine *m, uint64_t count, uint64_t width) {
+    uint64_t cost;
+    if (__builtin_mul_overflow(count, width, &cost) || cost > m->allowed)
+        return REASON_AMPLIFIED;
+    m->allowed -= cost;
+    return 0;
+}
+
 static int skip_bytes(cursor *in) {
     int64_t size;
     int reason = read_length(in, &size);
@@ -259,6 +271,7 @@ static int skip_bytes(cursor *in) {
 
 static int run_items(machine *m, cursor *in, const blocks *b, uint64_t count) {
     int reason = check_count(in, count, b->least);
+    if (!reason) reason = charge(m, count, (uint64_t)b->width);
     while (count-- && !reason) {
         if (b->has_keys) reason = b->keys ? add_bytes(in, b->keys, 1) : skip_bytes(in);
         if (!reason) reason = run(m, in, b->at, b->end);
@@ -292,6 +305,7 @@ static int skip_blocks(machine *m, cursor *in, const blocks *b) {
 }
 
 static int run_default(machine *m, const int32_t *word, int32_t body) {
+    if (charge(m, 1, (uint64_t)word[2])) return REASON_AMPLIFIED;
     const uint8_t *given = m->program->constants + word[1];
     cursor in = {given, given + word[2], 0};
     return run(m, &in, body, word[3]);
@@ -337,18 +351,19 @@ static int32_t words_of(const int32_t *word) {
 }
 
 static int run_array(machine *m, cursor *in, const int32_t *word, int32_t at) {
-    blocks b = {at + 4, word[2], word[3], 0, NULL};
-    return run_blocks(m, in, &b, &m->slots->all[word[1]]);
+    avro_slot *slot = &m->slots->all[word[1]];
+    blocks b = {at + 4, word[2], word[3], slot[1].width, 0, NULL};
+    return run_blocks(m, in, &b, slot);
 }
 
 static int run_map(machine *m, cursor *in, const int32_t *word, int32_t at) {
     avro_slot *slot = &m->slots->all[word[1]];
-    blocks b = {at + 3, word[2], 1, 1, slot + 1};
+    blocks b = {at + 3, word[2], 1, 1 + slot[2].width, 1, slot + 1};
     return run_blocks(m, in, &b, slot);
 }
 
 static int skip_repeated(machine *m, cursor *in, const int32_t *word, int32_t at) {
-    blocks b = {at + 4, word[1], word[2], word[3], NULL};
+    blocks b = {at + 4, word[1], word[2], 0, word[3], NULL};
     return skip_blocks(m, in, &b);
 }
 
@@ -390,7 +405,7 @@ static int run(machine *m, cursor *in, int32_t at, int32_t end) {
 
 int avro_decode(const avro_program *program, avro_slots *slots, const uint8_t *bytes,
                 size_t size, int32_t *detail) {
-    machine m = {program, slots, 0};
+    machine m = {program, slots, 0, FREE_VALUES + VALUES_OF_A_BYTE * (uint64_t)size};
     cursor in = {bytes, bytes + size, 0};
     int64_t rows = slots->all[0].rows;
     int reason = run(&m, &in, 0, (int32_t)program->words - 1);

@@ -17,6 +17,7 @@ typedef enum {
     REASON_TIME,
     REASON_EMPTY_ITEMS,
     REASON_FAILED,
+    REASON_AMPLIFIED,
 } avro_reason;
 
 /* Append a record to the slots. Positive: an avro_reason, with its detail, and nothing

@@ -31,14 +31,16 @@ static slots_result place(avro_slots *slots, int number) {
     avro_slot *slot = &slots->all[number];
     if (slot->kind >= SLOT_KINDS || !has_its_parts(slot->kind, slot->parts))
         return SLOTS_WRONG;
-    int end = number + 1;
+    int end = number + 1, below = 0;
     for (int part = 0; part < slot->parts; part++) {
         if (end >= slots->count) return SLOTS_WRONG;
+        below += slots->all[end].width;
         end = slots->all[end].end;
     }
     if (slot->kind == SLOT_MAP && slots->all[number + 1].kind != SLOT_TEXT)
         return SLOTS_WRONG; /* its keys */
     slot->end = end;
+    slot->width = slot->kind == SLOT_STRUCT ? below + 1 : 1;
     return SLOTS_OK;
 }
 

@@ -39,6 +39,7 @@ typedef struct {
     slot_kind kind;
     int parts; /* direct ones; the first follows its slot */
     int end;   /* number of the slot behind those below */
+    int width; /* slots that one value fills: itself and below, up to lists and maps */
     int64_t rows, room;
     uint8_t *valid; /* one bit for each row; NULL as long as nothing is null */
     void *values;   /* numbers; bits of a boolean; int32 ends, from 0, of others */

@@ -34,6 +34,10 @@ static range_state take_event(range *r, const rdk_message *event) {
         watch_trouble(&r->client->watch, event->err, text);
         return RANGE_WAITING;
     }
+    if (kind == FAILURE_FETCH && event->offset >= r->end) {
+        r->position = r->end; /* of another range; the rest of this one is a hole */
+        return RANGE_DONE;
+    }
     /* Behind a hole it is further than the last record. */
     if (kind == FAILURE_FETCH && event->offset > r->position) r->position = event->offset;
     range_fail(r, kind, event->err, text);
