@@ -33,6 +33,7 @@ from kafka_tx.kafka.transaction import Transaction
 from kafka_tx.model import Earliest, OffsetRange, Topics
 from kafka_tx.model import TopicPartition as Partition
 from kafka_tx.own_topics import MARKER_TOPIC
+from kafka_tx.running import redrive
 from kafka_tx.running.at_least_once.dead_letters import DeadLetter, DeadLetters
 from kafka_tx.running.redrive import Redrive
 
@@ -434,6 +435,22 @@ def test_a_letter_that_cannot_be_sent_is_named_and_holds_up_no_other(
     assert f"sent back: 0, skipped: {len(bad)}" in skipped
     assert "sent back: 0\n" in output_of(buried, "send", "--yes")
     assert len(read(kafka, buried.orders)) == GOOD + 2 * BAD + 1
+
+
+def test_more_unusable_letters_than_can_be_remembered_stop_it(
+    buried, produce, monkeypatch
+):
+    """And giving them up, as the text says, is a way out."""
+    monkeypatch.setattr(redrive, "_MOST_LEFT", 2)
+    places = [7, 0, 7, 0, 7]  # runs of letters that cannot be sent are remembered
+    produce(buried.dead, [letter(buried.orders, place) for place in places])
+
+    says = output_of(buried, "send", "--yes", code=1)
+
+    assert "KAFKA_TX_LETTER_UNUSABLE" in says
+    assert "more than 2 dead letters" in says
+    skipped = output_of(buried, "send", "--yes", "--skip-unusable")
+    assert "skipped: 3" in skipped
 
 
 def test_a_letter_of_another_version_waits_for_that_version(buried, produce):

@@ -359,6 +359,42 @@ def test_what_is_written_is_read_by_confluents_own_deserializer(
     assert sorted(row.amount for row in typed) == [each["amount"] for each in orders]
 
 
+def test_a_stream_writes_what_it_has_read(
+    spark, kafka, registry, topic, produce, rows, options, tmp_path
+):
+    """Typed in, typed out, under another subject, once for each record."""
+    name, copy = topic(), topic(name="copy")
+    known = registry.register(f"{name}-value", ORDER)
+    registry.register(f"{copy}-value", ORDER)
+    orders = [order(n) for n in range(5)]
+    produce(name, [framed(ORDER, known, each) for each in orders])
+    given = {name.replace("__", "."): value for name, value in options.items()}
+    source = reader(
+        spark,
+        kafka.bootstrap_servers,
+        subscribe=name,
+        tx__id=name,
+        tx__store=f"sqlite:///{tmp_path}/store.db",
+        **options,
+    )
+
+    written = (
+        source.load()
+        .select("value")
+        .writeStream.format("kafka_tx")
+        .option("kafka.bootstrap.servers", kafka.bootstrap_servers)
+        .option("topic", copy)
+        .option("tx.id", copy)
+        .options(**given)
+        .option("checkpointLocation", str(tmp_path / "checkpoint"))
+    )
+    read_out(written)
+
+    options["kafka__isolation__level"] = "read_committed"
+    assert rows(copy, "value.*", **options) == rows(name, "value.*", **options)
+    assert len(rows(copy, **options)) == len(orders)
+
+
 # --- what is refused when a query is made ---------------------------------------------
 
 

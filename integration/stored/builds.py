@@ -1,12 +1,11 @@
 """Other builds of the package: what a later version may change in what it stores.
 
-A build is a folder like the project's, with links to all that is the same. Python
+A build is a folder like the project's, with links to all beside it. Python
 started in it imports the build's package, and so do the processes of its Spark.
 """
 
 from __future__ import annotations
 
-import os
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -58,16 +57,13 @@ def build(place: Path, changes: Changes) -> Path:
             (place / item.name).symlink_to(item)
     package = place / "kafka_tx"
     ignored = shutil.ignore_patterns("__pycache__")
-    shutil.copytree(
-        REPOSITORY / "kafka_tx", package, copy_function=os.link, ignore=ignored
-    )
+    shutil.copytree(REPOSITORY / "kafka_tx", package, ignore=ignored)
     for name, pairs in changes.items():
         file = package / name
         text = file.read_text()
         for old, new in pairs:
             assert text.count(old) == 1, (name, old)
             text = text.replace(old, new)
-        file.unlink()
         file.write_text(text)
     return place
 

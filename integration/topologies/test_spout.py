@@ -27,6 +27,7 @@ from integration.topologies.spout_job import Try, Work, done, failures, topology
 from kafka_tx import assembly
 from kafka_tx.errors import ConfigError, FencedError
 from kafka_tx.model import OffsetRange, TopicPartition
+from kafka_tx.stored import LETTERS
 
 RECORDS = int(os.environ.get("KAFKA_TX_SPOUT_RECORDS") or 200_000)
 """Of each test that kills."""
@@ -212,9 +213,9 @@ def test_a_record_out_of_tries_becomes_a_dead_letter(
     assert failures(tmp_path) == {(0, 7): 3, (0, 8): 3}
     servers = kafka.bootstrap_servers
     assert committed("kafka:", f"{name}-group", servers, name, 1) == {0: 20}
+    about = {"format": str(LETTERS.number), "topic": name, "partition": "0"}
     assert dead_letters(kafka.bootstrap_servers, dead) == [
-        (f"v{n}", {"topic": name, "partition": "0", "offset": str(n), "attempts": "3"})
-        for n in (7, 8)
+        (f"v{n}", {**about, "offset": str(n), "attempts": "3"}) for n in (7, 8)
     ]
 
 

@@ -32,6 +32,7 @@ from kafka_tx.model import (
     LogPosition,
     TopicPartition,
 )
+from kafka_tx.stored import GROUPS
 
 
 @pytest.fixture
@@ -151,7 +152,7 @@ def test_metadata_that_cannot_be_read_is_mended_by_resetting_the_offset(
     name, partitions, store = group
     produce(name, ["a"] * 5, partition=0)
     store.store({p: CommittedOffset(2 * (p.partition == 0)) for p in partitions})
-    set_offset(kafka, name, 3, metadata="kafka_tx:2:0:-:broken")
+    set_offset(kafka, name, 3, metadata=f"kafka_tx:{GROUPS.number}:0:-:broken")
     built = topology(config(kafka, name), Work(str(tmp_path)))
 
     with pytest.raises(StateCorruptedError, match="--reset-offsets"):

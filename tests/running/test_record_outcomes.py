@@ -99,7 +99,7 @@ class Case:
         self.metrics = SpoutMetrics("job", MetricsRegistry())
         poller: Any = SimpleNamespace(
             parts=SimpleNamespace(dead_letters=dead_letters),
-            fetch_failed=self.fetch_failed.append,
+            fetch_failed=lambda part, _damage: self.fetch_failed.append(part),
             metrics=self.metrics,
             unburied=self.unburied,
         )
