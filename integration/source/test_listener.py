@@ -93,7 +93,8 @@ def test_bounded_runs_beside_others_all_appear_and_are_let_go_later(
         assert found["kafka_tx_records_total", ids[0]] == RECORDS
     finally:
         query.stop()
-    assert "not known here" not in caplog.text
+    late = [text for text in caplog.messages if "not known here" in text]
+    assert not [text for text in late if any(id_ in text for id_ in (*ids, "endless"))]
 
 
 def test_records_that_are_read_twice_are_counted_once(attached, job, tmp_path):
@@ -110,9 +111,9 @@ def test_records_that_are_read_twice_are_counted_once(attached, job, tmp_path):
 def test_the_store_knows_what_each_batch_held_whoever_committed_it(
     attached, job, tmp_path
 ):
-    job("told", maxOffsetsPerTrigger=1).until_done(tmp_path / "c")
+    job("told-of", maxOffsetsPerTrigger=1).until_done(tmp_path / "c")
 
-    ledger = Ledger(SqlStore(f"sqlite:///{tmp_path}/state.db", "told"))
+    ledger = Ledger(SqlStore(f"sqlite:///{tmp_path}/state.db", "told-of"))
     try:
         wait_until(
             "every batch is told of",
