@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 import shlex
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -20,6 +21,7 @@ import kafka_tx
 from integration.cluster import segments
 from integration.cluster.topics import fresh_name
 from integration.cluster.waiting import wait_until
+from integration.log_ends import log_ends
 from integration.reading import Run, reader
 from integration.sinks.test_sink_markers import Sink
 from integration.topologies import spout_job, tally
@@ -178,6 +180,8 @@ def test_damage_behind_the_last_hole_of_a_range_is_no_damage_of_it(
     for value in texts()[:EACH]:
         producer.produce(name, value.encode(), partition=0)
     producer.commit_transaction(30)
+    ends = partial(log_ends, kafka.bootstrap_servers, name)
+    wait_until("the marker is written", lambda: ends()[0] == EACH + 1)
     put(kafka, name, 0, texts()[EACH:])
     damage(name, 2, "flipped")  # behind the records and their marker
 
