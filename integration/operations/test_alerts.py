@@ -267,8 +267,11 @@ def test_an_error_that_stops_a_query_raises_alerts_until_it_runs_again(
     fails.set()
     produce(read, ["v"])
 
+    run = f'kafka_tx_run_since_timestamp_seconds{{id="{name}", kind="unbounded"}}'
+
     def fail(batch, _):
-        if fails.is_set():
+        if fails.is_set():  # a run that ends between two scrapes was never seen
+            wait_until("it is scraped", lambda: prometheus.query(run))
             raise ValueError("the user's own")
 
     source(spark, kafka, read, name, tmp_path, fail)
