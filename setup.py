@@ -12,7 +12,7 @@ reader = Extension(
     depends=sorted(path.as_posix() for path in SOURCES.glob("*.h")),
     define_macros=[("Py_LIMITED_API", "0x030B0000"), ("_GNU_SOURCE", None)],
     extra_compile_args=["-std=c11", "-O2", "-Wall", "-Wextra"],
-    libraries=["dl"],  # part of libc since glibc 2.34
+    libraries=["dl", "pthread"],  # parts of libc since glibc 2.34
     py_limited_api=True,
     optional=True,  # without a C compiler the Python reader does the work
 )

@@ -17,6 +17,7 @@ typedef struct {
     rdk_queue *logs;
     pid_t made_by; /* a fork has none of its threads */
     int is_used;   /* a range was opened with it */
+    int may_hang;  /* when it is closed: an error let librdkafka look for another offset */
     watch watch;
 } client;
 
@@ -38,8 +39,9 @@ const rdk_metadata *client_describe(client *, const char *topic, int timeout_ms)
 /* Let librdkafka learn the leaders of a topic, NULL: of all; -1 where nobody tells. */
 int client_learn(client *, const char *topic, int timeout_ms);
 
-/* Blocks until librdkafka's threads are gone: a few milliseconds. Does nothing in
- * another process than the one that opened it. */
+/* Blocks until librdkafka's threads are gone: a few milliseconds; where that may take
+ * for ever, a thread of its own waits. Does nothing in another process than the one that
+ * opened it. */
 void client_close(client *);
 
 #endif
