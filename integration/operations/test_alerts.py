@@ -67,13 +67,13 @@ def name() -> str:
 
 @pytest.fixture(autouse=True)
 def recorded(request, prometheus, name):
-    """Write the series of the test's ids into a folder, if ``RECORD`` names one.
+    """Write the series of the test's ids into a folder, if ``RECORD_SERIES`` names one.
 
     ``python -m integration.tools.alert_series`` makes tests of promtool of them.
     """
     began = time.time()
     yield
-    place = os.environ.get("RECORD", "")
+    place = os.environ.get("RECORD_SERIES", "")
     if place:
         wanted = f'{{__name__=~"kafka_tx_.*", __name__!~".*_bucket", id=~"{name}.*"}}'
         found = [
