@@ -1,10 +1,10 @@
 """Makes tests of promtool out of series that real jobs gave.
 
 ``RECORD_SERIES=<folder> KAFKA_TX_ALL=1 pytest integration/operations/test_alerts.py``
-records
-what a Prometheus saw each second; ``python -m integration.tools.alert_series <folder>``
-writes ``grafana/recorded_test.yml``. There a second counts as some minutes, so that the
-rules have their true times.
+records what a Prometheus saw each second.
+``python -m integration.tools.alert_series <folder>`` writes
+``grafana/recorded_test.yml``. There a second counts as some minutes, so that the rules
+have their true times.
 """
 
 from __future__ import annotations
