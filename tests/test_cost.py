@@ -31,19 +31,23 @@ def test_one(dear):
 """
 
 
-def test_a_child_that_was_waited_for_is_a_fixtures_and_a_live_one_is_a_server(tmp_path):
-    (tmp_path / "test_dear.py").write_text(TESTS)
-
+def cost_of(tests, place):
+    """What a run of these tests prints of its cost."""
+    (place / "test_given.py").write_text(tests)
     options = "-q -p tests.cost -p no:cacheprovider -n 1 --rootdir ."
-    printed = subprocess.run(
+    return subprocess.run(
         [sys.executable, "-m", "pytest", *options.split()],
-        cwd=tmp_path,
+        cwd=place,
         env={"PYTHONPATH": str(ROOT)},
         capture_output=True,
         text=True,
         timeout=50,
         check=False,
     ).stdout
+
+
+def test_a_child_that_was_waited_for_is_a_fixtures_and_a_live_one_is_a_server(tmp_path):
+    printed = cost_of(TESTS, tmp_path)
 
     tables = {"fixture of": "dear", "server (": Path(sys.executable).name}
     found = {}
@@ -77,18 +81,7 @@ def test_one(tmp_path):
 
 def test_what_a_killed_server_has_started_counts(tmp_path):
     """Nobody waits for it: its time is in no times of children."""
-    (tmp_path / "test_killed.py").write_text(KILLED)
-
-    options = "-q -p tests.cost -p no:cacheprovider -n 1 --rootdir ."
-    printed = subprocess.run(
-        [sys.executable, "-m", "pytest", *options.split()],
-        cwd=tmp_path,
-        env={"PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        timeout=50,
-        check=False,
-    ).stdout
+    printed = cost_of(KILLED, tmp_path)
 
     _, _, table = printed.partition("  test\n")
     assert float(table.splitlines()[0].split()[3]) >= 0.5

@@ -157,14 +157,8 @@ def test_a_zookeeper_that_came_back_with_all_goes_on_at_once(keeper, begin):
     assert jobs[1].store.load([P0]) == {P0: CommittedOffset(2)}
 
 
-@pytest.mark.parametrize("use", [OfBatches, OfCounts, OfPositions])
-@pytest.mark.parametrize("fixture", ["postgresql", "sqlite"])
-def test_tables_that_are_gone_are_told_and_not_made_again(
-    use, fixture, begin, request, tmp_path
-):
-    file = f"sqlite:///{tmp_path}/state.db"
-    url = file if fixture == "sqlite" else request.getfixturevalue(fixture)
-    job = begin(use, url)
+def lose_all_tables(job, url):
+    """Remove them under a living job: it tells, and makes none of them again."""
     job.step()
     job.step()
 
@@ -176,6 +170,17 @@ def test_tables_that_are_gone_are_told_and_not_made_again(
         assert "restore the newest state of the database" in text
     with connected(url) as connection:
         assert not sa.inspect(connection).get_table_names()
+
+
+@pytest.mark.parametrize("use", [OfBatches, OfCounts, OfPositions])
+@pytest.mark.parametrize("fixture", ["postgresql", "sqlite"])
+def test_tables_that_are_gone_are_told_and_not_made_again(
+    use, fixture, begin, request, tmp_path
+):
+    file = f"sqlite:///{tmp_path}/state.db"
+    url = file if fixture == "sqlite" else request.getfixturevalue(fixture)
+    job = begin(use, url)
+    lose_all_tables(job, url)
 
 
 def test_a_table_that_is_made_anew_for_its_next_batch_is_told(postgresql):

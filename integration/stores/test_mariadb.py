@@ -30,9 +30,7 @@ from integration.stores.test_came_back import (
     OfBatches,
     OfCounts,
     OfPositions,
-    connected,
-    remove_tables,
-    told,
+    lose_all_tables,
 )
 from integration.stores.test_database_rights import doctor, grants, work
 from integration.stores.test_stores import opened
@@ -334,17 +332,7 @@ def test_100_000_new_keys_are_ten_times_as_fast_as_one_upsert_a_row(url, open_ma
 @pytest.mark.parametrize("use", [OfBatches, OfCounts, OfPositions])
 def test_tables_that_are_gone_are_told_and_not_made_again(use, url):
     with closing(use(url)) as job:
-        job.step()
-        job.step()
-
-        remove_tables(url)
-
-        for call in (job.step, job.step, job.poll):
-            text = told(call)
-            assert "are gone" in text
-            assert "restore the newest state of the database" in text
-    with connected(url) as connection:
-        assert not sa.inspect(connection).get_table_names()
+        lose_all_tables(job, url)
 
 
 @pytest.fixture

@@ -8,22 +8,7 @@
 #include <string.h>
 
 #include "avro_decode.h"
-
-static long until_failure; /* the allocation that fails; 0 for none */
-static long allocations;
-
-static int fails(void) { return ++allocations == until_failure; }
-
-void *__real_malloc(size_t);
-void *__real_calloc(size_t, size_t);
-void *__real_realloc(void *, size_t);
-void *__wrap_malloc(size_t size) { return fails() ? NULL : __real_malloc(size); }
-void *__wrap_calloc(size_t count, size_t size) {
-    return fails() ? NULL : __real_calloc(count, size);
-}
-void *__wrap_realloc(void *block, size_t size) {
-    return fails() ? NULL : __real_realloc(block, size);
-}
+#include "failing.h"
 
 /* record {flag: null or boolean, text, items: array of decimals, map of enums} */
 static const int32_t LAYOUT[] = {SLOT_STRUCT,  4, SLOT_BOOLEAN, 0, SLOT_TEXT, 0,
