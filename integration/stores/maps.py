@@ -1,4 +1,4 @@
-"""Maps on a real database, for the files that try one; each has a fixture ``url``."""
+"""Maps in a database, for the files that try one; each has a fixture ``url``."""
 
 from __future__ import annotations
 

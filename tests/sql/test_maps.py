@@ -4,6 +4,8 @@ import sqlite3
 import pyarrow as pa
 import pytest
 
+from integration.stores import maps
+from integration.stores.maps import content
 from kafka_tx.errors import (
     ConfigError,
     FencedError,
@@ -33,22 +35,7 @@ def url(tmp_path):
     return f"sqlite:///{tmp_path}/maps.db"
 
 
-@pytest.fixture
-def open_map(url):
-    opened = []
-
-    def make(kind, name="counts", **types):
-        opened.append(kind(url, name, **types))
-        return opened[-1]
-
-    yield make
-    for one in opened:
-        one.close()
-
-
-def content(state):
-    table = state.to_arrow()
-    return dict(zip(table["key"].to_pylist(), table["value"].to_pylist(), strict=True))
+open_map = maps.open_map
 
 
 @pytest.fixture(params=["sqlite", "some other database"])
