@@ -137,9 +137,17 @@ class Meter:
 
 
 def children(pid: int) -> Iterator[int]:
-    """Processes that a process has started; none where Linux does not say."""
-    for thread in Path(f"/proc/{pid}/task").glob("*/children"):
-        yield from map(int, _text(thread).split())
+    """Processes that a process has started; none where Linux does not say.
+
+    Those of one that ends meanwhile are somebody else's from then on.
+    """
+    place = Path(f"/proc/{pid}/task")
+    try:
+        threads = os.listdir(place)
+    except OSError:
+        return
+    for thread in threads:
+        yield from map(int, _text(place / thread / "children").split())
 
 
 def own_s(pid: int) -> float:

@@ -1,11 +1,14 @@
 """What `make test-cost` prints and records."""
 
 import json
+import os
 import subprocess
 import sys
+import threading
+import time
 from pathlib import Path
 
-from tests.cost import Cost, Costs, order_of
+from tests.cost import Cost, Costs, order_of, tree_s
 
 ROOT = Path(__file__).parent.parent
 TESTS = """
@@ -94,3 +97,19 @@ def test_the_longest_files_are_recorded_longest_first():
         costs.files[name].add(Cost(seconds=seconds))
 
     assert list(json.loads(order_of(costs)).items()) == [("c.py", 70), ("b.py", 1)]
+
+
+def test_processes_may_end_while_they_are_counted():
+    until = time.monotonic() + 0.7
+
+    def come_and_go():
+        while time.monotonic() < until:
+            subprocess.run(["true"], check=True)
+
+    crowd = [threading.Thread(target=come_and_go) for _ in range(3)]
+    for each in crowd:
+        each.start()
+    while time.monotonic() < until:
+        assert tree_s(os.getpid()) > 0
+    for each in crowd:
+        each.join()

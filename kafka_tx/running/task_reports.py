@@ -21,7 +21,10 @@ _TAKEN = b"+"
 """The listener's answer to a report that it has taken."""
 
 _EVERY_ADDRESS = "0.0.0.0"  # noqa: S104 - the last resort; senders need the token
-_SEND_TIMEOUT_S = 1.0
+_CONNECT_WITHIN_S = 3.0
+_ANSWER_WITHIN_S = 10.0
+"""A driver may halt for some seconds, for Java's garbage or with its machine. Its
+operating system takes connections meanwhile, so a blocked network is noticed sooner."""
 _TRIES = 3
 _PAUSE_S = 0.05
 
@@ -155,7 +158,8 @@ def send_report(address: str, report: Mapping[str, object]) -> None:
 
 
 def _send(where: tuple[str, int], line: bytes) -> None:
-    with socket.create_connection(where, _SEND_TIMEOUT_S) as sender:
+    with socket.create_connection(where, _CONNECT_WITHIN_S) as sender:
+        sender.settimeout(_ANSWER_WITHIN_S)
         sender.sendall(line)
         if sender.recv(1) != _TAKEN:
             raise ConnectionError("the driver did not accept the report of a task")

@@ -110,6 +110,25 @@ def test_a_worker_that_failed_reports_again_later(listener, in_task, monkeypatch
     assert sizes_of(listener.collect("q", 3)) == [1]
 
 
+def test_a_driver_that_halts_for_some_seconds_is_waited_for():
+    """Its system takes the connection; three short waits were over too soon."""
+    goes_on, taken = threading.Event(), []
+
+    def take(report):
+        goes_on.wait(30)
+        taken.append(report)
+
+    driver = ReportListener(DriverAddress(LOOPBACK), take, "halts")
+    threading.Timer(3.5, goes_on.set).start()
+    try:
+        send_report(driver.address, {"number": 1})
+    finally:
+        goes_on.set()
+        driver.close()
+
+    assert {"number": 1} in taken
+
+
 def test_a_desk_that_was_given_up_costs_the_next_task_nothing(listener, in_task):
     with socket.create_server((LOOPBACK, 0)) as nobody:
         port = nobody.getsockname()[1]

@@ -25,7 +25,8 @@ logger = event_log(__name__)
 PROPERTY = "kafka_tx.reports.token"
 """Spark's event log and pages hide what has such a name."""
 
-_GIVEN_UP_S = 30.0
+_GIVEN_UP_S = 100.0
+"""Ten times as long as a blocked network holds up the task that tries."""
 _given_up_until: dict[str, float] = {}
 
 
