@@ -59,6 +59,11 @@ def settings(cluster):
     return for_producer(cluster)
 
 
+TOGETHER = {"linger_ms": "30000"}
+"""Records wait for each other until they are flushed. With a short wait a halt of the
+machine parts them, and a batch that is refused may have one record."""
+
+
 def for_producer(cluster, **more):
     options = {"bootstrap.servers": cluster.bootstrap_servers, "linger.ms": "1"}
     options |= {name.replace("_", "."): value for name, value in more.items()}
@@ -527,7 +532,7 @@ def test_a_batch_that_is_refused_is_sent_again_in_smaller_ones(
     )
     broken(name, ClientError.MSG_SIZE_TOO_LARGE)
 
-    with Sender(for_producer(cluster)) as sender:
+    with Sender(for_producer(cluster, **TOGETHER)) as sender:
         if is_columns:
             sender.write(batch)
         else:
@@ -571,7 +576,7 @@ def test_both_say_the_same_of_records_that_brokers_refuse(
     for kind in (ProducerClient, NativeProducer):
         name, deliveries = topic(), Deliveries()
         broken(name, code)
-        client = kind(for_producer(cluster), deliveries)
+        client = kind(for_producer(cluster, **TOGETHER), deliveries)
         client.write(OutBatch.of(name, pa.array(["v"] * records)), lambda: None)
         client.flush(lambda: None)
         texts = {one.error and one.error.str() for one in deliveries.take()}
@@ -583,7 +588,7 @@ def test_both_say_the_same_of_records_that_brokers_refuse(
 def test_after_a_refusal_later_records_are_counted_again(cluster, topic, broken):
     """What is delivered is noted only until everything before was answered."""
     name, deliveries = topic(), Deliveries()
-    client = NativeProducer(for_producer(cluster), deliveries)
+    client = NativeProducer(for_producer(cluster, **TOGETHER), deliveries)
     batch = OutBatch.of(name, pa.array(["v"] * 50))
     broken(name, ClientError.MSG_SIZE_TOO_LARGE)
 
@@ -602,8 +607,9 @@ def test_after_a_refusal_later_records_are_counted_again(cluster, topic, broken)
 
 
 @pytest.fixture
-def transaction(kind, settings, monkeypatch):
+def transaction(kind, cluster, monkeypatch):
     """Make a transaction of one kind of producer."""
+    settings = for_producer(cluster, **TOGETHER)
     monkeypatch.setattr(transaction_module, "new_client", kind)
 
     def make(topic):
