@@ -24,6 +24,7 @@ from confluent_kafka import Consumer, TopicPartition
 from typer.testing import CliRunner
 
 import kafka_tx
+from integration.attachments import closed_attachments
 from integration.capabilities import LAKE, need
 from integration.cluster.records import Record
 from integration.cluster.spark_local import delta_session
@@ -199,18 +200,9 @@ def orders(kafka, topic, produce):
 
 
 @pytest.fixture
-def reader(spark, kafka, orders, shop, tmp_path, monkeypatch):
-    attached = []
-
-    def attach(session):
-        attached.append(real(session, metrics_port=0))
-        return attached[-1]
-
-    real = kafka_tx.attach
-    monkeypatch.setattr(kafka_tx, "attach", attach)
-    yield Reader(spark, kafka, orders, shop[0], tmp_path)
-    for one in attached:
-        one.close()
+def reader(spark, kafka, orders, shop, tmp_path):
+    with closed_attachments(metrics_port=0):
+        yield Reader(spark, kafka, orders, shop[0], tmp_path)
 
 
 def test_orders_are_written_to_files(reader):

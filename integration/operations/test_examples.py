@@ -19,6 +19,7 @@ from confluent_kafka.schema_registry.avro import AvroSerializer
 from confluent_kafka.serialization import MessageField, SerializationContext
 from pyspark.sql import SparkSession
 
+from integration.attachments import closed_attachments
 from integration.capabilities import ICE, LAKE, need
 from integration.cluster.jars import REPOSITORY, jar_directory
 from integration.cluster.java import java
@@ -100,7 +101,11 @@ def cpu_s(pid):
 def run_in_session(name, *arguments):
     """In this process; the session that it makes is the one that is there."""
     shown = io.StringIO()
-    with pytest.MonkeyPatch.context() as patch, redirect_stdout(shown):
+    with (
+        pytest.MonkeyPatch.context() as patch,
+        redirect_stdout(shown),
+        closed_attachments(),
+    ):
         patch.setattr(quiet_stop, "stop_quietly", lambda spark: None)
         patch.setattr(sys, "argv", [name, *arguments])
         runpy.run_path(str(EXAMPLES / f"{name}.py"), run_name="__main__")

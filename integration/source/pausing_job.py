@@ -11,6 +11,7 @@ import argparse
 import sqlite3
 import time
 from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -139,30 +140,30 @@ def run(spark: SparkSession, given: argparse.Namespace) -> None:
     """Read what is there, or up to the pause."""
     pause = Pause(given.point, given.txid, f"{given.work}/reached")
     spark.dataSource.register(PausingSource)
-    attached = attach(spark, pause) if given.attach else None
-    read_out(
-        spark.readStream.format("kafka_tx_pausing")
-        .option("kafka.bootstrap.servers", given.servers)
-        .option("subscribe", given.topic)
-        .option("startingOffsets", "earliest")
-        .option("maxOffsetsPerTrigger", "40")
-        .option("tx.id", given.topic)
-        .option("tx.mode", given.mode)
-        .option("tx.ifOwned", given.if_owned)
-        .option("tx.store", given.store)
-        .option("tx.commitGroupId", f"{given.topic}-group")
-        .option("pause.point", given.point)
-        .option("pause.txid", str(given.txid))
-        .option("pause.marker", f"{given.work}/reached")
-        .load()
-        .writeStream.foreachBatch(
-            kafka_tx.for_each_transaction(Sink(f"{given.work}/sink.db", pause))
+    with ExitStack() as opened:
+        if given.attach:  # closed as a process does at its end, which may come later
+            opened.callback(attach(spark, pause).close)
+        read_out(
+            spark.readStream.format("kafka_tx_pausing")
+            .option("kafka.bootstrap.servers", given.servers)
+            .option("subscribe", given.topic)
+            .option("startingOffsets", "earliest")
+            .option("maxOffsetsPerTrigger", "40")
+            .option("tx.id", given.topic)
+            .option("tx.mode", given.mode)
+            .option("tx.ifOwned", given.if_owned)
+            .option("tx.store", given.store)
+            .option("tx.commitGroupId", f"{given.topic}-group")
+            .option("pause.point", given.point)
+            .option("pause.txid", str(given.txid))
+            .option("pause.marker", f"{given.work}/reached")
+            .load()
+            .writeStream.foreachBatch(
+                kafka_tx.for_each_transaction(Sink(f"{given.work}/sink.db", pause))
+            )
+            .option("checkpointLocation", given.checkpoint),
+            LASTS_S,
         )
-        .option("checkpointLocation", given.checkpoint),
-        LASTS_S,
-    )
-    if attached is not None:
-        attached.close()  # as a process does at its end, which this one may not see
 
 
 def attach(spark: SparkSession, pause: Pause) -> Any:

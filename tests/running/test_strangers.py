@@ -100,8 +100,8 @@ def test_tasks_and_reports_get_through_while_strangers_keep_coming(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     # a machine that halts, or is busy with the strangers, is not what is tested
-    for name in ("_CONNECT_WITHIN_S", "_ANSWER_WITHIN_S"):
-        monkeypatch.setattr(task_reports, name, WITHIN_S)
+    monkeypatch.setattr(task_reports, "_CONNECT_WITHIN_S", WITHIN_S)
+    monkeypatch.setattr(task_reports, "_ANSWER_WITHIN_S", WITHIN_S)
     taken: list[dict[str, object]] = []
     permits = PermitServer(DriverAddress(HERE))
     reports = ReportListener(DriverAddress(HERE), taken.append, "reports")
