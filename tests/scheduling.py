@@ -14,9 +14,14 @@ from xdist.scheduler import LoadFileScheduling  # type: ignore[import-untyped]
 LONGEST_FILES = Path(__file__).with_name("longest_files.json")
 """Seconds of each file that takes some, longest first: `make test-cost RECORD=1`."""
 
-WITHOUT_SPARK = 2
-"""Workers that start no session. Each that does computes for half a minute until the
-session is warm, and three keep two cores busy."""
+
+def most_with_spark(workers: int) -> int:
+    """Half of the workers, and two where there are as many.
+
+    Each that has a session computes for half a minute until the session is warm. With
+    fewer sessions all others are done long before the files that need one.
+    """
+    return max((workers + 1) // 2, min(workers, 2))
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -52,7 +57,7 @@ class FileScheduling(LoadFileScheduling):  # type: ignore[misc]
     """``--dist loadfile``, in which few workers have a session of Spark.
 
     Those that have one take the files that need it before all others; the rest of the
-    workers, which are ``WITHOUT_SPARK`` where there are enough of them, takes none.
+    workers takes none.
 
     A crashed worker leaves its tests to others.
 
@@ -106,7 +111,7 @@ class FileScheduling(LoadFileScheduling):  # type: ignore[misc]
         super()._assign_work_unit(node)
 
     def _next_for(self, node: Any) -> str | None:
-        most = max(self.numnodes - WITHOUT_SPARK, min(self.numnodes, 2))
+        most = most_with_spark(self.numnodes)
         may = node in self._with_spark or len(self._with_spark) < most
         waiting = {takes_spark(file): file for file in reversed(self.workqueue)}
         return (waiting.get(True) if may else None) or waiting.get(False)

@@ -383,6 +383,7 @@ class TableSuite:
         assert table.write(attempt(7, numbering="two", source="job"), ["j"], sink="job")
         assert table.rows() == ["a", "a.b", "default", "j"]
 
+    @pytest.mark.all
     def test_a_later_version_is_read_if_it_stores_more_and_named_otherwise(self, table):
         with more_members():
             table.write(attempt(1), ["a"])

@@ -157,6 +157,7 @@ def test_a_stream_is_written(remote, job, exactly_once):
 
 
 def test_every_sink_counts_each_record_once(remote, job):
+    job.source["maxOffsetsPerTrigger"] = "20"
     table, counts = f"sqlite:///{job.place}/sink.db", f"sqlite:///{job.place}/map.db"
     sink = {**job.servers, "topic": job.out, "tx.id": f"{job.id}-sink"}
 

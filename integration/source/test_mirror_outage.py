@@ -6,6 +6,7 @@ import time
 import uuid
 from contextlib import contextmanager
 
+import pytest
 from confluent_kafka import Consumer
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
@@ -79,6 +80,7 @@ def groups_offset(servers, group, topic):
         mirror.close()
 
 
+@pytest.mark.all
 def test_a_query_with_a_group_recovers_as_fast_as_one_without(mortal_kafka, tmp_path):
     topic = f"mirrored-{uuid.uuid4().hex[:8]}"
     mortal_kafka.create_topic(topic, 1)

@@ -209,6 +209,7 @@ def test_a_new_checkpoint_goes_on_above_a_batch_without_records(
     assert sinks.content() == [{key(0): 2, key(30): 1}] * 4
 
 
+@pytest.mark.all
 def test_each_of_several_sources_may_have_the_only_records(
     spark, kafka, topic, produce, tmp_path
 ):

@@ -154,6 +154,7 @@ def test_beside_a_source_without_tx_id_a_new_checkpoint_waits_for_the_unfinished
     assert two.counted() == again
 
 
+@pytest.mark.all
 @pytest.mark.parametrize("two", [("opaque", "a")], indirect=True)
 def test_an_older_checkpoint_is_left_by_both_sources(two, topic, produce, tmp_path):
     """A batch of one source is in the sink; ``store`` would decide for that one."""
@@ -176,6 +177,7 @@ def test_an_older_checkpoint_is_left_by_both_sources(two, topic, produce, tmp_pa
     assert two.counted() == once(b=5)
 
 
+@pytest.mark.all
 @pytest.mark.parametrize("two", [("opaque", "a")], indirect=True)
 def test_a_lost_store_is_not_replaced_by_the_checkpoint_of_one_source(
     two, topic, produce
