@@ -147,6 +147,7 @@ class TestTransactionalMapAsSink(AsSink):
     kind = TransactionalMap
 
 
+@pytest.mark.all
 class TestOpaqueMapAsSink(AsSink):
     kind, takes_back = OpaqueMap, True
 

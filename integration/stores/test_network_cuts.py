@@ -11,6 +11,7 @@ import pytest
 import kafka_tx
 from integration.cluster.proxied import proxies_to
 from integration.cluster.waiting import wait_until
+from integration.sizes import size
 from kafka_tx.errors import KafkaTxError
 from kafka_tx.sql.maps import OpaqueMap, TransactionalMap
 
@@ -93,12 +94,13 @@ def test_a_query_goes_on_when_its_database_was_silent(
         .load()
         .writeStream.foreachBatch(kafka_tx.for_each_transaction(count))
         .option("checkpointLocation", str(tmp_path / "checkpoint"))
+        .trigger(processingTime="300 milliseconds")
         .start()
     )
     try:
         with Writing(produce, name) as writing:
             wait_until("it counts", lambda: counted(state))
-            for _ in range(2):
+            for _ in range(size(1, 2)):
                 fall_silent(proxy, 1)
                 wait_for_more(
                     state, lambda: query.exception() and str(query.exception())
