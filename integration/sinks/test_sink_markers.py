@@ -17,6 +17,7 @@ from kafka_tx.config import SinkConfig
 from kafka_tx.errors import (
     BrokerUnavailableError,
     ConfigError,
+    KafkaError,
     StateCorruptedError,
 )
 from kafka_tx.kafka import marker_log
@@ -193,6 +194,28 @@ def test_a_group_that_somebody_has_set_back_is_refused_with_the_truth(sink):
 
     assert not sink.start_again(2)
     assert sink.values() == ["1-0", "2-0"]
+
+
+def test_a_run_that_wakes_between_two_answers_of_the_next_damages_nothing(
+    sink, monkeypatch
+):
+    """The topic was read before it wrote, and its group after."""
+    knows = marker_log.MarkerLog.knows
+    woken: list[bool] = []
+
+    def wakes_first(log, entry):
+        if not woken:
+            woken.append(True)
+            sink.settle(1)
+            assert sink.write(1)
+        return knows(log, entry)
+
+    monkeypatch.setattr(marker_log.MarkerLog, "knows", wakes_first)
+
+    with pytest.raises(KafkaError, match="another writer of the same part has begun"):
+        sink.settle(1, epoch=2)
+    assert not sink.start_again(1)
+    assert sink.values() == ["1-0"]
 
 
 @pytest.mark.parametrize("adds_offset", [False, True])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
@@ -147,22 +147,25 @@ class PartTransaction:
         assert kept is None or isinstance(kept, Marker)
         if kept is not None and not needs_all_markers(part, kept):
             return kept
-        self._memory = self._log.recall(
-            part.id, self._since, own=part.name, run=part.run
-        )
-        with _asking_groups(self._log, part.id, self._memory):
+        self._memory = self._recall()
+        with _asking_groups(self._log, part.id, self._memory, self._recall):
             check_others(part, self._memory.markers)
         logged = self._memory.own(part.life, part.index)
         if kept is None:
             return logged
         if logged is not None and logged.txid >= kept.txid:
-            _check_same(self._log, Entry(part.id, logged), Entry(part.id, kept))
+            logged_entry, of_group = Entry(part.id, logged), Entry(part.id, kept)
+            _check_same(self._log, logged_entry, of_group, self._recall)
             return logged
         what = (
             f"the marker of part {part.index} of txid {kept.txid} of sink '{part.id}'"
         )
         still = f"group '{part.group}' still has"
         raise _lost(self._log, part.group, f"{what}, which {still}")
+
+    def _recall(self) -> Memory:
+        part = self._part
+        return self._log.recall(part.id, self._since, own=part.name, run=part.run)
 
     def _is_begun(self) -> bool:
         """Whether an earlier run began the batch with an unknown number of parts."""
@@ -221,10 +224,11 @@ class PlanKeeper:
         """
         with self._begun(wish) as transaction:
             memory = self._recall(wish)
-            if memory.is_empty:
-                self._check_new(wish)
+            if memory.is_empty and self._has_group(wish):
+                memory = self._recall(wish)  # an older run may have written since
+                self._check_not_lost(wish, memory)
             last = max((m.txid for m in memory.markers if not m.life), default=0)
-            with _asking_groups(self._log, wish.id, memory):
+            with _asking_groups(self._log, wish.id, memory, lambda: self._recall(wish)):
                 plan = planned(memory.plan, wish, last)
             if plan == memory.plan:
                 return plan, memory
@@ -248,36 +252,47 @@ class PlanKeeper:
         what = f"the plan of sink '{wish.id}'"
         return Transaction(self._settings, name, what, self._reading, name)
 
-    def _check_new(self, wish: Wish) -> None:
+    def _has_group(self, wish: Wish) -> bool:
+        return self._log.knows(Entry(wish.id, _first_part(wish).marker(Digest())))
+
+    def _check_not_lost(self, wish: Wish, memory: Memory) -> None:
         """A sink without any record must not have a group that knows of some."""
-        part = Part(wish.id, wish.attempt, 0, wish.parts)
-        if self._log.knows(Entry(wish.id, part.marker(Digest()))):
-            what = f"what it held of sink '{wish.id}': group '{part.group}' has more"
-            raise _lost(self._log, part.group, what)
+        if memory.is_empty:
+            group = _first_part(wish).group
+            what = f"what it held of sink '{wish.id}': group '{group}' has more"
+            raise _lost(self._log, group, what)
+
+
+def _first_part(wish: Wish) -> Part:
+    return Part(wish.id, wish.attempt, 0, wish.parts)
 
 
 @contextmanager
-def _asking_groups(log: MarkerLog, sink: str, memory: Memory) -> Iterator[None]:
+def _asking_groups(
+    log: MarkerLog, sink: str, memory: Memory, recall: Callable[[], Memory]
+) -> Iterator[None]:
     """Name a marker that its group does not know, if one was the cause of a refusal."""
     try:
         yield
     except KafkaTxError:
-        entries = [Entry(sink, marker) for marker in reversed(memory.markers)]
-        if memory.plan is not None:
-            entries.append(Entry(sink, memory.plan))
-        for entry in entries:
+        for entry in memory.entries(sink):
             of_group = log.kept(entry)
             if of_group is not None and of_group.txid <= entry.txid:
-                _check_same(log, entry, of_group)
+                _check_same(log, entry, of_group, recall)
         raise
 
 
-def _check_same(log: MarkerLog, logged: Entry, of_group: Entry) -> None:
+def _check_same(
+    log: MarkerLog, logged: Entry, of_group: Entry, recall: Callable[[], Memory]
+) -> None:
     """Refuse a marker of the topic that is not its group's, which is as new.
 
-    One transaction commits both, so one of them is not the sink's.
+    One transaction commits both, so one of them is not the sink's; unless another run
+    has committed between the two answers. Then one of them changes when asked again.
     """
     if logged.value == of_group.value:
+        return
+    if log.kept(logged) != of_group or logged not in recall().entries(logged.sink):
         return
     topic, key = log.topic, logged.key.decode()
     raise StateCorruptedError(

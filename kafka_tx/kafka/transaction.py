@@ -296,7 +296,8 @@ class Transaction:
         except KafkaError as why:
             reason = getattr(why.__cause__, "args", (None,))[0]
             if isinstance(reason, ClientError):
-                return delivery_error(error.topic, error.key, error.size, reason)
+                told = delivery_error(error.topic, error.key, error.size, reason)
+                return self._lost(str(told)) if reason.code() in _LOST else told
         return error
 
     def _lost(self, detail: str) -> KafkaError:

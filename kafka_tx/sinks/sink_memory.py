@@ -171,6 +171,11 @@ class Memory:
         """The newest marker of each part and life, in the order of writing."""
         return list(self._markers.values())
 
+    def entries(self, sink: str) -> list[Entry]:
+        """All as entries of ``sink``: the newest marker first, the plan last."""
+        entries = [Entry(sink, marker) for marker in reversed(self.markers)]
+        return entries if self.plan is None else [*entries, Entry(sink, self.plan)]
+
     def own(self, life: str, index: int) -> Marker | None:
         """The marker of one part."""
         return self._markers.get((life, index))

@@ -127,6 +127,19 @@ class SimulatedPoller(RuleBasedStateMachine):
             self.world.clock.advance(31_000)
         self.go_on(moves)
 
+    @rule(moves=moves, name=names)
+    def damage_what_has_failed(self, moves, name):
+        """A dead letter whose records cannot be read; later perhaps they can."""
+        self.let_one_be_read(name)
+        self.go_on(["end"] * (len(self.world.in_flight) - 1) + ["fail"])
+        self.world.damaged.add(TopicPartition(name, 0))
+        self.go_on(["bury", *moves])
+
+    def let_one_be_read(self, name):
+        self.write(name, 1)
+        self.world.clock.advance(600)
+        self.go_on(["ask", "take", "take", "chunk"])
+
     @rule(ms=st.sampled_from([10, 100, 600, 3_000, 31_000]))
     def time_passes(self, ms):
         self.world.clock.advance(ms)
@@ -160,6 +173,8 @@ class SimulatedPoller(RuleBasedStateMachine):
     def lose_the_end_at_a_restart(self, moves, name, lost, others):
         """Also what is stored as completed beyond records that are unfinished."""
         self.go_on(moves)
+        for _ in range(2):
+            self.let_one_be_read(name)
         self.world.end_newest()
         self.world.poller.commit_if_due(at_once=True)
         seen["runs stored"] += self.world.has_stored_runs
@@ -227,7 +242,7 @@ def walk(steps: int = STEPS_WANTED, *, known_from: int | None = None) -> None:
     for number in itertools.count(known_from or 0):
         if is_enough(seen, steps, WHAT_MUST_HAPPEN):
             return
-        assert seen["steps"] < 40 * steps, f"the simulation is blind: {seen}"
+        assert seen["steps"] < 100 * steps, f"the simulation is blind: {seen}"
         play_round(
             number,
             SimulatedPoller,
