@@ -7,6 +7,7 @@ import pytest
 from typer.testing import CliRunner
 
 from kafka_tx.cli.main import app
+from kafka_tx.kafka import topic_facts
 from kafka_tx.model import BatchMetadata, OffsetRange, TopicPartition
 from kafka_tx.sql.store import SqlStore
 from kafka_tx.transactions.ledger.ledger import Committed, Ledger
@@ -17,6 +18,12 @@ if TYPE_CHECKING:
 ORDERS = TopicPartition("orders", 0)
 COMMITTED_TXID, COMMITTED_OFFSET, OPEN_END = 41, 250, 300
 NUMBERING = "feedfeedfeed"
+
+
+@pytest.fixture(autouse=True)
+def _configs_are_not_told(monkeypatch):
+    """The mock cluster has no answer to this request: wait for none."""
+    monkeypatch.setattr(topic_facts, "_WITHIN_MS", 200)
 
 
 @pytest.fixture
