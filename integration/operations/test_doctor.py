@@ -30,6 +30,9 @@ from kafka_tx.model import TopicPartition as Partition
 from kafka_tx.own_topics import MARKER_TOPIC
 from kafka_tx.sql.store import SqlStore
 from kafka_tx.transactions.ledger.ledger import Committed, Ledger
+from tests.inspected_pythons import each_python_starts_once as each_python_starts_once
+
+pytestmark = pytest.mark.usefixtures("each_python_starts_once")
 
 REPOSITORY = Path(__file__).parents[2]
 COMMAND = "from kafka_tx.cli.main import app; app()"

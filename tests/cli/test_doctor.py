@@ -15,6 +15,9 @@ from kafka_tx.running.worker_python import WorkerPython
 from kafka_tx.sql.store import SqlStore, stored_ids
 from kafka_tx.testing.mock import MockCluster
 from kafka_tx.transactions.ledger.ledger import Committed, Ledger
+from tests.inspected_pythons import each_python_starts_once as each_python_starts_once
+
+pytestmark = pytest.mark.usefixtures("each_python_starts_once")
 
 
 def findings(result):
