@@ -1,7 +1,8 @@
 """How costs grow: with partitions, records a batch, pending records, batches of a run.
 
 ``partitions``: a whole trigger of a query that reads nothing: planning, Spark's logs,
-committing. ``planning``: the same in the planning process alone, and the requests for
+committing. ``idle``: a trigger that finds nothing new, after a record of each partition
+was read. ``planning``: the same in the planning process alone, and the requests for
 log starts and ends in both codes that send them. ``records``: a whole
 trigger whose rows are counted. ``pending``: acknowledging records in random order.
 ``run``: what the planning process and its store hold after so many batches. ``query``:
@@ -32,11 +33,13 @@ from unittest.mock import patch
 
 from confluent_kafka import Producer
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming import DataStreamWriter, StreamingQuery
 
 from benchmarks.microbatch import SOURCES, count_by_key
 from benchmarks.pending import ObviousManager, measure_random, our_manager
 from benchmarks.servers import broker, fill, session
 from integration.cluster.interface import KafkaCluster
+from integration.cluster.waiting import wait_until
 from kafka_tx.kafka import offset_requests
 from kafka_tx.kafka.admin import AdminConnection, Deadline
 from kafka_tx.kafka.client_settings import client_settings
@@ -47,6 +50,7 @@ from kafka_tx.spark.source.stream import KafkaTxStreamReader
 
 LARGEST_TOPIC = 1_000
 ROUNDS, WARM_UP = 8, 3
+IDLE_TRIGGERS, IDLE_WARM_UP = 25, 5
 LARGE = 1_000_000
 """Records: a trigger of more is run twice, the first time to warm up."""
 OF_ONE_BROKER = 10_000
@@ -106,17 +110,25 @@ def caught_up(
     spark: SparkSession, source: str, options: Mapping[str, str], use: Use
 ) -> Iterator[list[float]]:
     """Run a query until its topics are read: the milliseconds of each trigger."""
+    with query_of(spark, source, options, use) as writer:
+        query = writer.trigger(availableNow=True).start()
+        query.awaitTermination()
+        taken = [p["durationMs"] for p in query.recentProgress]
+        yield [t["triggerExecution"] for t in taken if "addBatch" in t]
+
+
+@contextmanager
+def query_of(
+    spark: SparkSession, source: str, options: Mapping[str, str], use: Use
+) -> Iterator[DataStreamWriter]:
+    """A query with a checkpoint of its own, which is not started yet."""
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as work:
         reader = spark.readStream.format(source).option("startingOffsets", "earliest")
         if source == "kafka_tx":
             durable = {"tx.id": "scale", "tx.store": f"sqlite:///{work}/store.db"}
             reader = reader.options(**durable)
         writer = reader.options(**options).load().writeStream.foreachBatch(use)
-        writer = writer.option("checkpointLocation", f"{work}/checkpoint")
-        query = writer.trigger(availableNow=True).start()
-        query.awaitTermination()
-        taken = [p["durationMs"] for p in query.recentProgress]
-        yield [t["triggerExecution"] for t in taken if "addBatch" in t]
+        yield writer.option("checkpointLocation", f"{work}/checkpoint")
 
 
 def both(
@@ -146,6 +158,33 @@ def by_records(cluster: KafkaCluster, spark: SparkSession, size: int) -> Figures
     return both(spark, trigger(cluster, f"records-{size}", size), count, warm_up)
 
 
+def by_idle(cluster: KafkaCluster, spark: SparkSession, width: int) -> Figures:
+    """Nothing new in any partition; two runs of each source, alternating."""
+    options = trigger(cluster, wide(cluster, width, 1), width)
+    taken: dict[str, list[float]] = {source: [] for source in SOURCES}
+    for source in (*SOURCES, *reversed(SOURCES)):
+        with query_of(spark, source, options, drop) as writer:
+            query = writer.trigger(processingTime="0 seconds").start()
+            try:
+                taken[source] += idle_triggers(query)[IDLE_WARM_UP:]
+            finally:
+                query.stop()
+    return {f"{NAMES[source]}, ms": median(taken[source]) for source in SOURCES}
+
+
+def idle_triggers(query: StreamingQuery) -> list[float]:
+    """Milliseconds of each trigger that found nothing new, once there are enough."""
+
+    def found() -> list[float]:
+        if error := query.exception():
+            raise SystemExit(f"the query ended: {error}")
+        taken = [p["durationMs"] for p in query.recentProgress]
+        return [t["triggerExecution"] for t in taken if "addBatch" not in t]
+
+    wait_until("idle triggers", lambda: len(found()) >= IDLE_TRIGGERS, timeout_s=300)
+    return found()[:IDLE_TRIGGERS]
+
+
 def by_partitions(cluster: KafkaCluster, spark: SparkSession, width: int) -> Figures:
     """One record of each partition a trigger, which nobody reads."""
     return both(spark, trigger(cluster, wide(cluster, width, ROUNDS), width), drop)
@@ -166,6 +205,9 @@ def wide(cluster: KafkaCluster, width: int, records: int) -> str:
                 producer.flush()  # its queue holds 100,000
         producer.flush()
     return ",".join(topics)
+
+
+TRIGGERS = {"idle": by_idle, "partitions": by_partitions, "records": by_records}
 
 
 # --- the planning process alone -------------------------------------------------------
@@ -229,7 +271,7 @@ def asking(cluster: KafkaCluster, topics: str, width: int) -> Figures:
     for number in range(2 * ROUNDS):
         code = "in Python" if number % 2 else "in native code"
         fewest = 1 if code == "in native code" else len(asked) * 2 + 1
-        with patch.object(offset_requests, "_MANY", fewest):
+        with patch.object(offset_requests, "MANY", fewest):
             began = process_time()
             found = list_offsets(admin, questions, Deadline(60_000), committed=False)
             taken[code].append((process_time() - began) * 1000)
@@ -317,6 +359,7 @@ def pending(size: int) -> Figures:
 # --- the command ----------------------------------------------------------------------
 
 SIZES = {
+    "idle": [10, 100, 1_000, 5_000, 20_000],
     "partitions": [10, 100, 1_000, 5_000, 20_000],
     "planning": [10, 100, 1_000, 5_000, 20_000],
     "records": [1_000, 10_000, 100_000, 1_000_000, 10_000_000],
@@ -325,6 +368,7 @@ SIZES = {
     "query": [10, 100, 500, 1_500],
 }
 AXES = {
+    "idle": "partitions, none of which has new records",
     "partitions": "partitions, one record of each a trigger",
     "planning": "partitions, one record of each a batch",
     "records": "records of 100 B a trigger",
@@ -348,7 +392,7 @@ def measure(name: str, sizes: list[int]) -> Growth:
     sizes = sorted(sizes)
     if name == "pending":
         return Growth(name, AXES[name], each(sizes, pending))
-    is_wide = name in ("partitions", "planning") and sizes[-1] > OF_ONE_BROKER
+    is_wide = name in ("idle", "partitions", "planning") and sizes[-1] > OF_ONE_BROKER
     with broker(1 + is_wide) as cluster:
         found: Mapping[int, Figures]
         if name == "run":
@@ -357,13 +401,15 @@ def measure(name: str, sizes: list[int]) -> Growth:
             found = each(sizes, partial(planning, cluster))
         else:
             with session(
-                {"spark.sql.streaming.numRecentProgressUpdates": "10000"}
+                {
+                    "spark.sql.streaming.numRecentProgressUpdates": "10000",
+                    "spark.sql.streaming.noDataProgressEventInterval": "0",
+                }
             ) as s:
                 if name == "query":
                     found = query(cluster, s, sizes)
                 else:
-                    by = by_records if name == "records" else by_partitions
-                    found = each(sizes, partial(by, cluster, s))
+                    found = each(sizes, partial(TRIGGERS[name], cluster, s))
         return Growth(name, AXES[name], found)
 
 

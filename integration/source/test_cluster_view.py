@@ -209,6 +209,41 @@ def test_the_bounds_of_many_partitions_come_in_few_requests(view, topic):
     assert promptly(lambda: view.bounds(partitions), 1.0) == empty
 
 
+def test_many_partitions_are_described_and_asked_again_in_native_code(
+    kafka, topic, produce
+):
+    """What is reported again is the same object: nobody need look at each partition."""
+    name, other = topic(partitions=120), topic()
+    wanted = Topics((name, other, fresh_name("absent")))
+    in_python, natively = (view_of(kafka, retry_interval_ms=100) for _ in range(2))
+    partitions = tuple(TopicPartition(name, number) for number in range(120))
+    wait_until(
+        "all have leaders",
+        lambda: all(in_python.topics(wanted)[name].leaders.values()),
+    )
+
+    natively.survey(wanted, partitions)  # asked first, so in Python
+    natively.ends(partitions)
+    assert natively._admin._native is not None
+    described, ends = natively.topics(wanted), natively.ends(partitions)
+
+    assert described == in_python.topics(wanted)
+    assert {tp: tuple(at) for tp, at in ends.items()} == dict.fromkeys(
+        partitions, (0, 0)
+    )
+    assert natively.topics(wanted) is described
+    assert natively.ends(partitions) is ends
+    produce(name, ["v"], partition=7)
+    later = natively.ends(partitions)
+    assert [tp for tp in partitions if later[tp] != ends[tp]] == [partitions[7]]
+    kafka.delete_topic(other)
+    wait_until("it is gone", lambda: other not in in_python.topics(wanted))
+    assert natively.topics(wanted) == in_python.topics(wanted)
+    assert natively._admin._native is not None
+    for view in (in_python, natively):
+        view.close()
+
+
 def answers(admin, questions, committed):
     """The answers on a connection, as values that compare."""
     deadline = Deadline(10_000)
@@ -222,7 +257,7 @@ def answers(admin, questions, committed):
 
 
 def test_python_and_native_code_are_told_the_same(kafka, topic, produce, monkeypatch):
-    monkeypatch.setattr(offset_requests, "_MANY", 1)
+    monkeypatch.setattr(offset_requests, "MANY", 1)
     settings = client_settings(
         {"bootstrap.servers": kafka.bootstrap_servers}, purpose="admin"
     )
@@ -272,7 +307,7 @@ def test_python_and_native_code_are_told_the_same(kafka, topic, produce, monkeyp
 def test_partitions_whose_broker_is_away_do_not_hold_back_the_others(
     kafka_pair, fewest, monkeypatch
 ):
-    monkeypatch.setattr(offset_requests, "_MANY", fewest)
+    monkeypatch.setattr(offset_requests, "MANY", fewest)
     name = fresh_name("spread")
     kafka_pair.create_topic(name, 6, replication=1)
     view = view_of(kafka_pair, timeout_ms=15_000, retry_interval_ms=100)

@@ -45,8 +45,9 @@ _GRACE_S = 1.0
 """How long a request may take beyond its time-out to report the time-out."""
 
 
-LARGEST_REQUEST = 500
-"""Partitions: the client's own work grows with the square of it."""
+LARGEST_REQUEST, LARGEST_NATIVE = 500, 100
+"""Partitions: the client's own work grows with the square of it. In native code that is
+most of the work."""
 
 _LEARNED_S = 300.0
 """Longest time for which leaders count as known; see ``_remembers_s``."""
@@ -55,10 +56,13 @@ _NO_LEADER = ClientError.LEADER_NOT_AVAILABLE
 _FEW = 10
 """More topics are looked up together, with all others of the cluster."""
 
-NativeAnswer = tuple[
-    dict[TopicPartition, tuple[int, int | None]], dict[TopicPartition, tuple[int, str]]
+NativeAnswer = tuple[bytes, bytes, dict[TopicPartition, tuple[int, str]]]
+"""Packed offsets and leader epochs, and codes with texts of errors."""
+
+NativeTopics = tuple[
+    list[tuple[str, str | None, bytes, int, str]], dict[int, tuple[str, int]]
 ]
-"""Offsets with their leader epochs, and codes with texts of errors."""
+"""Topics and brokers, as of ``_reader.Client.describe_topics``."""
 
 
 def _remembers_s(settings: Mapping[str, str]) -> float:
@@ -246,34 +250,55 @@ class AdminConnection(Connection[AdminClient]):
             return None
         from kafka_tx.native import library  # it loads pyarrow: 100 ms
 
-        extension, _ = library.load()
         if self._native is None:
             self._native = library.client(self._settings)
             self._learned_natively = {}
         client, topics = self._native, {tp.topic for asked in questions for tp in asked}
-        if (
-            extension is None
-            or client is None
-            or not self._learn_natively(client, topics, deadline)
-        ):
+        if client is None or not self._learn_natively(client, topics, deadline):
             return None
         try:
             rest_ms = int(deadline.rest_s() * 1000)
-            answers = client.list_offsets(
-                questions, committed, rest_ms, LARGEST_REQUEST
-            )
-        except extension.ReadError as error:
-            kind, *_, text = error.args
-            if kind == "denied":
-                raise refused(text, self._watch.addresses) from None
-            self._watch.failed(text)
+            answers = client.list_offsets(questions, committed, rest_ms, LARGEST_NATIVE)
+        except library.read_error() as error:
+            self._raise_refused(error)
+            self._watch.failed(error.args[-1])
             raise self.unreachable("a request", deadline) from None
-        if any(offsets for offsets, _ in answers):
+        failures = [failed for *_, failed in answers]
+        if any(len(f) < len(q) for f, q in zip(failures, questions, strict=True)):
             self._answered()
-        if any(failed for _, failed in answers):
+        if any(failures):
             self._watch.failed(client.last_report())
             self._native, self._was_asked = None, False
         return answers
+
+    def describe_natively(
+        self, topics: Collection[str], deadline: Deadline
+    ) -> NativeTopics | None:
+        """As ``described``, in native code; None where Python has to ask.
+
+        Python asks as long as native code was not asked for offsets: it is cheaper
+        where there are many partitions. It also asks if native code got no answer.
+        """
+        client = self._native
+        if client is None or not topics:
+            return None
+        from kafka_tx.native import library
+
+        try:
+            found = client.describe_topics(
+                tuple(topics), int(deadline.rest_s() * 1_000)
+            )
+        except library.read_error() as error:
+            self._raise_refused(error)
+            self._native, self._was_asked = None, False
+            return None
+        self._answered()
+        return found
+
+    def _raise_refused(self, error: Exception) -> None:
+        kind, *_, text = error.args
+        if kind == "denied":
+            raise refused(text, self._watch.addresses) from None
 
     def _learn_natively(
         self, client: _reader.Client, topics: Collection[str], deadline: Deadline

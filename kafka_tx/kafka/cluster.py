@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from confluent_kafka import KafkaError as ClientError
 
 from kafka_tx.errors import BrokerUnavailableError, KafkaTxError
-from kafka_tx.kafka.admin import AdminConnection, Deadline
+from kafka_tx.kafka.admin import AdminConnection, Deadline, NativeAnswer
 from kafka_tx.kafka.collector import collector_paused
 from kafka_tx.kafka.errors import is_absent, is_unreachable
 from kafka_tx.kafka.offset_requests import (
+    MANY,
     SILENT,
     Listed,
     ListedOffset,
@@ -20,12 +22,15 @@ from kafka_tx.kafka.offset_requests import (
     is_moving,
     is_silent,
     list_offsets,
+    offsets_of,
 )
 from kafka_tx.kafka.topic_facts import retentions_of
 from kafka_tx.kafka.topics import (
     from_description,
     from_metadata,
+    from_native,
     names_of,
+    readable,
     shrunk,
 )
 from kafka_tx.logs import event_log
@@ -88,9 +93,14 @@ class KafkaClusterView:
         self._retry_interval_ms = retry_interval_ms
         self._can_describe: bool | None = None
         self._seen: dict[str, TopicDescription] = {}
+        self._last_topics: tuple[object, dict[str, TopicDescription]] = None, {}
+        """The last answer of native code, and what it says."""
+        self._last_ends: _Ends | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_can_describe": None, "_seen": {}}
+        forgotten = ("_can_describe", "_last_ends")
+        fresh: dict[str, Any] = {"_seen": {}, "_last_topics": (None, {})}
+        return self.__dict__ | dict.fromkeys(forgotten) | fresh
 
     def close(self) -> None:
         """Release the connections; the next call makes new ones."""
@@ -130,15 +140,15 @@ class KafkaClusterView:
             if described is not None:
                 return described
         metadata = self._admin.metadata(deadline)
-        existing = from_metadata(metadata)
         if isinstance(wanted, TopicPattern):
-            names = wanted.matching(existing)
+            names = wanted.matching(readable(metadata))
         # librdkafka's mock cluster has no controller and cannot describe topics
         self._can_describe = metadata.controller_id in metadata.brokers
         if self._can_describe:
             described = self._described(names or [], deadline)
             if described is not None:
                 return described
+        existing = from_metadata(metadata)
         return {name: existing[name] for name in names or [] if name in existing}
 
     def _described(
@@ -150,25 +160,42 @@ class KafkaClusterView:
         """
         found = {}
         own = deadline.within(_DESCRIBE_MS)
-        for name, answer in self._admin.described(names, own).items():
+        native = self._admin.describe_natively(names, own)
+        if native is not None and native == self._last_topics[0]:
+            return self._last_topics[1]
+        answers = (
+            self._described_by(names, own) if native is None else from_native(native)
+        )
+        for name, answer in answers.items():
             if not isinstance(answer, ClientError):
-                found[name] = from_description(answer)
+                seen = self._seen.get(name)
+                found[name] = answer if seen is None or seen != answer else seen
             elif is_unreachable(answer):
                 self._can_describe = False
                 return None
             elif not is_absent(answer):
                 raise self._admin.failed(answer, f"topic '{name}'")
+        self._last_topics = native, found
         return found
+
+    def _described_by(
+        self, names: Iterable[str], deadline: Deadline
+    ) -> dict[str, TopicDescription | ClientError]:
+        return {
+            name: answer
+            if isinstance(answer, ClientError)
+            else from_description(answer)
+            for name, answer in self._admin.described(list(names), deadline).items()
+        }
 
     def topic_ids(self, names: Iterable[str]) -> dict[str, str | None]:
         """As ``ClusterView.topic_ids``; empty if the controller does not answer."""
         ids: dict[str, str | None] = {}
-        answers = self._admin.described(list(names), Deadline(_DESCRIBE_MS))
+        answers = self._described_by(names, Deadline(_DESCRIBE_MS))
         for name, answer in answers.items():
             if not isinstance(answer, ClientError):
-                topic_id = from_description(answer).topic_id
-                if topic_id is not None:
-                    ids[name] = topic_id
+                if answer.topic_id is not None:
+                    ids[name] = answer.topic_id
             elif is_absent(answer):
                 ids[name] = None
         return ids
@@ -256,15 +283,43 @@ class KafkaClusterView:
     @collector_paused()
     def ends(
         self, partitions: Collection[TopicPartition]
-    ) -> dict[TopicPartition, tuple[int, int | None]]:
-        """As ``ClusterView.ends``; one request to each broker."""
+    ) -> Mapping[TopicPartition, ListedOffset]:
+        """As ``ClusterView.ends``; one request to each broker for 100 partitions."""
+        ends = self._admin.renewed(lambda: self._same_ends(partitions))
+        if ends is not None:
+            return ends
         question = dict.fromkeys(partitions, Latest())
         (listed,) = self._admin.renewed(lambda: self._listed([question]))
+        if len(question) >= MANY and all(map(self._has_leader, question)):
+            topics = {p.topic: self._seen[p.topic] for p in question}
+            self._last_ends = _Ends(partitions, dict.fromkeys(question, -1), topics)
         return {
             p: offset
             for p, offset in listed.items()
             if isinstance(offset, ListedOffset)
         }
+
+    def _same_ends(
+        self, partitions: Collection[TopicPartition]
+    ) -> dict[TopicPartition, ListedOffset] | None:
+        """The ends of the same logs as the last time, with the leaders of that time.
+
+        None: another question, or not every leader answered.
+        """
+        last = self._last_ends
+        if last is None or last.partitions is not partitions:
+            return None
+        if any(self._seen.get(name) is not seen for name, seen in last.topics.items()):
+            return None
+        deadline = Deadline(min(self._timeout_ms, _QUICK_MS))
+        try:
+            answers = self._admin.list_natively(
+                [last.question], deadline, self._is_committed
+            )
+        except BrokerUnavailableError:
+            return None
+        is_whole = answers is not None and not answers[0][-1]
+        return last.told(answers[0]) if answers and is_whole else None
 
     @collector_paused()
     def epoch_ends(
@@ -340,11 +395,16 @@ class KafkaClusterView:
             self._admin,
             [{tp: q[tp] for tp in q if tp not in missing} for q in questions],
             deadline,
-            committed=self._settings.get("isolation.level") == "read_committed",
+            committed=self._is_committed,
         )
         for question, listed in zip(questions, answers, strict=True):
             listed.update({tp: missing[tp] for tp in question if tp in missing})
         return answers
+
+    @property
+    def _is_committed(self) -> bool:
+        """Whether the end of a log is the last stable offset."""
+        return self._settings.get("isolation.level") == "read_committed"
 
     def _without_leader(
         self, partitions: set[TopicPartition], deadline: Deadline
@@ -371,6 +431,23 @@ class KafkaClusterView:
         if seen is not None and partition.partition in seen.leaders:
             return ClientError(ClientError.BROKER_NOT_AVAILABLE, "it has no leader")
         return ClientError(ClientError.UNKNOWN_TOPIC_OR_PART, "it does not exist")
+
+
+@dataclass
+class _Ends:
+    """A question for ends that is asked again and again; its topics had all leaders."""
+
+    partitions: Collection[TopicPartition]
+    question: dict[TopicPartition, int]
+    topics: Mapping[str, TopicDescription]
+    answer: NativeAnswer | None = None
+    ends: dict[TopicPartition, ListedOffset] = field(default_factory=dict)
+
+    def told(self, answer: NativeAnswer) -> dict[TopicPartition, ListedOffset]:
+        """The ends; the same mapping as before for the same answer."""
+        if answer != self.answer:
+            self.answer, self.ends = answer, offsets_of(self.question, answer)
+        return self.ends
 
 
 def bounds_of(

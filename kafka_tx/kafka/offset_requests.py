@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from array import array
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import closing
@@ -42,7 +43,7 @@ class ListedOffset(NamedTuple):
 
 Listed = dict[TopicPartition, ListedOffset | ClientError]
 
-_MANY = 100
+MANY = 100
 """Partitions, counted once a question: fewer are asked in Python."""
 SILENT = ClientError(ClientError._TIMED_OUT, "its leader did not answer in time")
 
@@ -111,11 +112,11 @@ def _natively(
     deadline: Deadline,
     committed: bool,
 ) -> list[Listed] | None:
-    if sum(map(len, questions)) < _MANY:
+    if sum(map(len, questions)) < MANY:
         return None
     asked = [{tp: _wanted(q[tp]) for tp in q} for q in questions]
     answers = admin.list_natively(asked, deadline, committed)
-    return None if answers is None else [*map(_read, answers)]
+    return None if answers is None else [*map(_read, asked, answers)]
 
 
 def _wanted(position: Earliest | Latest | AtTime) -> int:
@@ -124,13 +125,19 @@ def _wanted(position: Earliest | Latest | AtTime) -> int:
     return -1 if isinstance(position, Latest) else max(-2, position.timestamp_ms)
 
 
-def _read(answer: NativeAnswer) -> Listed:
-    offsets, failed = answer
-    found: Listed = dict(
-        zip(offsets, map(ListedOffset._make, offsets.values()), strict=True)
-    )
-    found.update((tp, ClientError(*error)) for tp, error in failed.items())
-    return found
+def offsets_of(
+    asked: Iterable[TopicPartition], answer: NativeAnswer
+) -> dict[TopicPartition, ListedOffset]:
+    """The offsets of an answer; -1001 where there is an error instead."""
+    packed, packed_epochs, _ = answer
+    epochs = (None if e < 0 else e for e in array("i", packed_epochs))
+    offsets = zip(array("q", packed), epochs, strict=True)
+    return dict(zip(asked, map(ListedOffset._make, offsets), strict=True))
+
+
+def _read(asked: Iterable[TopicPartition], answer: NativeAnswer) -> Listed:
+    errors = {tp: ClientError(*error) for tp, error in answer[-1].items()}
+    return {**offsets_of(asked, answer), **errors}
 
 
 def _send(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import re
 import time
+from array import array
 from collections.abc import Mapping
 from functools import cache
 from importlib.metadata import version
@@ -25,6 +26,8 @@ from kafka_tx.model import (
 
 if TYPE_CHECKING:
     from confluent_kafka.admin._metadata import ClusterMetadata
+
+    from kafka_tx.kafka.admin import NativeTopics
 
 _MADE_WITHIN_S, _PAUSE_S = 3.0, 0.1
 """Time for brokers with ``auto.create.topics.enable`` to create a topic."""
@@ -87,18 +90,25 @@ def shrunk(
     return False
 
 
+def readable(metadata: ClusterMetadata) -> list[str]:
+    """The names of the topics of a metadata answer that can be read."""
+    return [
+        name
+        for name, topic in metadata.topics.items()
+        if topic.partitions
+        and (topic.error is None or topic.error.code() == _NO_LEADER)
+    ]
+
+
 def from_metadata(metadata: ClusterMetadata) -> dict[str, TopicDescription]:
     """Every readable topic of a metadata answer; topic ids are not in it."""
     found = {}
-    for name, topic in metadata.topics.items():
-        if topic.error is not None and topic.error.code() != _NO_LEADER:
-            continue
+    for name in readable(metadata):
         leaders = {
             number: _broker(metadata.brokers.get(partition.leader))
-            for number, partition in topic.partitions.items()
+            for number, partition in metadata.topics[name].partitions.items()
         }
-        if leaders:
-            found[name] = TopicDescription(name, leaders)
+        found[name] = TopicDescription(name, leaders)
     return found
 
 
@@ -110,6 +120,23 @@ def from_description(description: Any) -> TopicDescription:  # noqa: ANN401 - cl
     return TopicDescription(description.name, leaders, _id(description.topic_id))
 
 
+def from_native(answer: NativeTopics) -> dict[str, TopicDescription | ClientError]:
+    """The topics of an answer of native code, or their errors."""
+    topics, addresses = answer
+    brokers = {number: Broker(*at, number) for number, at in addresses.items()}
+    found: dict[str, TopicDescription | ClientError] = {}
+    for name, topic_id, packed, code, text in topics:
+        numbers = array("i", packed)
+        pairs = zip(numbers[::2], numbers[1::2], strict=True)
+        leaders = {number: brokers.get(leader) for number, leader in pairs}
+        found[name] = (
+            ClientError(code, text)
+            if code
+            else TopicDescription(name, leaders, _known(topic_id or ""))
+        )
+    return found
+
+
 def _id(topic_id: Any) -> str | None:  # noqa: ANN401 - client's
     """The text of a topic id; brokers before 2.8 send zeros.
 
@@ -119,6 +146,11 @@ def _id(topic_id: Any) -> str | None:  # noqa: ANN401 - client's
     text = str(topic_id) if topic_id is not None else ""
     if isinstance(topic_id, Uuid) and _version() <= _FORGETFUL:
         ctypes.pythonapi.Py_DecRef(ctypes.py_object(topic_id))
+    return _known(text)
+
+
+def _known(text: str) -> str | None:
+    """A topic id; None: the broker knows none."""
     return None if text.strip("A=") == "" else text
 
 

@@ -18,9 +18,6 @@ class ReadError(Exception):
 
     args: tuple[str, int, str, int, int, int, str]
 
-_Offsets = dict[TopicPartition, tuple[int, int | None]]
-"""Offset and leader epoch by topic and partition."""
-
 _Failed = dict[TopicPartition, tuple[int, str]]
 """Code and text by topic and partition."""
 
@@ -58,13 +55,29 @@ class Client:
         timeout_ms: int,
         largest: int,
         /,
-    ) -> list[tuple[_Offsets, _Failed]]:
+    ) -> list[tuple[bytes, bytes, _Failed]]:
         """Ask leaders for offsets: -1 the end, -2 the start, else as late as a time.
 
-        All questions together, with at most ``largest`` partitions a request.
+        All questions together, with at most ``largest`` partitions a request. For each
+        question: offsets (8 bytes each) and leader epochs (4 bytes each; -1: not told)
+        in the order of the question, and what failed.
 
         Raises:
             ReadError: ``denied``, or ``timed out`` without any answer of the client.
+        """
+
+    def describe_topics(
+        self, names: tuple[str, ...], timeout_ms: int, /
+    ) -> tuple[
+        list[tuple[str, str | None, bytes, int, str]], dict[int, tuple[str, int]]
+    ]:
+        """Topics, and hosts and ports of brokers by number.
+
+        A topic: name, id, pairs of partition and leader (4 bytes each; -1: no leader),
+        code and text of an error. Zeros (``AAAA…``) from brokers that know no ids.
+
+        Raises:
+            ReadError: ``denied``, ``timed out``, or ``fetch`` for another error.
         """
 
 class Range:

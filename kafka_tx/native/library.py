@@ -22,7 +22,7 @@ _log = event_log(__name__)
 
 _NAME = "kafka_tx.native._reader"
 _FILE = "_reader.abi3.so"
-_REVISION = 5
+_REVISION = 6
 """Version of the extension's functions that this package calls."""
 _PLAIN = (str, int, float)
 
@@ -149,6 +149,14 @@ def client(settings: Mapping[str, object]) -> _reader.Client | None:
         _log.info("no native client for these settings: %s", error)
         return None
     return made
+
+
+def read_error() -> type[Exception]:
+    """The error of native clients, of which there is one, so that it is loaded."""
+    extension, reason = load()
+    assert extension is not None, reason
+    error: type[Exception] = extension.ReadError
+    return error
 
 
 def text(value: object) -> str:

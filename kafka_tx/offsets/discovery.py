@@ -92,6 +92,7 @@ class Discovery:
         self._assigned = (
             frozenset(wanted.partitions) if isinstance(wanted, Assigned) else None
         )
+        self._last = Found()
 
     def know(self, partitions: Iterable[TopicPartition]) -> None:
         """Let a pattern match topics of reserved names that the job has positions of.
@@ -120,12 +121,15 @@ class Discovery:
         Raises:
             ConfigError: A pattern matches a topic of a reserved name.
         """
+        if topics is self._last.topics:
+            return self._last
         for topic in topics:
             check_not_reserved("topics", topic)
         found = (p for topic in topics.values() for p in topic.partitions)
         if self._assigned is not None:
             found = (p for p in found if p in self._assigned)
-        return Found(topics, tuple(sorted(found)))
+        self._last = Found(topics, tuple(sorted(found)))
+        return self._last
 
 
 class FixedPartitions:

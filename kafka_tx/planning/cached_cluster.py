@@ -12,19 +12,15 @@ from kafka_tx.model import (
     Unavailable,
 )
 from kafka_tx.offsets.discovery import Discovery, Found, is_another
-from kafka_tx.planning.log_bounds import Bounds, LogPoller
+from kafka_tx.planning.log_bounds import Bounds, LogPoller, counts_until_ms
 from kafka_tx.protocols import Clock, ClusterView
-
-_AT_MOST_MS = 1_000
-_TIMES = 10
 
 
 class CachedCluster:
-    """Polls topics and logs; caches each answer for ten times its duration.
+    """Polls topics and logs; caches each answer as ``counts_until_ms`` says.
 
-    So polls take a tenth of the driver's time at most, for any number of partitions,
-    and with few partitions every batch sees the current logs. Answers are cached for a
-    second at most; ``forget`` invalidates them after a failure. An old answer loses
+    With few partitions every batch sees the current logs. ``forget`` invalidates the
+    answers after a failure. An old answer loses
     nothing: the end of a log only grows, and bounds name the id of their topic. All
     methods raise as ``ClusterView.topics``.
     """
@@ -137,5 +133,4 @@ class CachedCluster:
         return bounds
 
     def _until_ms(self, began_ms: int) -> int:
-        took_ms = self._clock.monotonic_ms() - began_ms
-        return began_ms + min(_TIMES * took_ms, _AT_MOST_MS)
+        return counts_until_ms(began_ms, self._clock.monotonic_ms())

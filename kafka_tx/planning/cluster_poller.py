@@ -21,7 +21,7 @@ from kafka_tx.offsets.position_checks import (
     Settling,
     check_position,
 )
-from kafka_tx.planning.log_bounds import EpochEnds
+from kafka_tx.planning.log_bounds import EpochEnds, LogPoller, counts_until_ms
 from kafka_tx.protocols import Clock, ClusterView
 
 logger = event_log(__name__)
@@ -112,7 +112,8 @@ class ClusterPoller:
         self._view = view
         self._discovery = discovery
         self._clock = clock
-        self._ends = EpochEnds(view)
+        self._logs = LogPoller(view, clock)
+        self._topics_until_ms = 0
         self._pause_ms = retries[1]
         shortest_ms = (retries[0] - 1) * retries[1]
         self._believed_after_ms = {
@@ -123,6 +124,8 @@ class ClusterPoller:
 
     def now(self) -> ClusterState:
         """Poll the brokers now."""
+        began_ms = self._clock.monotonic_ms()
+        self._logs.asked_whole()
         known = self.last.found.partitions if self.last else ()
         topics, answers = self._view.survey(self._discovery.wanted, known)
         found = self._discovery.found_in(topics)
@@ -135,8 +138,30 @@ class ClusterPoller:
             if isinstance(answer := answers.get(p), LogBounds)
             and answer.topic_id == topics[p.topic].topic_id
         }
-        self.last = ClusterState(found, bounds, self._clock.monotonic_ms(), self._ends)
+        now_ms = self._clock.monotonic_ms()
+        self._topics_until_ms = counts_until_ms(began_ms, now_ms)
+        self.last = ClusterState(found, bounds, now_ms, self._logs)
         return self.last
+
+    def is_unchanged(self, cluster: ClusterState) -> bool:
+        """Whether topics and logs are as in the last answer, which is ``cluster``.
+
+        Asks for the ends of logs, and for topics if the last answer about them is too
+        old to count. False also if an answer of all logs is due; see ``LogPoller``.
+
+        Raises: as ``ClusterView.topics``.
+        """
+        is_whole = len(cluster.bounds) == len(cluster.found.partitions)
+        if cluster is not self.last or not is_whole or self._logs.is_whole_due:
+            return False
+        began_ms = self._clock.monotonic_ms()
+        if began_ms >= self._topics_until_ms:
+            if self._discovery.find() != cluster.found:
+                return False
+            self._topics_until_ms = counts_until_ms(
+                began_ms, self._clock.monotonic_ms()
+            )
+        return self._logs.are_still(cluster.found.partitions, cluster.bounds)
 
     def is_of_these_topics(self, cluster: ClusterState) -> bool:
         """Whether the topics are still as in an older answer; fetches no log bounds."""

@@ -7,7 +7,7 @@ Runs in Spark's long-lived planning process on the driver's machine. Spark calls
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from kafka_tx.config import SourceConfig
 from kafka_tx.errors import BrokerUnavailableError, ConfigError
@@ -70,6 +70,20 @@ class MicroBatchPlan:
         return {p: begin for p, begin in begins.items() if start.get(p) != begin}
 
 
+@dataclass(frozen=True, slots=True)
+class Rest:
+    """The last trigger found nothing to do, and would again if all is as then.
+
+    Attributes:
+        cluster: The answer in which each position is the end of its log.
+        known: What else the decision was made on; see ``MicroBatches._decided_on``.
+    """
+
+    start: SourceOffset
+    cluster: ClusterState
+    known: object
+
+
 class MicroBatches:
     """Plans micro-batches for a query without ``tx.id``.
 
@@ -108,6 +122,8 @@ class MicroBatches:
         self._out_of_sight: dict[TopicPartition, int] = {}
         self._cut_to: dict[TopicPartition, tuple[int, int]] = {}
         self._planned: dict[str, tuple[OffsetRange, ...]] = {}
+        self._rest: Rest | None = None
+        """Of the call before, if that was ``latest`` and found nothing to do."""
 
     # --- called by Spark ---
 
@@ -119,6 +135,7 @@ class MicroBatches:
             OffsetsError: ``startingOffsets`` does not match the topic.
             KafkaError: A request to the cluster failed.
         """
+        self._rest = None
         self._initial = self.start_positions()
         ids = _ids_of(self._initial, self._topic_ids)
         epochs = dict(self._leader_epochs)
@@ -126,6 +143,8 @@ class MicroBatches:
 
     def latest(self, start: SourceOffset, *, everything: bool) -> SourceOffset:
         """The end of the next batch; ``start`` itself if there is nothing to do."""
+        if self._rests(start, everything=everything):
+            return start
         self._topic_ids.update(start.topic_ids)
         others = {
             p: epoch
@@ -136,6 +155,7 @@ class MicroBatches:
         positions = {p: self._actual(p, at) for p, at in start.positions.items()}
         plan = self.plan(positions, everything=everything)
         if plan is None or not plan.moves(start.positions):
+            self._begin_rest(start, plan)
             return start
         is_first = positions == self._initial
         begins = plan.begins({} if is_first else start.positions)
@@ -147,6 +167,7 @@ class MicroBatches:
 
     def ranges(self, start: SourceOffset, end: SourceOffset) -> list[OffsetRange]:
         """The ranges between two ends. Called several times, also after a restart."""
+        self._rest = None
         if not goes_on(start, end) and start.begins == end.begins:
             return []
         self._discovery.know(start.positions)
@@ -169,6 +190,7 @@ class MicroBatches:
 
     def prepare_available_now(self) -> None:
         """Freeze the end: later records are not part of this run."""
+        self._rest = None
         self._target = {p: b.end for p, b in self._poller.now().bounds.items()}
 
     def report(self) -> ClusterState | None:
@@ -179,6 +201,42 @@ class MicroBatches:
     def close(self) -> None:
         """Release connections."""
         self._view.close()
+
+    # --- nothing to do ---
+
+    def _begin_rest(self, start: SourceOffset, plan: MicroBatchPlan | None) -> None:
+        """Remember that there was nothing to do, if this follows from the logs alone.
+
+        So it does if every position is the end of its log in the last answer, and no
+        position lacks one: other findings are judged each time.
+        """
+        cluster = self._poller.last
+        if cluster is None or plan is None or self._target is not None:
+            return
+        ends = {p: log.end for p, log in cluster.bounds.items()}
+        if ends == dict(start.positions) == dict(plan.ends):
+            self._rest = Rest(start, cluster, self._decided_on())
+
+    def _rests(self, start: SourceOffset, *, everything: bool) -> bool:
+        """Whether there is nothing to do again, as brokers report no change.
+
+        Whatever is due after a time is done here, too: ``minOffsetsPerTrigger`` counts
+        the delay from the last plan.
+        """
+        rest, self._rest = self._rest, None
+        if rest is None or not rest.start.is_same(start):
+            return False
+        known = self._decided_on()
+        if rest.known != known or not self._poller.is_unchanged(rest.cluster):
+            return False
+        if not everything:
+            self._waits({}, {})
+        self._rest = replace(rest, known=known)
+        return True
+
+    def _decided_on(self) -> object:
+        """What a plan depends on beside ``start``, options and the brokers' answer."""
+        return None
 
     # --- known positions ---
 

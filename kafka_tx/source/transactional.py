@@ -35,7 +35,11 @@ from kafka_tx.source.logged_batches import (
     new_empty,
     stored_empty,
 )
-from kafka_tx.source.microbatches import GroupOffsets, MicroBatches
+from kafka_tx.source.microbatches import (
+    GroupOffsets,
+    MicroBatches,
+    MicroBatchPlan,
+)
 from kafka_tx.source.questions import Answer, Question, moves
 from kafka_tx.source.stored_batches import Mirror, StoredBatches
 from kafka_tx.transactions.ledger.batch_ids import UNKNOWN_SINK, SinkNote
@@ -128,6 +132,7 @@ class TransactionalMicroBatches(MicroBatches):
             UnknownTopicError: Nothing is stored for the query's topics, and a named
                 topic or partition does not exist.
         """
+        self._rest = None
         if self._opened().state.committed is None:
             self._owning(self._adopt_start)
         begin = self._begin_of(self._opened())
@@ -156,6 +161,9 @@ class TransactionalMicroBatches(MicroBatches):
                 store at each try to take over; or it shows signs of life, and this
                 query does not fence living owners.
         """
+        if self._rests(start, everything=everything):
+            self._batches.rest()
+            return start
         return self._owning(lambda: self._latest(start, everything))
 
     def _latest(self, asked: SourceOffset, everything: bool) -> SourceOffset:
@@ -178,6 +186,8 @@ class TransactionalMicroBatches(MicroBatches):
         plan = self.plan(positions, everything=everything)
         if plan is None or not (plan.moves(positions) or not batches.agrees(start)):
             batches.rest()
+            if stored is None:
+                self._begin_rest(asked, plan)
             return asked
         batch = BatchMetadata(
             batches.state.txid + 1,
@@ -200,6 +210,7 @@ class TransactionalMicroBatches(MicroBatches):
             ReplayImpossibleError: Transactional, and some of its records are gone.
             CheckpointDisagreesError: The store does not have this transaction.
         """
+        self._rest = None
         if not moves(start, end):
             return []
         self._discovery.know(start.positions)
@@ -222,6 +233,7 @@ class TransactionalMicroBatches(MicroBatches):
             CheckpointDisagreesError: See the class; or the txid was used with other
                 records of the query's other sources.
         """
+        self._rest = None
         return self._owning(lambda: self._number(question))
 
     def _number(self, question: Question) -> Answer:
@@ -239,6 +251,7 @@ class TransactionalMicroBatches(MicroBatches):
 
     def finished(self, end: SourceOffset) -> None:
         """Spark's log has the batch that ends here: commit its transaction."""
+        self._rest = None
         self._opened(end).commit_if_next(end)
 
     def prepare_available_now(self) -> None:
@@ -262,6 +275,21 @@ class TransactionalMicroBatches(MicroBatches):
         self._batches.close()
 
     # --- what is known of positions ---
+
+    def _begin_rest(self, start: SourceOffset, plan: MicroBatchPlan | None) -> None:
+        """As for a query without ``tx.id``, if the store has nothing to wait for.
+
+        A topic out of sight may be found to be deleted after a time. Other sources of
+        the query may have parts of a batch.
+        """
+        state, found = self._batches.state, self._poller.last
+        topics = {p.topic for p in state.position.offsets}
+        is_known = found is not None and topics <= found.found.topics.keys()
+        if is_known and not state.has_several_sources:
+            super()._begin_rest(start, plan)
+
+    def _decided_on(self) -> object:
+        return self._batches.state, self._batches.epoch, self._batches.is_owner
 
     def _ids(self) -> Mapping[str, str]:
         return self._batches.state.position.topic_ids

@@ -119,7 +119,7 @@ def test_the_client_knows_all_leaders_before_it_is_asked_for_offsets(
     settings = client_settings(
         {"bootstrap.servers": brokers.bootstrap_servers}, purpose="admin"
     )
-    monkeypatch.setattr(offset_requests, "_MANY", 1 if is_native else 1 << 30)
+    monkeypatch.setattr(offset_requests, "MANY", 1 if is_native else 1 << 30)
 
     def requests_of_a_new_connection() -> set[int]:
         admin = AdminConnection(settings)
@@ -174,7 +174,7 @@ def test_leaders_of_many_topics_are_learned_in_few_requests(
     is_native: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One by one, they would take longer than the time-out."""
-    monkeypatch.setattr(offset_requests, "_MANY", 1 if is_native else 1 << 30)
+    monkeypatch.setattr(offset_requests, "MANY", 1 if is_native else 1 << 30)
     with MockCluster() as cluster:
         asked = [TopicPartition(f"topic-{n}", 0) for n in range(25)]
         for partition in asked:

@@ -47,7 +47,7 @@ def ask(
 ) -> Ask:
     """Put questions to the mock cluster, in turn in each way."""
     is_native = request.param == "native"
-    monkeypatch.setattr(offset_requests, "_MANY", 1 if is_native else 1 << 30)
+    monkeypatch.setattr(offset_requests, "MANY", 1 if is_native else 1 << 30)
 
     def ask(
         *questions: Question,
@@ -134,7 +134,7 @@ def test_both_ways_tell_the_same(
         TopicPartition(name, n): wanted for n, wanted in enumerate(positions)
     }
     good: Question = {tp: asked[tp] for tp in asked if tp.partition < 3}
-    monkeypatch.setattr(offset_requests, "_MANY", 1)
+    monkeypatch.setattr(offset_requests, "MANY", 1)
 
     for question in (good, asked):
         admin, is_native = AdminConnection(admin_settings), list[bool]()

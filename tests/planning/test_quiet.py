@@ -1,3 +1,5 @@
+import pytest
+
 from kafka_tx.model import LogBounds, TopicPartition, Unavailable
 from kafka_tx.planning.log_bounds import LogPoller
 from kafka_tx.testing import ManualClock, MemoryLog
@@ -70,3 +72,24 @@ def test_what_is_quiet_but_not_wanted_is_not_asked():
 
 def test_nothing_is_asked_of_nothing():
     assert poll(Cluster(), [], {P0: WITHIN}) == {}
+
+
+@pytest.mark.parametrize(
+    ("now", "is_still"),
+    [
+        (WITHIN, True),
+        (LogBounds(2, 8), False),
+        (LogBounds(2, 7, None, 1), False),
+        (Unavailable("away"), False),
+    ],
+    ids=["same", "grown", "of another leader", "away"],
+)
+def test_logs_are_still_while_ends_and_leaders_are_those_of_before(now, is_still):
+    cluster = Cluster(p0=WITHIN, p1=WITHIN)
+    poller, quiet = LogPoller(cluster, ManualClock()), {P0: WITHIN, P1: WITHIN}
+    assert poller.are_still([P0, P1], quiet)
+
+    cluster.logs[P1] = now
+
+    assert [poller.are_still([P0, P1], quiet) for _ in range(2)] == [is_still] * 2
+    assert cluster.whole == []

@@ -10,6 +10,8 @@ import pytest
 
 from kafka_tx.errors import KafkaTxError
 from kafka_tx.model import OffsetRange
+from kafka_tx.planning.cluster_poller import ClusterPoller
+from kafka_tx.planning.log_bounds import LogPoller
 from kafka_tx.planning.offset_json import SourceOffset
 from kafka_tx.source import microbatches
 from tests.properties.rounds import SIMULATED_STEPS, is_enough
@@ -57,6 +59,8 @@ def positions_decide(start, end):
         (SourceOffset, "topic_ids", property(lambda self: {})),
         (OffsetRange, "of_topic", lambda self, topic_id: self),
         (microbatches, "goes_on", positions_decide),
+        (ClusterPoller, "is_unchanged", lambda self, cluster: True),
+        (LogPoller, "are_still", lambda self, partitions, quiet: True),
     ],
 )
 def test_the_simulation_notices(monkeypatch, where, name, broken):

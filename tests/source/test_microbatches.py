@@ -10,10 +10,12 @@ from kafka_tx.errors import (
     OffsetsError,
     UnknownTopicError,
 )
-from kafka_tx.model import LogPosition, OffsetRange, TopicPartition
+from kafka_tx.model import LogBounds, LogPosition, OffsetRange, TopicPartition
 from kafka_tx.options.source import parse_source
+from kafka_tx.planning.log_bounds import WHOLE_POLL_MS
 from kafka_tx.planning.offset_json import SourceOffset
 from kafka_tx.source.microbatches import MicroBatches
+from tests.fake_cluster import FakeCluster
 
 P0, P1, P2 = (TopicPartition("t", n) for n in range(3))
 
@@ -845,3 +847,152 @@ def test_the_report_shows_the_end_of_every_partition(cluster, clock):
 
     bounds = batches.report().bounds
     assert {p: (log.log_start, log.end) for p, log in bounds.items()} == {P0: (2, 50)}
+
+
+# --- nothing new ----------------------------------------------------------------------
+
+
+class Watched(FakeCluster):
+    """Counts the questions for starts and ends, and those for ends alone."""
+
+    whole = only_ends = 0
+
+    def bounds(self, partitions):
+        self.whole += 1
+        return super().bounds(partitions)
+
+    def ends(self, partitions):
+        self.only_ends += 1
+        found = FakeCluster.bounds(self, partitions)
+        return {
+            p: (b.end, b.leader_epoch)
+            for p, b in found.items()
+            if isinstance(b, LogBounds)
+        }
+
+    def asked(self):
+        """Both numbers, since the last time."""
+        whole, only_ends, self.whole, self.only_ends = self.whole, self.only_ends, 0, 0
+        return whole, only_ends
+
+
+@pytest.fixture
+def resting(clock):
+    """A query that read two logs to their ends, and was asked again."""
+    cluster = Watched()
+    cluster.ids["t"] = "old"
+    cluster.set(0, 0, 10)
+    cluster.set(1, 0, 7)
+    batches = source(cluster, clock, startingOffsets="earliest", failOnDataLoss="false")
+    end = batches.latest(batches.initial(), everything=True)
+    assert batches.latest(end, everything=True) is end
+    cluster.asked()
+    return cluster, batches, end
+
+
+def test_while_nothing_is_new_only_ends_are_asked_for(resting):
+    cluster, batches, end = resting
+
+    for _ in range(3):
+        assert batches.latest(end, everything=True) is end
+
+    assert cluster.asked() == (0, 3)
+    copied = SourceOffset.from_json(json.loads(json.dumps(end.to_json())))
+    assert batches.latest(copied, everything=False) is copied
+    assert cluster.asked() == (0, 1)
+
+
+def test_a_new_record_ends_the_rest(resting):
+    cluster, batches, end = resting
+    batches.latest(end, everything=True)
+
+    cluster.set(0, 0, 11)
+    after = batches.latest(end, everything=True)
+
+    assert after == at(11, 7)
+    assert batches.ranges(end, after) == [OffsetRange(P0, 10, 11)]
+
+
+def cut_and_grown_again(cluster):
+    """A new leader lost a record, and has another one in its place."""
+    cluster.epochs[P0] = 1
+    cluster.ended[P0, 0] = 9
+
+
+def made_anew(cluster):
+    """The topic is another one with as many records."""
+    cluster.ids["t"] = "new"
+
+
+@pytest.mark.parametrize(
+    ("happens", "read"),
+    [
+        (cut_and_grown_again, {P0: (9, 10)}),
+        (made_anew, {P0: (0, 10), P1: (0, 7)}),
+        (lambda cluster: cluster.set(2, 0, 1), {P2: (0, 1)}),
+        (lambda cluster: cluster.set(0, 0, 4), {}),
+    ],
+    ids=["cut and grown", "made anew", "added", "cut"],
+)
+@pytest.mark.parametrize("rests", [0, 2])
+def test_what_happens_to_quiet_logs_is_seen(clock, happens, read, rests):
+    """As soon as by a query that has never rested."""
+    cluster = Watched()
+    cluster.ids["t"], cluster.epochs = "old", {P0: 0, P1: 0, P2: 0}
+    cluster.set(0, 0, 10)
+    cluster.set(1, 0, 7)
+    batches = source(cluster, clock, startingOffsets="earliest", failOnDataLoss="false")
+    end = batches.latest(batches.initial(), everything=True)
+    for _ in range(rests):
+        batches.latest(end, everything=True)
+
+    happens(cluster)
+    after = batches.latest(end, everything=True)
+
+    found = {r.topic_partition: (r.start, r.end) for r in batches.ranges(end, after)}
+    assert found == read
+    assert after is not end
+
+
+def test_starts_are_asked_for_now_and_then(resting, clock):
+    cluster, batches, end = resting
+
+    clock.sleep_ms(WHOLE_POLL_MS)
+
+    assert batches.latest(end, everything=True) is end
+    assert cluster.asked() == (1, 0)
+
+
+def test_a_leader_that_is_away_ends_the_rest_until_it_is_back(resting):
+    cluster, batches, end = resting
+
+    cluster.down.add(P0)
+    assert [batches.latest(end, everything=True) for _ in range(2)] == [end, end]
+    assert cluster.asked() == (2, 0), "its topic has another leader now"
+    cluster.down.clear()
+    assert [batches.latest(end, everything=True) for _ in range(2)] == [end, end]
+    assert cluster.asked() == (1, 1)
+
+
+def test_the_longest_delay_counts_from_the_last_rest(clock):
+    cluster = Watched()
+    cluster.set(0, 0, 10)
+    batches = source(
+        *(cluster, clock),
+        startingOffsets="earliest",
+        minOffsetsPerTrigger="5",
+        maxTriggerDelay="10s",
+    )
+    end = batches.latest(batches.initial(), everything=False)
+    for _ in range(4):  # a rest begins when the delay is over
+        clock.sleep_ms(10_000)
+        assert batches.latest(end, everything=False) is end
+    cluster.asked()
+    clock.sleep_ms(9_000)
+    assert batches.latest(end, everything=False) is end
+    assert cluster.asked() == (0, 1)
+
+    cluster.set(0, 0, 11)
+    assert batches.latest(end, everything=False) is end, "one record of five"
+    clock.sleep_ms(1_000)
+    assert batches.latest(end, everything=False) == at(11)

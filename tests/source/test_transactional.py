@@ -92,6 +92,47 @@ def test_transactions_are_numbered_from_one(job):
     assert [start, first, second] == [began, marked(1, 10), marked(2, 15)]
 
 
+def test_a_query_that_rests_asks_for_ends_only_and_sees_what_is_new(job, monkeypatch):
+    asked, bounds = [], job.cluster.bounds
+    ends = job.cluster.ends
+
+    def whole(partitions):
+        asked.append("whole")
+        return bounds(partitions)
+
+    def of_ends(partitions):
+        asked.append("ends")
+        return {P0: (bounds([P0])[P0].end, None)}
+
+    run = job.start()
+    first = run.latest(run.initial(), everything=True)
+    for _ in range(3):  # it commits, it begins to rest, it owns the id by then
+        assert run.latest(first, everything=True) is first
+    monkeypatch.setattr(job.cluster, "bounds", whole)
+    monkeypatch.setattr(job.cluster, "ends", of_ends)
+    for _ in range(2):
+        assert run.latest(first, everything=True) is first
+    assert asked == ["ends", "ends"]
+
+    monkeypatch.setattr(job.cluster, "ends", ends)
+    job.cluster.set(0, 0, 15)
+    assert run.latest(first, everything=True) == marked(2, 15)
+
+
+def test_a_query_that_rests_notices_another_owner(job):
+    run = job.start()
+    first = run.latest(run.initial(), everything=True)
+    for _ in range(4):
+        run.latest(first, everything=True)
+    other = job.start()
+    other.latest(first, everything=True)
+
+    job.clock.sleep_ms(5_000)
+
+    with pytest.raises(FencedError):
+        run.latest(first, everything=True)
+
+
 def test_the_word_for_an_emptied_sink_names_its_source(job):
     """Each source of a query has its own: their stores count runs apart."""
     run = job.start()

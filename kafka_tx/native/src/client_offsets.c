@@ -1,11 +1,9 @@
 /* list_offsets() of the Python type Client. */
 #include <stdlib.h>
-#include <time.h>
+#include <string.h>
 
 #include "module.h"
 #include "offsets.h"
-
-enum { SLICE_MS = 50, GRACE_MS = 1000 };
 
 typedef struct {
     asked_offset *asked;
@@ -15,12 +13,6 @@ typedef struct {
     size_t *ends; /* of each question, in `asked` */
     Py_ssize_t questions;
 } asking;
-
-static int64_t now_ms(void) {
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
-}
 
 static void release(asking *a) {
     for (size_t i = 0; i < a->request_count; i++) offsets_close(&a->requests[i]);
@@ -32,7 +24,7 @@ static void release(asking *a) {
 
 /* Take one entry of a question: (topic, partition) and what is wanted of it. */
 static int read_entry(asking *a, PyObject *key, PyObject *wanted) {
-    asked_offset one = {.owner = key};
+    asked_offset one = {.owner = key, .place = a->count};
     if (!PyTuple_Check(key)) {
         PyErr_SetString(PyExc_TypeError, "a partition is a topic and a number");
         return -1;
@@ -89,64 +81,61 @@ static void send_all(asking *a, client *c, size_t largest, int is_committed,
 
 /* 0 once all are answered; -1 with an exception where one is not, or is refused. */
 static int wait_for_all(asking *a, PyTypeObject *type, client *c, int64_t until_ms) {
-    range_failure failure;
     for (size_t i = 0; i < a->request_count;) {
         int is_there;
         Py_BEGIN_ALLOW_THREADS is_there = offsets_wait(&a->requests[i], SLICE_MS);
         if (!is_there) client_listen(c);
-        Py_END_ALLOW_THREADS if (is_there) {
-            i++;
-            continue;
-        }
-        if (PyErr_CheckSignals()) return -1;
-        failure_kind kind = FAILURE_NONE;
-        if (c->watch.denied_code)
-            kind = FAILURE_DENIED;
-        else if (now_ms() > until_ms)
-            kind = FAILURE_TIMED_OUT;
-        if (kind == FAILURE_NONE) continue;
-        failure_set(&failure, kind, c->watch.denied_code, watch_reason(&c->watch));
-        raise_failure(type, &failure);
-        return -1;
+        Py_END_ALLOW_THREADS if (is_there) i++;
+        else if (refuse_to_wait(type, c, until_ms)) return -1;
     }
     return 0;
 }
 
-static int put(PyObject *answers, const asked_offset *one, PyObject *answer) {
-    int result = answer ? PyDict_SetItem(answers, (PyObject *)one->owner, answer) : -1;
+/* What librdkafka says of one partition that has no offset; NULL: it has one. */
+static const char *why_failed(const offset_request *request, const asked_offset *one,
+                              int *code) {
+    if (request->err) return *code = request->err, request->text;
+    if (one->err) return *code = one->err, request->client->rdk->err2str(one->err);
+    if (one->offset >= -1) return NULL;
+    *code = RDK_ERR_TIMED_OUT; /* librdkafka leaves it so, without an error */
+    return "its leader did not answer in time";
+}
+
+static int put_failure(PyObject *failed, const asked_offset *one, int code,
+                       const char *text) {
+    PyObject *answer = Py_BuildValue("(is)", code, text);
+    int result = answer ? PyDict_SetItem(failed, (PyObject *)one->owner, answer) : -1;
     Py_XDECREF(answer);
     return result;
 }
 
-static int put_answer(PyObject *told, PyObject *failed, const offset_request *request,
-                      const asked_offset *one) {
-    if (request->err)
-        return put(failed, one, Py_BuildValue("(is)", request->err, request->text));
-    const char *text = request->client->rdk->err2str(one->err);
-    if (one->err) return put(failed, one, Py_BuildValue("(is)", one->err, text));
-    if (one->offset < -1) /* librdkafka leaves it so, without an error */
-        return put(failed, one,
-                   Py_BuildValue("(is)", RDK_ERR_TIMED_OUT,
-                                 "its leader did not answer in time"));
-    if (one->leader_epoch < 0)
-        return put(told, one, Py_BuildValue("(LO)", (long long)one->offset, Py_None));
-    return put(told, one,
-               Py_BuildValue("(Li)", (long long)one->offset, one->leader_epoch));
-}
-
-/* Offsets and errors of one question, whose requests begin at `*request`. */
+/* Offsets and epochs of one question in its order, and what failed; its requests begin
+ * at `*request`. */
 static PyObject *answer_of(const asking *a, size_t start, size_t end, size_t *request) {
-    PyObject *told = PyDict_New(), *failed = PyDict_New();
-    int result = told && failed ? 0 : -1;
-    while (!result && start < end) {
+    Py_ssize_t size = (Py_ssize_t)(end - start);
+    PyObject *offsets = PyBytes_FromStringAndSize(NULL, size * (int)sizeof(int64_t));
+    PyObject *epochs = PyBytes_FromStringAndSize(NULL, size * (int)sizeof(int32_t));
+    PyObject *failed = PyDict_New();
+    int result = offsets && epochs && failed ? 0 : -1, code;
+    for (size_t at = start; !result && at < end;) {
         const offset_request *of = &a->requests[(*request)++];
-        for (size_t i = 0; !result && i < of->count; i++)
-            result = put_answer(told, failed, of, &of->asked[i]);
-        start += of->count;
+        for (size_t i = 0; !result && i < of->count; i++) {
+            const asked_offset *one = &of->asked[i];
+            size_t place = one->place - start;
+            memcpy(PyBytes_AsString(offsets) + place * sizeof one->offset, &one->offset,
+                   sizeof one->offset);
+            memcpy(PyBytes_AsString(epochs) + place * sizeof one->leader_epoch,
+                   &one->leader_epoch, sizeof one->leader_epoch);
+            const char *text = why_failed(of, one, &code);
+            if (text) result = put_failure(failed, one, code, text);
+        }
+        at += of->count;
     }
-    if (!result && PyDict_Size(told)) watch_answered(&a->requests->client->watch);
-    if (!result) return Py_BuildValue("(NN)", told, failed);
-    Py_XDECREF(told);
+    if (!result && PyDict_Size(failed) < size)
+        watch_answered(&a->requests->client->watch);
+    if (!result) return Py_BuildValue("(NNN)", offsets, epochs, failed);
+    Py_XDECREF(offsets);
+    Py_XDECREF(epochs);
     Py_XDECREF(failed);
     return NULL;
 }

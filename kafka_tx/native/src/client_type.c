@@ -1,17 +1,20 @@
 /* The Python type Client. */
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "module.h"
 #include "topic_id.h"
 
 const char **borrow_pairs(PyObject *tuple) {
+    if (PyTuple_Size(tuple) % 2 <= 0) return borrow_strings(tuple);
+    PyErr_SetString(PyExc_ValueError, "a setting has no value");
+    return NULL;
+}
+
+const char **borrow_strings(PyObject *tuple) {
     Py_ssize_t count = PyTuple_Size(tuple);
     if (count < 0) return NULL;
-    if (count % 2) {
-        PyErr_SetString(PyExc_ValueError, "a setting has no value");
-        return NULL;
-    }
     const char **strings = calloc((size_t)count + 1, sizeof *strings);
     if (!strings) return (const char **)PyErr_NoMemory();
     for (Py_ssize_t i = 0; i < count; i++) {
@@ -19,11 +22,31 @@ const char **borrow_pairs(PyObject *tuple) {
         strings[i] = PyUnicode_AsUTF8AndSize(PyTuple_GetItem(tuple, i), &size);
         if (strings[i] && strlen(strings[i]) == (size_t)size) continue;
         if (strings[i])
-            PyErr_SetString(PyExc_ValueError, "a setting has a NUL character");
+            PyErr_SetString(PyExc_ValueError, "a setting or name has a NUL character");
         free(strings);
         return NULL;
     }
     return strings;
+}
+
+int64_t now_ms(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
+}
+
+int refuse_to_wait(PyTypeObject *type, client *c, int64_t until_ms) {
+    range_failure failure;
+    if (PyErr_CheckSignals()) return -1;
+    failure_kind kind = FAILURE_NONE;
+    if (c->watch.denied_code)
+        kind = FAILURE_DENIED;
+    else if (now_ms() > until_ms)
+        kind = FAILURE_TIMED_OUT;
+    if (kind == FAILURE_NONE) return 0;
+    failure_set(&failure, kind, c->watch.denied_code, watch_reason(&c->watch));
+    raise_failure(type, &failure);
+    return -1;
 }
 
 static PyObject *Client_new(PyTypeObject *type, PyObject *args, PyObject *keywords) {
@@ -139,7 +162,9 @@ static PyMethodDef Client_methods[] = {
      "last_report(): what is wrong, since a broker answered last; or empty."},
     {"list_offsets", (PyCFunction)Client_list_offsets, METH_VARARGS,
      "list_offsets(questions, is_committed, timeout_ms, largest): for each question\n"
-     "what was told and what failed."},
+     "offsets and epochs, packed, and what failed."},
+    {"describe_topics", (PyCFunction)Client_describe_topics, METH_VARARGS,
+     "describe_topics(names, timeout_ms): topics and brokers."},
     {NULL, NULL, 0, NULL},
 };
 

@@ -61,7 +61,7 @@ static int add_type(PyObject *module, PyType_Spec *spec, PyObject **kept) {
 }
 
 /* Raise it with what Python calls: an extension that was not built anew is refused. */
-enum { REVISION = 5, WRITER_REVISION = 2, DECODER_REVISION = 2 };
+enum { REVISION = 6, WRITER_REVISION = 2, DECODER_REVISION = 2 };
 
 static int execute(PyObject *module) {
     module_state *state = PyModule_GetState(module);

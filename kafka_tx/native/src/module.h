@@ -33,7 +33,23 @@ PyObject *decode_avro(PyObject *module, PyObject *args);
 /* list_offsets(questions, is_committed, timeout_ms, largest) of Client. */
 PyObject *Client_list_offsets(ClientObject *, PyObject *args);
 
-/* A new array of the pairs' UTF-8, NULL at the end; the tuple keeps them alive. */
+/* describe_topics(names, timeout_ms) of Client. */
+PyObject *Client_describe_topics(ClientObject *, PyObject *args);
+
+/* While a method waits for answers, it looks after each slice whether it should. */
+enum { SLICE_MS = 50, GRACE_MS = 1000 };
+
+/* Now, by a clock that nobody sets. */
+int64_t now_ms(void);
+
+/* -1 with an exception where there is a signal, the client was refused, or it is later
+ * than that. */
+int refuse_to_wait(PyTypeObject *, client *, int64_t until_ms);
+
+/* A new array of the strings' UTF-8, NULL at the end; the tuple keeps them alive. */
+const char **borrow_strings(PyObject *tuple);
+
+/* The same, of names with values. */
 const char **borrow_pairs(PyObject *tuple);
 
 /* Raise what made a method of this type fail; NULL. */

@@ -17,6 +17,7 @@ typedef struct {
     int32_t leader_epoch; /* -1: not told */
     int err;              /* of this partition, or 0 */
     void *owner;          /* whatever the caller likes */
+    size_t place;         /* and where it stood before it was sorted */
 } asked_offset;
 
 typedef struct {

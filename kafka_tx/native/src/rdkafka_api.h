@@ -24,6 +24,8 @@ typedef struct rdk_names rdk_names;     /* rd_kafka_TopicCollection_t */
 typedef struct rdk_options rdk_options; /* rd_kafka_AdminOptions_t */
 typedef struct rdk_result rdk_result;   /* rd_kafka_DescribeTopics_result_t */
 typedef struct rdk_topic_description rdk_topic_description;
+typedef struct rdk_described rdk_described; /* rd_kafka_TopicPartitionInfo_t */
+typedef struct rdk_node rdk_node;           /* rd_kafka_Node_t */
 typedef struct rdk_offsets_result rdk_offsets_result; /* …ListOffsets_result_t */
 typedef struct rdk_offset_info rdk_offset_info;       /* …ListOffsetsResultInfo_t */
 typedef struct rdk_group rdk_group; /* rd_kafka_consumer_group_metadata_t */
@@ -198,9 +200,17 @@ enum {
       (const rdk_result *, size_t *))                                                  \
     X(const rdk_error *, TopicDescription_error, (const rdk_topic_description *))      \
     X(const rdk_uuid *, TopicDescription_topic_id, (const rdk_topic_description *))    \
+    X(const char *, TopicDescription_name, (const rdk_topic_description *))            \
+    X(const rdk_described **, TopicDescription_partitions,                             \
+      (const rdk_topic_description *, size_t *))                                       \
+    X(int, TopicPartitionInfo_partition, (const rdk_described *))                      \
+    X(const rdk_node *, TopicPartitionInfo_leader, (const rdk_described *))            \
+    X(int, Node_id, (const rdk_node *))                                                \
+    X(const char *, Node_host, (const rdk_node *))                                     \
+    X(uint16_t, Node_port, (const rdk_node *))                                         \
     X(int, error_code, (const rdk_error *))                                            \
     X(const char *, Uuid_base64str, (const rdk_uuid *))                                \
-    X(rdk_names *, TopicCollection_of_topic_names, (const char **, size_t))            \
+    X(rdk_names *, TopicCollection_of_topic_names, (const char *const *, size_t))      \
     X(void, TopicCollection_destroy, (rdk_names *))                                    \
     X(rdk_options *, AdminOptions_new, (rdk_client *, int))                            \
     X(int, AdminOptions_set_request_timeout, (rdk_options *, int, char *, size_t))     \

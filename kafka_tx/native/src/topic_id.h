@@ -4,6 +4,13 @@
 
 #include "client.h"
 
+/* Ask for topics by name; the answer comes into the queue. */
+void ask_for_topics(client *, const char *const *names, size_t count, int timeout_ms,
+                    rdk_queue *answers);
+
+/* The id in an answer; NULL where the topic cannot be described. */
+const char *told_topic_id(const rdk_api *, const rdk_topic_description *, int *code);
+
 enum { TOPIC_ID_SIZE = 32 }; /* 22 characters of base64 and a zero */
 
 typedef enum { TOPIC_ID_TOLD, TOPIC_ID_ABSENT, TOPIC_ID_UNKNOWN } topic_id_answer;

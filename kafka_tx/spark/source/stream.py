@@ -18,8 +18,10 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from kafka_tx import assembly
 from kafka_tx.config import SourceConfig
 from kafka_tx.errors_first import raises_own_error_first
+from kafka_tx.kafka.collector import collector_paused
 from kafka_tx.logs import about
 from kafka_tx.options.source import parse_source
+from kafka_tx.planning.cluster_poller import ClusterState
 from kafka_tx.planning.offset_json import MARK, SourceOffset, nested
 from kafka_tx.planning.split import task_ranges
 from kafka_tx.running.heartbeat import Heartbeat, end_with_session
@@ -49,25 +51,28 @@ _PLANNING = (
 )
 
 
-def _logs_its_id(kind: type[KafkaTxStreamReader]) -> type[KafkaTxStreamReader]:
-    """Let planning log under the reader's ``tx.id``."""
+def _plans(kind: type[KafkaTxStreamReader]) -> type[KafkaTxStreamReader]:
+    """Let planning log under the reader's ``tx.id``, and collect no cycles meanwhile.
 
-    def logging_id(method: Callable[..., Any]) -> Callable[..., Any]:
+    Plans make an object for each partition, and each few of them a collection.
+    """
+
+    def planning(method: Callable[..., Any]) -> Callable[..., Any]:
         @wraps(method)
         def call(reader: KafkaTxStreamReader, *given: Any, **named: Any) -> Any:  # noqa: ANN401 - any
             transactions = reader._config.transactions
-            with about(id=transactions and transactions.id):
+            with collector_paused(), about(id=transactions and transactions.id):
                 return method(reader, *given, **named)
 
         return call
 
     for name in _PLANNING:
-        setattr(kind, name, logging_id(getattr(kind, name)))
+        setattr(kind, name, planning(getattr(kind, name)))
     return kind
 
 
 @raises_own_error_first(*_PLANNING, "getDefaultReadLimit", "read")
-@_logs_its_id
+@_plans
 class KafkaTxStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Structured Streaming's view of the source. Made by Spark, never by users."""
 
@@ -77,6 +82,9 @@ class KafkaTxStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._mirror: MirrorThread | None = None
         self._mirror_failures = 0
         self._is_bounded = False
+        self._start: tuple[dict[str, Any], SourceOffset] | None = None
+        """The last start that Spark gave: the same one as long as nothing is new."""
+        self._report: tuple[object, dict[str, Any]] = None, {}
         self._heartbeat: Heartbeat | None = None
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -115,7 +123,9 @@ class KafkaTxStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if question is not None:
             return self._planner().number(question).to_json()
         everything = isinstance(limit, ReadAllAvailable)
-        before = SourceOffset.from_json(start)
+        if self._start is None or self._start[0] != start:
+            self._start = start, SourceOffset.from_json(start)
+        before = self._start[1]
         end = self._planner().latest(before, everything=everything)
         if end is not before:
             return end.to_json()
@@ -135,13 +145,20 @@ class KafkaTxStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         cluster = self._planner().report()
         if cluster is None:
             return None
+        if self._report[0] is not cluster:
+            self._report = cluster, self._report_of(cluster)
+        report = self._report[1]
+        if self._config.transactions is not None:
+            report[MARK]["mirrorFailures"] = self._mirror_failures
+        return report
+
+    def _report_of(self, cluster: ClusterState) -> dict[str, Any]:
         logs = cluster.bounds.items()
         report = SourceOffset({p: log.end for p, log in logs}).to_json()
         if self._config.transactions is not None:
             report[MARK] = {
                 "logStart": nested({p: log.log_start for p, log in logs}),
                 "topicIds": cluster.found.topic_ids(),
-                "mirrorFailures": self._mirror_failures,
             }
         return report
 
