@@ -8,7 +8,8 @@ valgrind, takes about two minutes, and ends with an error where anything is foun
 2. drivers without Python that read ranges and release arrays in parts, ask for offsets,
    write columns, and write what a real broker refuses record by record, with the leak
    check on: once with sanitizers, once in valgrind;
-3. drivers that fill and export columns, and that decode noise as records of Avro, while
+3. what only a real broker answers: refusals of records, descriptions of topics;
+4. drivers that fill and export columns, and that decode noise as records of Avro, while
    each single allocation fails in turn.
 """
 
@@ -39,6 +40,7 @@ MODULE = (
     "avro_call",
     "client_type",
     "client_offsets",
+    "client_topics",
     "range_type",
     "producer_type",
 )
@@ -74,7 +76,8 @@ def compiled(name: str, *arguments: str | Path, into: Path) -> Path:
     return into / name
 
 
-def tests_with_sanitizers(build: Path) -> None:
+def sanitized_extension(build: Path) -> dict[str, str]:
+    """The environment in which ``tests/native`` uses an extension with sanitizers."""
     extension = compiled(
         "_reader.abi3.so",
         *("-shared", "-fPIC", "-DPy_LIMITED_API=0x030B0000", *SANITIZERS),
@@ -86,6 +89,14 @@ def tests_with_sanitizers(build: Path) -> None:
         run("gcc", f"-print-file-name=lib{name}.so").strip()
         for name in ("asan", "ubsan", "stdc++")
     ]
+    return {
+        "LD_PRELOAD": " ".join(libraries),
+        "ASAN_OPTIONS": "detect_leaks=0",  # Python's own; the drivers look for leaks
+        "KAFKA_TX_NATIVE_READER": str(extension),
+    }
+
+
+def tests_with_sanitizers(environment: dict[str, str]) -> None:
     run(
         *(
             sys.executable,
@@ -98,9 +109,7 @@ def tests_with_sanitizers(build: Path) -> None:
             "no:cacheprovider",
         ),
         *("-o", "timeout=120"),
-        LD_PRELOAD=" ".join(libraries),
-        ASAN_OPTIONS="detect_leaks=0",  # Python's own; the drivers look for leaks
-        KAFKA_TX_NATIVE_READER=str(extension),
+        **environment,
     )
 
 
@@ -158,8 +167,8 @@ def writing(build: Path, cluster: MockCluster) -> None:
         assert found == "3000 10 0\n", found
 
 
-def refusals(build: Path) -> None:
-    """The broker names single records in its answers, which the mock cannot."""
+def real_broker(build: Path, environment: dict[str, str]) -> None:
+    """It names single records in its answers, and describes topics: the mock cannot."""
     sources = [HERE / "refusals_driver.c", *CORE]
     plain = compiled("refusals", *sources, into=build)
     sanitized = compiled("refusals-s", *sources, *SANITIZERS, into=build)
@@ -188,6 +197,15 @@ def refusals(build: Path) -> None:
             found = run(*program, *asked)
             print("refused:", found, end="")
             assert found == f"{2 * len(records)}\n", found
+        kafka.create_topic("wide", 700)
+        names = ("wide", "plain", "absent")
+        found = run(
+            *(sys.executable, "-m", "tests.native.describing"),
+            *(kafka.bootstrap_servers, *names),
+            **environment,
+        )
+        print("described:", found, end="")
+        assert found == "700 1 -1\n", found
 
 
 def fill(cluster: MockCluster) -> None:
@@ -223,8 +241,9 @@ def main() -> None:
         build = Path(name)
         failing_allocations(build)
         drivers(build)
-        refusals(build)
-        tests_with_sanitizers(build)
+        environment = sanitized_extension(build)
+        real_broker(build, environment)
+        tests_with_sanitizers(environment)
     print("nothing was found")
 
 

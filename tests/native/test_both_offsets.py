@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -230,9 +231,9 @@ def test_native_code_is_asked_again_only_after_a_good_answer(
 # --- the extension by itself ----------------------------------------------------------
 
 
-def test_a_signal_ends_the_waiting() -> None:
-    asked = client({"bootstrap.servers": "127.0.0.1:1"})
-    assert asked is not None
+@contextmanager
+def interrupted() -> Iterator[None]:
+    """A signal comes soon, and its handler raises InterruptedError."""
 
     def interrupt(*_: object) -> None:
         raise InterruptedError
@@ -240,11 +241,18 @@ def test_a_signal_ends_the_waiting() -> None:
     before = signal.signal(signal.SIGALRM, interrupt)
     try:
         signal.setitimer(signal.ITIMER_REAL, 0.2)
-        with pytest.raises(InterruptedError):
-            asked.list_offsets([{TopicPartition("orders", 0): -1}], False, 30_000, 500)
+        yield
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
+
+
+def test_a_signal_ends_the_waiting() -> None:
+    asked = client({"bootstrap.servers": "127.0.0.1:1"})
+    assert asked is not None
+
+    with interrupted(), pytest.raises(InterruptedError):
+        asked.list_offsets([{TopicPartition("orders", 0): -1}], False, 30_000, 500)
 
 
 @pytest.mark.parametrize(
@@ -269,6 +277,47 @@ def test_what_cannot_be_asked_is_refused(
 
     with pytest.raises(error):
         asked.list_offsets(questions, False, 100, largest)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("names", "error"),
+    [
+        (["orders"], TypeError),
+        ((7,), TypeError),
+        (("or\0ders",), ValueError),
+    ],
+)
+def test_topics_that_cannot_be_asked_for_are_refused(
+    names: object, error: type[Exception]
+) -> None:
+    asked = client({"bootstrap.servers": "127.0.0.1:1"})
+    assert asked is not None
+
+    with pytest.raises(error):
+        asked.describe_topics(names, 100)  # type: ignore[arg-type]
+
+
+def test_topics_that_nobody_describes_in_time_are_asked_for_in_python(
+    admin_settings: ClientSettings, topic: MakeTopic
+) -> None:
+    """The mock cluster has no controller."""
+    name = topic(b"a")
+    admin = AdminConnection(admin_settings)
+    assert admin.describe_natively([name], Deadline(1_000)) is None, "it has no client"
+    for _ in range(2):
+        admin.list_natively([{TopicPartition(name, 0): -1}], Deadline(10_000), False)
+    assert admin._native is not None
+
+    assert admin.describe_natively([name], Deadline(300)) is None
+    assert admin._native is None
+
+
+def test_a_signal_ends_the_waiting_for_topics() -> None:
+    asked = client({"bootstrap.servers": "127.0.0.1:1"})
+    assert asked is not None
+
+    with interrupted(), pytest.raises(InterruptedError):
+        asked.describe_topics(("orders",), 30_000)
 
 
 def test_settings_that_librdkafka_refuses_are_left_to_python() -> None:

@@ -7,6 +7,7 @@ connections are made on first use.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property, wraps
@@ -82,8 +83,8 @@ class KafkaTxStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._mirror: MirrorThread | None = None
         self._mirror_failures = 0
         self._is_bounded = False
-        self._start: tuple[dict[str, Any], SourceOffset] | None = None
-        """The last start that Spark gave: the same one as long as nothing is new."""
+        self._offsets: deque[tuple[dict[str, Any], SourceOffset]] = deque(maxlen=2)
+        """The last ones: Spark gives each several times."""
         self._report: tuple[object, dict[str, Any]] = None, {}
         self._heartbeat: Heartbeat | None = None
 
@@ -123,12 +124,12 @@ class KafkaTxStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if question is not None:
             return self._planner().number(question).to_json()
         everything = isinstance(limit, ReadAllAvailable)
-        if self._start is None or self._start[0] != start:
-            self._start = start, SourceOffset.from_json(start)
-        before = self._start[1]
+        before = self._offset(start)
         end = self._planner().latest(before, everything=everything)
         if end is not before:
-            return end.to_json()
+            given = end.to_json()
+            self._offsets.append((given, end))
+            return given
         if self._is_bounded:  # the run is over: Spark ends this process now
             if self._mirror is not None:
                 self._mirror.flush()
@@ -166,7 +167,7 @@ class KafkaTxStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self, start: dict[str, Any], end: dict[str, Any]
     ) -> Sequence[InputPartition]:
         """One task for each range, cut further as the limits ask."""
-        between = SourceOffset.from_json(start), SourceOffset.from_json(end)
+        between = self._offset(start), self._offset(end)
         limits = self._config.limits
         planner = self._planner()
         pieces = task_ranges(
@@ -186,7 +187,7 @@ class KafkaTxStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def commit(self, end: dict[str, Any]) -> None:
         """Spark is done with everything below ``end``; comes one batch late."""
-        self._planner().finished(SourceOffset.from_json(end))
+        self._planner().finished(self._offset(end))
 
     def stop(self) -> None:
         """Release connections; Spark may never call it."""
@@ -198,6 +199,14 @@ class KafkaTxStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._batches is not None:
             self._batches.close()
             self._batches = None
+
+    def _offset(self, data: dict[str, Any]) -> SourceOffset:
+        """An offset that Spark gives; the same object for the same offset."""
+        for known, offset in self._offsets:
+            if known == data:
+                return offset
+        self._offsets.append((data, SourceOffset.from_json(data)))
+        return self._offsets[-1][1]
 
     def _planner(self) -> MicroBatches:
         if self._batches is None:
