@@ -255,7 +255,7 @@ class ClusterView(Protocol):
         """Where logs end, with the epochs of the leaders that reported it.
 
         An epoch is None if the leader reports none. Partitions whose leader does not
-        answer are left out.
+        answer are left out. An answer is never changed, and may come again.
         """
 
     def epoch_ends(

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 from confluent_kafka import KafkaError as ClientError
 
 from kafka_tx.errors import BrokerUnavailableError, KafkaTxError
-from kafka_tx.kafka.admin import AdminConnection, Deadline, NativeAnswer
+from kafka_tx.kafka.admin import AdminConnection, Deadline
 from kafka_tx.kafka.collector import collector_paused
 from kafka_tx.kafka.errors import is_absent, is_unreachable
 from kafka_tx.kafka.offset_requests import (
     MANY,
     SILENT,
+    EndsAgain,
     Listed,
     ListedOffset,
     Question,
@@ -22,7 +22,6 @@ from kafka_tx.kafka.offset_requests import (
     is_moving,
     is_silent,
     list_offsets,
-    offsets_of,
 )
 from kafka_tx.kafka.topic_facts import retentions_of
 from kafka_tx.kafka.topics import (
@@ -95,7 +94,7 @@ class KafkaClusterView:
         self._seen: dict[str, TopicDescription] = {}
         self._last_topics: tuple[object, dict[str, TopicDescription]] = None, {}
         """The last answer of native code, and what it says."""
-        self._last_ends: _Ends | None = None
+        self._last_ends: EndsAgain | None = None
 
     def __getstate__(self) -> dict[str, Any]:
         forgotten = ("_can_describe", "_last_ends")
@@ -284,15 +283,20 @@ class KafkaClusterView:
     def ends(
         self, partitions: Collection[TopicPartition]
     ) -> Mapping[TopicPartition, ListedOffset]:
-        """As ``ClusterView.ends``; one request to each broker for 100 partitions."""
+        """As ``ClusterView.ends``; one request to each broker for 100 partitions.
+
+        Gives the same mapping again if the same tuple is asked for, and brokers report
+        the same.
+        """
         ends = self._admin.renewed(lambda: self._same_ends(partitions))
         if ends is not None:
             return ends
         question = dict.fromkeys(partitions, Latest())
         (listed,) = self._admin.renewed(lambda: self._listed([question]))
-        if len(question) >= MANY and all(map(self._has_leader, question)):
+        is_kept = isinstance(partitions, tuple) and len(partitions) >= MANY
+        if is_kept and all(map(self._has_leader, question)):
             topics = {p.topic: self._seen[p.topic] for p in question}
-            self._last_ends = _Ends(partitions, dict.fromkeys(question, -1), topics)
+            self._last_ends = EndsAgain.of_leaders(partitions, topics)
         return {
             p: offset
             for p, offset in listed.items()
@@ -431,23 +435,6 @@ class KafkaClusterView:
         if seen is not None and partition.partition in seen.leaders:
             return ClientError(ClientError.BROKER_NOT_AVAILABLE, "it has no leader")
         return ClientError(ClientError.UNKNOWN_TOPIC_OR_PART, "it does not exist")
-
-
-@dataclass
-class _Ends:
-    """A question for ends that is asked again and again; its topics had all leaders."""
-
-    partitions: Collection[TopicPartition]
-    question: dict[TopicPartition, int]
-    topics: Mapping[str, TopicDescription]
-    answer: NativeAnswer | None = None
-    ends: dict[TopicPartition, ListedOffset] = field(default_factory=dict)
-
-    def told(self, answer: NativeAnswer) -> dict[TopicPartition, ListedOffset]:
-        """The ends; the same mapping as before for the same answer."""
-        if answer != self.answer:
-            self.answer, self.ends = answer, offsets_of(self.question, answer)
-        return self.ends
 
 
 def bounds_of(

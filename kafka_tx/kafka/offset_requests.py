@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 from array import array
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import closing
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import confluent_kafka.admin
@@ -23,7 +24,13 @@ from kafka_tx.kafka.admin import (
 from kafka_tx.kafka.clients import addresses, new_consumer
 from kafka_tx.kafka.errors import ErrorWatch, is_refused, is_unreachable
 from kafka_tx.logs import event_log
-from kafka_tx.model import AtTime, Earliest, Latest, TopicPartition
+from kafka_tx.model import (
+    AtTime,
+    Earliest,
+    Latest,
+    TopicDescription,
+    TopicPartition,
+)
 
 _Spec: Any = confluent_kafka.admin.OffsetSpec  # type: ignore[attr-defined]
 
@@ -133,6 +140,38 @@ def offsets_of(
     epochs = (None if e < 0 else e for e in array("i", packed_epochs))
     offsets = zip(array("q", packed), epochs, strict=True)
     return dict(zip(asked, map(ListedOffset._make, offsets), strict=True))
+
+
+@dataclass
+class EndsAgain:
+    """A question for ends that is asked again and again; its topics had all leaders."""
+
+    partitions: Collection[TopicPartition]
+    question: dict[TopicPartition, int]
+    topics: Mapping[str, TopicDescription]
+    answer: NativeAnswer | None = None
+    ends: dict[TopicPartition, ListedOffset] = field(default_factory=dict)
+
+    @classmethod
+    def of_leaders(
+        cls,
+        partitions: Collection[TopicPartition],
+        topics: Mapping[str, TopicDescription],
+    ) -> EndsAgain:
+        """The question in the order of leaders: then few requests have two of them."""
+
+        def leader(partition: TopicPartition) -> int:
+            at = topics[partition.topic].leaders[partition.partition]
+            return -1 if at is None else at.node_id
+
+        question = dict.fromkeys(sorted(partitions, key=leader), -1)
+        return cls(partitions, question, topics)
+
+    def told(self, answer: NativeAnswer) -> dict[TopicPartition, ListedOffset]:
+        """The ends; the same mapping as before for the same answer."""
+        if answer != self.answer:
+            self.answer, self.ends = answer, offsets_of(self.question, answer)
+        return self.ends
 
 
 def _read(asked: Iterable[TopicPartition], answer: NativeAnswer) -> Listed:
