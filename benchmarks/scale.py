@@ -392,25 +392,34 @@ def measure(name: str, sizes: list[int]) -> Growth:
     sizes = sorted(sizes)
     if name == "pending":
         return Growth(name, AXES[name], each(sizes, pending))
-    is_wide = name in ("idle", "partitions", "planning") and sizes[-1] > OF_ONE_BROKER
-    with broker(1 + is_wide) as cluster:
-        found: Mapping[int, Figures]
-        if name == "run":
-            found = run(cluster, sizes)
-        elif name == "planning":
-            found = each(sizes, partial(planning, cluster))
-        else:
-            with session(
-                {
-                    "spark.sql.streaming.numRecentProgressUpdates": "10000",
-                    "spark.sql.streaming.noDataProgressEventInterval": "0",
-                }
-            ) as s:
-                if name == "query":
-                    found = query(cluster, s, sizes)
-                else:
-                    found = each(sizes, partial(TRIGGERS[name], cluster, s))
-        return Growth(name, AXES[name], found)
+    few, many = sizes, list[int]()
+    if name in ("idle", "partitions", "planning"):
+        few = [size for size in sizes if size <= OF_ONE_BROKER]
+        many = sizes[len(few) :]
+    found: dict[int, Figures] = {}
+    for number, of_them in enumerate((few, many), 1):
+        if of_them:
+            with broker(number) as cluster:
+                found |= measure_on(cluster, name, of_them)
+    return Growth(name, AXES[name], found)
+
+
+def measure_on(
+    cluster: KafkaCluster, name: str, sizes: list[int]
+) -> Mapping[int, Figures]:
+    """The same on these brokers."""
+    if name == "run":
+        return run(cluster, sizes)
+    if name == "planning":
+        return each(sizes, partial(planning, cluster))
+    every_trigger = {
+        "spark.sql.streaming.numRecentProgressUpdates": "10000",
+        "spark.sql.streaming.noDataProgressEventInterval": "0",
+    }
+    with session(every_trigger) as spark:
+        if name == "query":
+            return query(cluster, spark, sizes)
+        return each(sizes, partial(TRIGGERS[name], cluster, spark))
 
 
 def main(arguments: list[str]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import json
 import time
 
 import pytest
@@ -35,6 +36,7 @@ from kafka_tx.model import (
 from kafka_tx.options.source import parse_source
 from kafka_tx.planning.deleted_topics import CONFIRMED_AFTER_MS
 from kafka_tx.source.transactional import TransactionalMicroBatches
+from kafka_tx.spark.source.stream import KafkaTxStreamReader
 from kafka_tx.testing import ManualClock
 from kafka_tx.topology.kafka.spout import KafkaBatchSpout
 
@@ -242,6 +244,66 @@ def test_many_partitions_are_described_and_asked_again_in_native_code(
     assert natively._admin._native is not None
     for view in (in_python, natively):
         view.close()
+
+
+class Planner:
+    """A source as Spark's planning process asks it, from one end to the next."""
+
+    def __init__(self, kafka, name, folder):
+        self.reader = KafkaTxStreamReader(
+            {
+                "kafka.bootstrap.servers": kafka.bootstrap_servers,
+                "subscribe": name,
+                "startingOffsets": "earliest",
+                "failOnDataLoss": "false",
+                "tx.id": name,
+                "tx.store": f"sqlite:///{folder}/store.db",
+                "fetchOffset.retryIntervalMs": "100",
+            }
+        )
+        self.at = json.loads(json.dumps(self.reader.initialOffset()))
+
+    def _latest(self):
+        limit = self.reader.getDefaultReadLimit()
+        return json.loads(json.dumps(self.reader.latestOffset(self.at, limit)))
+
+    def read(self):
+        """Wait for something new: its ranges."""
+        wait_until("something is new", lambda: self._latest() != self.at)
+        start, self.at = self.at, self._latest()
+        return [str(task.wanted) for task in self.reader.partitions(start, self.at)]
+
+    def rest(self):
+        for _ in range(5):
+            assert self._latest() == self.at
+        assert self.reader._batches._rest is not None
+
+
+def test_a_source_that_rests_on_many_partitions_sees_what_happens(
+    kafka, topic, produce, tmp_path
+):
+    """A topic that is made anew with as many records, and a broker that was away."""
+    name, count = topic(partitions=120), 120
+    first_of_each = [f"{name}-{number} [0, 1)" for number in range(count)]
+
+    def write_to_each():
+        for number in range(count):
+            produce(name, ["v"], partition=number)
+
+    write_to_each()
+    planner = Planner(kafka, name, tmp_path)
+    assert planner.read() == first_of_each
+    planner.rest()
+    kafka.delete_topic(name)
+    kafka.create_topic(name, count)
+    write_to_each()
+    assert planner.read() == first_of_each
+    planner.rest()
+    kafka.restart()
+    produce(name, ["v"], partition=7)
+    assert planner.read() == [f"{name}-7 [1, 2)"]
+    planner.rest()
+    planner.reader.stop()
 
 
 def answers(admin, questions, committed):
