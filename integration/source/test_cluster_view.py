@@ -276,7 +276,9 @@ class Planner:
     def rest(self):
         for _ in range(5):
             assert self._latest() == self.at
-        assert self.reader._batches._rest is not None
+        planner = self.reader._batches
+        assert planner is not None
+        assert planner._rest is not None
 
 
 def test_a_source_that_rests_on_many_partitions_sees_what_happens(
