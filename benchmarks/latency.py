@@ -1,17 +1,20 @@
 """Latency: from a record that is produced to its commit in SQLite, one at a time.
 
 One record every 20 ms, in turn to four partitions. Its value is the time at which it
-was produced; the sink notes the time after each of its commits. Records of the warm-up
-do not count. Every system commits each batch with its number, and once:
+was produced; the sink notes the time after each of its commits. A short first run of
+each system does not count, nor does the first third of each run. Every system commits
+each batch with its number, and once:
 
 * ``topology-pending1``, ``-pending4``: a transactional topology, ``tx.idlePauseMs=5``
 * ``source``: kafka_tx with ``tx.id`` in ``for_each_transaction``
+* ``nothing``: a source in Python that makes its records up (``benchmarks.nothing``)
 * ``spark``, ``spark-wait10``: Spark's source in ``foreachBatch``, with its defaults and
   with ``kafka.fetch.max.wait.ms=10``
 
 The baseline of all is ``spark-wait10``. Of the slowest record the report says which
 batch it was in, how many records that held, and how long after the one before it was
-committed.
+committed. For sources it shows where the time of a micro-batch goes
+(``benchmarks.waterfall``).
 """
 
 from __future__ import annotations
@@ -33,8 +36,11 @@ from confluent_kafka import Producer
 from pyspark.sql import DataFrame, SparkSession
 
 import kafka_tx
+from benchmarks import nothing
+from benchmarks.nothing import EVERY_S
 from benchmarks.report import Case, print_report
 from benchmarks.servers import PARTITIONS, broker, session
+from benchmarks.waterfall import Steps, Watch, table, watched
 from integration.cluster.interface import KafkaCluster
 from integration.cluster.waiting import wait_until
 from kafka_tx import (
@@ -45,11 +51,11 @@ from kafka_tx import (
     TransactionalTopologyBuilder,
 )
 
-EVERY_S = 0.02
 WAIT = {"kafka.fetch.max.wait.ms": "10"}
 BASELINE = "spark-wait10"
 
-Stop = Callable[[], None]
+Stop = Callable[[], list[Steps]]
+"""Ends a run; gives the steps of its micro-batches."""
 
 
 # --- the sink, the same for all -------------------------------------------------------
@@ -156,7 +162,12 @@ def topology(pending: int, run: Run) -> Stop:
             "tx.idlePauseMs": 5,
         },
     )
-    return handle.stop
+
+    def stop() -> list[Steps]:
+        handle.stop()
+        return []
+
+    return stop
 
 
 def produced_of(df: DataFrame) -> list[int]:
@@ -164,18 +175,37 @@ def produced_of(df: DataFrame) -> list[int]:
 
 
 def source(run: Run) -> Stop:
-    options = {"tx.id": run.topic, "tx.store": f"sqlite:///{run.work}/store.db"}
+    options = {
+        "kafka.bootstrap.servers": run.servers,
+        "subscribe": run.topic,
+        "tx.id": run.topic,
+        "tx.store": f"sqlite:///{run.work}/store.db",
+    }
+    watch = Watch()
     sink = kafka_tx.for_each_transaction(
-        lambda df, attempt: commit(run.sink, attempt.txid, produced_of(df))
+        lambda df, attempt: save(run, watch, df, attempt.txid)
     )
-    return stream("kafka_tx", options, sink, run)
+    return stream("kafka_tx", options, sink, run, watch)
 
 
 def spark_source(options: Mapping[str, str], run: Run) -> Stop:
-    def sink(df: DataFrame, batch_id: int) -> None:
-        commit(run.sink, batch_id, produced_of(df))
+    given = {"kafka.bootstrap.servers": run.servers, "subscribe": run.topic, **options}
+    watch = Watch()
+    return stream("kafka", given, partial(save, run, watch), run, watch)
 
-    return stream("kafka", options, sink, run)
+
+def no_source(run: Run) -> Stop:
+    watch = Watch()
+    options = {"since_ns": str(time.time_ns())}
+    return stream("nothing", options, partial(save, run, watch), run, watch)
+
+
+def save(run: Run, watch: Watch, df: DataFrame, number: int) -> None:
+    """Commit the records of a micro-batch (in ``foreachBatch``)."""
+    with watch.step("job"):
+        produced = produced_of(df)
+    with watch.step("sink"):
+        commit(run.sink, number, produced)
 
 
 def stream(
@@ -183,24 +213,30 @@ def stream(
     options: Mapping[str, str],
     sink: Callable[[DataFrame, int], None],
     run: Run,
+    watch: Watch,
 ) -> Stop:
     query = (
         run.spark.readStream.format(name)
-        .option("kafka.bootstrap.servers", run.servers)
-        .option("subscribe", run.topic)
         .options(**options)
         .load()
-        .writeStream.foreachBatch(sink)
+        .writeStream.foreachBatch(watch.around(sink))
         .option("checkpointLocation", f"{run.work}/checkpoint")
         .start()
     )
-    return query.stop  # type: ignore[no-any-return]
+
+    def stop() -> list[Steps]:
+        steps = watched(query, watch)
+        query.stop()
+        return steps
+
+    return stop
 
 
 SYSTEMS: dict[str, Callable[[Run], Stop]] = {
     "topology-pending1": partial(topology, 1),
     "topology-pending4": partial(topology, 4),
     "source": source,
+    "nothing": no_source,
     "spark": partial(spark_source, {}),
     BASELINE: partial(spark_source, WAIT),
 }
@@ -225,7 +261,10 @@ class Run:
 
 
 def produce(run: Run, seconds: float) -> None:
-    """Produce one record after the other; returns when the last one is committed."""
+    """Produce one record after the other; returns when the last one is committed.
+
+    Beside ``nothing`` too, which does not read them, so that all bear the same load.
+    """
     producer = Producer({"bootstrap.servers": run.servers, "linger.ms": 0})
     produced_ns = 0
     for number in range(int(seconds / EVERY_S)):
@@ -236,20 +275,20 @@ def produce(run: Run, seconds: float) -> None:
         time.sleep(EVERY_S)
     assert producer.flush(30) == 0
     wait_until(
-        "the last record is committed", lambda: last_committed(run.sink) == produced_ns
+        "the last record is committed", lambda: last_committed(run.sink) >= produced_ns
     )
 
 
-def last_committed(path: str) -> int | None:
-    """When the last record that is committed was produced."""
+def last_committed(path: str) -> int:
+    """When the last record that is committed was produced; 0: none is."""
     with closing(sqlite3.connect(path, timeout=30)) as db:
         (found,) = db.execute("SELECT max(produced_ns) FROM latencies").fetchone()
-    return None if found is None else int(found)
+    return int(found or 0)
 
 
 def measure(
     spark: SparkSession, cluster: KafkaCluster, name: str, topic: str, seconds: float
-) -> Latencies:
+) -> tuple[Latencies, list[Steps]]:
     cluster.create_topic(topic, PARTITIONS)
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as work:
         run = Run(spark, cluster.bootstrap_servers, topic, work)
@@ -257,8 +296,8 @@ def measure(
         produce(run, seconds / 2)
         since_ns = time.time_ns()
         produce(run, seconds)
-        stop()
-        return Latencies.of(str(Path(run.sink)), since_ns)
+        steps = stop()
+        return Latencies.of(str(Path(run.sink)), since_ns), steps
 
 
 def main(arguments: list[str]) -> None:
@@ -274,16 +313,21 @@ def main(arguments: list[str]) -> None:
     given = parser.parse_args(arguments)
     names = given.only or list(SYSTEMS)
     measured: dict[str, list[Latencies]] = defaultdict(list)
+    steps: dict[str, list[Steps]] = defaultdict(list)
     with broker() as cluster, session() as spark:
+        nothing.register(spark)
+        for name in names:  # Java compiles what it runs often
+            measure(spark, cluster, name, f"{name}-first", given.seconds / 4)
         for run in range(given.runs):
             for name in names[:: -1 if run % 2 else 1]:
                 topic = f"{name}-{run}"
-                measured[name].append(
-                    measure(spark, cluster, name, topic, given.seconds)
-                )
+                found = measure(spark, cluster, name, topic, given.seconds)
+                measured[name].append(found[0])
+                steps[name] += found[1]
     for name, runs in measured.items():
         for latencies in runs:
             print(f"slowest of {name}: {latencies.slowest}")
+    print(*table({name: each for name, each in steps.items() if each}), sep="\n")
     figures = {name: figures_of(runs) for name, runs in measured.items()}
     baseline = figures.get(BASELINE, {})
     cases = [

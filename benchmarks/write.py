@@ -1,8 +1,9 @@
 """Writing a DataFrame to a topic, at least once: kafka_tx against Spark's own sink.
 
-The rows are cached before, so that only writing is measured. The two sinks alternate in
-one session; the medians of the counted runs are compared, after one run of each to warm
-up.
+The rows are cached before, so that only writing is measured. The sinks alternate in one
+session; the medians of the counted runs are compared, after one run of each to warm up.
+Few rows are written to a Python sink that does nothing, too (``benchmarks.nothing``):
+what it takes is the way through Spark.
 """
 
 from __future__ import annotations
@@ -15,10 +16,12 @@ from statistics import median
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as sql
 
+from benchmarks import nothing
 from benchmarks.report import Case, print_report
 from benchmarks.servers import broker, session
 
 SINKS = ("kafka_tx", "kafka")
+EVERY_SINK = (*SINKS, "nothing")
 PARTITIONS = 4
 SMALL = 1_000
 COMPRESSED = {"kafka.compression.type": "lz4", "kafka.linger.ms": "5"}
@@ -36,12 +39,16 @@ def write(
 
 
 def compare(
-    df: DataFrame, servers: str, runs: int, options: Mapping[str, str]
+    df: DataFrame,
+    servers: str,
+    runs: int,
+    options: Mapping[str, str],
+    sinks: tuple[str, ...] = SINKS,
 ) -> dict[str, float]:
     """Median seconds by sink."""
-    seconds: dict[str, list[float]] = {sink: [] for sink in SINKS}
+    seconds: dict[str, list[float]] = {sink: [] for sink in sinks}
     for run in range(runs + 1):
-        for sink in SINKS if run % 2 else SINKS[::-1]:
+        for sink in sinks if run % 2 else sinks[::-1]:
             took = write(df, sink, servers, f"to-{sink}", options)
             if run:
                 seconds[sink].append(took)
@@ -58,6 +65,7 @@ def main(arguments: list[str]) -> None:
     cases = []
     with broker() as cluster, session() as spark:
         servers = cluster.bootstrap_servers
+        nothing.register(spark)
         for sink in SINKS:
             cluster.create_topic(f"to-{sink}", PARTITIONS)
         number = sql.col("id").cast("string")
@@ -76,6 +84,8 @@ def main(arguments: list[str]) -> None:
             ours, theirs = (given.records / took[sink] for sink in SINKS)
             case = f"{given.records:,} x 100 B, {name}"
             cases.append(Case(case, ours, theirs, "records/s", less_is_better=False))
-        took = compare(few, servers, 2 * given.runs, {})
-        cases.append(Case(f"{SMALL:,} records", took["kafka_tx"], took["kafka"], "s"))
+        took = compare(few, servers, 2 * given.runs, {}, EVERY_SINK)
+        for sink, name in (("kafka", ""), ("nothing", ", to nothing")):
+            case = f"{SMALL:,} records{name}"
+            cases.append(Case(case, took["kafka_tx"], took[sink], "s"))
     print_report("write", "Spark's own sink", cases, as_json=given.json)

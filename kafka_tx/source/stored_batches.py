@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Literal
 
@@ -93,6 +94,7 @@ class StoredBatches:
         self.waiting_txid = 0
         self.is_again = False
         self.is_bounded = False
+        self._delays = False
 
     @property
     def state(self) -> LedgerState:
@@ -329,17 +331,34 @@ class StoredBatches:
 
     def commit(self, txid: int, logged: int = 0) -> None:
         """Commit the next batch; arguments and errors as of ``Ledger.commit``."""
-        now_ms = self._clock.now_ms()
-        is_first = self._ledger.commit(
-            *(self.epoch, txid),
-            completed_ms=now_ms,
+        self._ledger.commit_with_next(
+            *(self.epoch, txid, self._clock.now_ms()),
+            self._told,
             logged=logged,
             is_bounded=self.is_bounded,
         )
+        if not self._delays:
+            self._ledger.settle()
         self.own = {n for n in self.own if n >= txid}
         self.waiting_txid = 0
+
+    def _told(self, is_first: bool) -> None:
         if is_first:  # otherwise the listener sends
             self._send_to_group()
+
+    @contextmanager
+    def one_write(self) -> Iterator[None]:
+        """Store the commit of a batch in one write with the plan of the next one.
+
+        Without a plan, or after an error, the commit is stored at the end. Other
+        sources of the query read it: then it does not wait.
+        """
+        self._delays = not self.state.has_several_sources
+        try:
+            yield
+        finally:
+            self._delays = False
+            self._ledger.settle()
 
     def commit_if_next(self, end: SourceOffset) -> None:
         """Commit the transaction that ends here if it is the next stored one."""

@@ -167,7 +167,11 @@ class TransactionalMicroBatches(MicroBatches):
         return self._owning(lambda: self._latest(start, everything))
 
     def _latest(self, asked: SourceOffset, everything: bool) -> SourceOffset:
-        batches = self._opened(asked)
+        with self._opened(asked).one_write():
+            return self._next(asked, everything)
+
+    def _next(self, asked: SourceOffset, everything: bool) -> SourceOffset:
+        batches = self._batches
         # a former owner may have gone on after this run asked for its start
         start = self._begin_of(batches) if asked in self._begins else asked
         positions = self._settling.settle(start)

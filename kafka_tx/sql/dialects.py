@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
 from typing import Any, TypeVar
 
 import sqlalchemy as sa
@@ -65,25 +66,32 @@ def upsert(
     """
     if not rows:
         return
+    dialect = connection.dialect.name
+    found = _upserting(dialect, table)
+    if found is not None:
+        connection.execute(found, rows)
+        return
+    keys = [column.name for column in table.primary_key]
+    same = sa.and_(*(table.c[n] == sa.bindparam(f"key_{n}") for n in keys))
+    gone = [{f"key_{n}": row[n] for n in keys} for row in rows]
+    connection.execute(sa.delete(table).where(same), gone)
+    connection.execute(sa.insert(table), rows)
+
+
+@lru_cache(maxsize=16)
+def _upserting(dialect: str, table: sa.Table) -> sa.Insert | None:
+    """The statement that inserts or overwrites; None: the database has none."""
     keys = [column.name for column in table.primary_key]
     others = [column.name for column in table.columns if column.name not in keys]
-    dialect = connection.dialect.name
+    statement: sa.Insert | None = None
     if dialect in {"sqlite", "postgresql"}:
         module = sqlite if dialect == "sqlite" else postgresql
         insert = module.insert(table)
-        connection.execute(
-            insert.on_conflict_do_update(
-                index_elements=keys, set_={n: insert.excluded[n] for n in others}
-            ),
-            rows,
+        statement = insert.on_conflict_do_update(
+            index_elements=keys, set_={n: insert.excluded[n] for n in others}
         )
-    elif dialect in {"mysql", "mariadb"}:
+    if dialect in {"mysql", "mariadb"}:
         added = mysql.insert(table)
-        connection.execute(
-            added.on_duplicate_key_update({n: added.inserted[n] for n in others}), rows
-        )
-    else:
-        same = sa.and_(*(table.c[n] == sa.bindparam(f"key_{n}") for n in keys))
-        gone = [{f"key_{n}": row[n] for n in keys} for row in rows]
-        connection.execute(sa.delete(table).where(same), gone)
-        connection.execute(sa.insert(table), rows)
+        values = {n: added.inserted[n] for n in others}
+        statement = added.on_duplicate_key_update(values)
+    return statement

@@ -122,6 +122,15 @@ def _existing(url: str) -> Database:
 _NONE = sa.MetaData()
 """No table is made."""
 
+_OF: sa.BindParameter[str] = sa.bindparam("of")
+_PATHS: sa.BindParameter[list[str]] = sa.bindparam("paths", expanding=True)
+_EPOCH = sa.select(OWNER.c.epoch).where(OWNER.c.id == _OF)
+_LOCKED_EPOCH = _EPOCH.with_for_update()
+_TEXTS = sa.select(STATE.c.path, STATE.c.value).where(STATE.c.id == _OF)
+_SOME_TEXTS = _TEXTS.where(STATE.c.path.in_(_PATHS))
+_DELETION = sa.delete(STATE).where(STATE.c.id == _OF, STATE.c.path.in_(_PATHS))
+# Made once: SQLAlchemy takes as long to make and hash a statement as to run it.
+
 _SETTINGS = sa.text(
     "SELECT current_setting('synchronous_commit'),"
     " current_setting('synchronous_standby_names'),"
@@ -193,16 +202,15 @@ class SqlStore(StateOfId):
     def epoch(self) -> int:
         """As ``Store.epoch``."""
         with self._database.reading(STORE) as connection:
-            query = sa.select(OWNER.c.epoch).where(OWNER.c.id == self.id)
-            return connection.scalar(query) or 0
+            return connection.scalar(_EPOCH, {"of": self.id}) or 0
 
     def read(self, prefix: str = "") -> dict[str, str]:
         """As ``Store.read``; a snapshot."""
-        query = sa.select(STATE.c.path, STATE.c.value).where(STATE.c.id == self.id)
+        query = _TEXTS
         if prefix:  # roughly; some databases take upper case for lower case here
             query = query.where(STATE.c.path.startswith(prefix, autoescape=True))
         with self._database.reading(STORE) as connection:
-            rows = connection.execute(query).all()
+            rows = connection.execute(query, {"of": self.id}).all()
         return {path: v for path, v in sorted(rows) if path.startswith(prefix)}
 
     def get(self, path: str) -> str | None:
@@ -222,11 +230,7 @@ class SqlStore(StateOfId):
                 raise fenced(self, held=epoch, stored=stored)
             self._check_expected(connection, expect or {})
             for some in chunks(gone):
-                connection.execute(
-                    sa.delete(STATE).where(
-                        STATE.c.id == self.id, STATE.c.path.in_(some)
-                    )
-                )
+                connection.execute(_DELETION, {"of": self.id, "paths": some})
             upsert(connection, STATE, rows)
 
     def sinks(self, numbering: str) -> dict[str, int]:
@@ -269,8 +273,7 @@ class SqlStore(StateOfId):
 
     def _locked_epoch(self, connection: sa.Connection) -> int | None:
         """The stored epoch, ours to change until the transaction ends."""
-        query = sa.select(OWNER.c.epoch).where(OWNER.c.id == self.id)
-        return connection.scalar(query.with_for_update())
+        return connection.scalar(_LOCKED_EPOCH, {"of": self.id})
 
     def _make_row(self, connection: sa.Connection, epoch: int) -> None:
         try:
@@ -289,10 +292,7 @@ class SqlStore(StateOfId):
     def _values(self, connection: sa.Connection, paths: list[str]) -> dict[str, str]:
         found: dict[str, str] = {}
         for some in chunks(paths):
-            rows = connection.execute(
-                sa.select(STATE.c.path, STATE.c.value).where(
-                    STATE.c.id == self.id, STATE.c.path.in_(some)
-                )
-            )
+            given = {"of": self.id, "paths": some}
+            rows = connection.execute(_SOME_TEXTS, given)
             found.update((path, value) for path, value in rows)
         return found

@@ -7,6 +7,7 @@ import pytest
 
 from kafka_tx.errors import (
     BatchIdsAgainError,
+    BrokerUnavailableError,
     CheckpointDisagreesError,
     DataLossError,
     FencedError,
@@ -164,6 +165,59 @@ def test_asking_for_the_next_batch_commits_the_one_before(job):
 
     assert job.state().txid == 1
     assert job.mirrored == [{P0: 10}]
+
+
+def test_a_batch_costs_one_write_and_an_idle_planner_none(job, monkeypatch):
+    writes = []
+    write = MemoryStore.write
+
+    def counted(self, epoch, put, delete=(), *, expect=None):
+        writes.append(sorted(put))
+        write(self, epoch, put, delete, expect=expect)
+
+    run = job.start()
+    first = run.latest(run.initial(), everything=True)
+    job.cluster.set(0, 0, 20)
+    monkeypatch.setattr(MemoryStore, "write", counted)
+
+    second = run.latest(first, everything=True)
+
+    assert len(writes) == 1
+    assert (job.state().txid, [*job.state().unfinished]) == (1, [2])
+    run.latest(second, everything=True)
+    assert len(writes) == 2
+    assert run.latest(second, everything=True) is second
+    assert (len(writes), job.state().txid) == (2, 2)
+
+
+def test_a_batch_is_committed_though_the_next_one_cannot_be_planned(job, monkeypatch):
+    run = job.start()
+    first = run.latest(run.initial(), everything=True)
+
+    def away(*_args, **_named):
+        raise BrokerUnavailableError("no broker answers")
+
+    monkeypatch.setattr(run, "plan", away)
+
+    with pytest.raises(BrokerUnavailableError):
+        run.latest(first, everything=True)
+
+    assert job.state().txid == 1
+    assert job.mirrored == [{P0: 10}]
+
+
+def test_an_owner_that_was_fenced_says_so_also_if_it_cannot_plan(job, monkeypatch):
+    run = job.start()
+    first = run.latest(run.initial(), everything=True)
+    job.ledger().acquire()
+
+    def lost(*_args, **_named):
+        raise DataLossError("PARTITION_OFFSET_CHANGED", "records are gone", "")
+
+    monkeypatch.setattr(run, "plan", lost)
+
+    with pytest.raises(FencedError):
+        run.latest(first, everything=True)
 
 
 @pytest.mark.parametrize("write", [3, 4])

@@ -383,6 +383,121 @@ def test_a_batch_that_was_committed_meanwhile_is_not_replaced(ledger, store):
     assert ledger.load().planned == {1: hundred(1)}
 
 
+class Counting(MemoryStore):
+    """Counts writes; ``fails`` is raised by the next one, before it lands."""
+
+    def __init__(self, name):
+        super().__init__(name, "orders")
+        self.writes = 0
+        self.fails = None
+
+    def write(self, epoch, put, delete=(), *, expect=None):
+        if self.fails is not None:
+            fails, self.fails = self.fails, None
+            raise fails
+        self.writes += 1
+        super().write(epoch, put, delete, expect=expect)
+
+
+@pytest.fixture
+def counting(store):
+    return Counting(store.url.removeprefix("memory:"))
+
+
+@pytest.fixture
+def planner(counting):
+    """A ledger that has planned txid 1."""
+    ledger = Ledger(counting)
+    ledger.plan(ledger.acquire(), hundred(1))
+    counting.writes = 0
+    return ledger
+
+
+def test_a_commit_and_the_next_plan_are_one_write(planner, counting, ledger):
+    told: list[bool] = []
+
+    planner.commit_with_next(1, 1, NOW_MS, told.append)
+
+    assert planner.state.txid == 1
+    assert (ledger.load().txid, counting.writes, told) == (0, 0, [])
+
+    planner.plan(1, hundred(2))
+
+    assert (counting.writes, told) == (1, [True])
+    assert ledger.load() == planner.load()
+    assert (ledger.state.txid, ledger.state.unfinished) == (1, {2: hundred(2)})
+
+
+def test_a_delayed_commit_without_a_plan_is_written_once(planner, counting, ledger):
+    told: list[bool] = []
+    planner.commit_with_next(1, 1, NOW_MS, told.append)
+
+    planner.settle()
+    planner.settle()
+
+    assert (ledger.load().txid, counting.writes, told) == (1, 1, [True])
+
+
+@pytest.mark.parametrize(
+    "step",
+    [
+        lambda ledger: ledger.load(),
+        lambda ledger: ledger.check(1),
+        lambda ledger: ledger.acquire(),
+        lambda ledger: ledger.note_question(1),
+        lambda ledger: ledger.commit_with_next(1, 2, NOW_MS, lambda _: None),
+    ],
+)
+def test_whatever_comes_after_a_delayed_commit_finds_it(planner, ledger, step):
+    planner.plan(1, hundred(2))
+    planner.commit_with_next(1, 1, NOW_MS, lambda _: None)
+
+    step(planner)
+
+    assert ledger.load().txid == 1
+    assert planner.state.txid >= 1
+
+
+def test_a_plan_joins_the_commit_of_the_other_process(planner, ledger):
+    told: list[bool] = []
+    planner.commit_with_next(1, 1, NOW_MS, told.append)
+    ledger.load()
+    ledger.commit(1, 1, NOW_MS + 5)
+
+    planner.plan(1, hundred(2))
+
+    assert told == [False]
+    assert ledger.load().unfinished == {2: hundred(2)}
+    assert ledger.state.committed_ms == NOW_MS + 5
+
+
+def test_a_delayed_commit_of_a_fenced_owner_does_not_land(planner, ledger):
+    told: list[bool] = []
+    planner.commit_with_next(1, 1, NOW_MS, told.append)
+    ledger.acquire()
+
+    with pytest.raises(FencedError):
+        planner.plan(1, hundred(2))
+
+    planner.settle()
+    assert (ledger.load().txid, told) == (0, [])
+
+
+def test_a_failed_write_leaves_neither_commit_nor_plan(planner, counting, ledger):
+    told: list[bool] = []
+    planner.commit_with_next(1, 1, NOW_MS, told.append)
+    counting.fails = StateUnavailableError("away")
+
+    with pytest.raises(StateUnavailableError):
+        planner.plan(1, hundred(2))
+
+    assert planner.load() == ledger.load()
+    assert (planner.state.txid, told) == (0, [])
+    planner.commit_with_next(1, 1, NOW_MS, told.append)
+    planner.plan(1, hundred(2))
+    assert (ledger.load().txid, told) == (1, [True])
+
+
 def test_a_store_that_conflicts_without_end_is_not_asked_without_end(store):
     calls = []
 

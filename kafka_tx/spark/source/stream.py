@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import cached_property, wraps
+from functools import cached_property, lru_cache, wraps
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -70,6 +70,12 @@ def _plans(kind: type[KafkaTxStreamReader]) -> type[KafkaTxStreamReader]:
     for name in _PLANNING:
         setattr(kind, name, planning(getattr(kind, name)))
     return kind
+
+
+@lru_cache(maxsize=8)
+def _of_tasks(options: tuple[tuple[str, str], ...]) -> SourceConfig:
+    """The configuration; a worker reads the same options in each of its tasks."""
+    return parse_source(dict(options), streaming=True)
 
 
 @raises_own_error_first(*_PLANNING, "getDefaultReadLimit", "read")
@@ -183,7 +189,8 @@ class KafkaTxStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Read one range (executor)."""
         assert isinstance(partition, RangePartition)
         wanted = partition.wanted  # first: a driver may have other options
-        return read_range(self._config, wanted, partition.schemas)
+        config = _of_tasks(tuple(self._options.items()))
+        return read_range(config, wanted, partition.schemas)
 
     def commit(self, end: dict[str, Any]) -> None:
         """Spark is done with everything below ``end``; comes one batch late."""

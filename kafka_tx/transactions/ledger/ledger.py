@@ -6,8 +6,8 @@ Paths of the records in a store: ``txid_layout``.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Mapping
-from dataclasses import replace
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from kafka_tx.errors import (
@@ -68,6 +68,33 @@ _TRIES = 10
 mean another fault."""
 
 _T = TypeVar("_T")
+_Decide = Callable[[LedgerState], _T]
+
+
+@dataclass(slots=True)
+class _Change:
+    """What decisions on ``seen`` write, one after the other, and the state then."""
+
+    seen: LedgerState
+    after: LedgerState
+    epoch: int = 0
+    put: dict[str, str] = field(default_factory=dict)
+    gone: set[str] = field(default_factory=set)
+
+    def add(self, epoch: int, put: Mapping[str, str], gone: Collection[str]) -> None:
+        self.epoch = epoch
+        self.put = {p: text for p, text in self.put.items() if p not in gone}
+        self.put |= put
+        self.gone = (self.gone | {*gone}) - put.keys()
+
+
+@dataclass(frozen=True, slots=True)
+class _Delayed:
+    """A commit that the next write takes along, and what it changes for now."""
+
+    change: _Change
+    decide: _Decide[bool]
+    told: Callable[[bool], None]
 
 
 class Ledger:
@@ -106,12 +133,16 @@ class Ledger:
         self._left_epoch = 0
         self._tried: str | None = None
         """The last commit that this object tried, while the outcome is unknown."""
+        self._change: _Change | None = None
+        """Of the decisions that are being made."""
+        self._delayed: _Delayed | None = None
 
     def acquire(self, above: int = 0) -> int:
         """Become the owner and return the new epoch; former owners are fenced.
 
         The new epoch is also greater than ``above``. Raises: as ``Store.epoch``.
         """
+        self.settle()
         epoch = take_over(self._store, above)
         self._is_owner, self._is_current, self._left = True, False, []
         return epoch
@@ -135,6 +166,7 @@ class Ledger:
             StateError: The id is a topology's. Or the id was copied to another store,
                 and this object is its owner.
         """
+        self.settle()
         seen = self._read()
         if self._is_owner:
             refuse_moved(self._store, seen.texts)
@@ -192,6 +224,46 @@ class Ledger:
             is_bounded=is_bounded,
         )
         return self._until_unmoved(lambda seen: self._commit(seen, stats, logged))
+
+    def commit_with_next(
+        self,
+        epoch: int,
+        txid: int,
+        completed_ms: int,
+        told: Callable[[bool], None],
+        *,
+        logged: int = 0,
+        is_bounded: bool = False,
+    ) -> None:
+        """As ``commit``, in one write with whatever this object writes next.
+
+        ``state`` shows the commit at once. ``settle`` ends the delay. ``told`` gets
+        what ``commit`` would return, after the write. If the write raises an error, the
+        commit is not stored; whoever reads Spark's log commits it later.
+        """
+        stats = CommitStats(
+            txid=txid, epoch=epoch, committed_ms=completed_ms, is_bounded=is_bounded
+        )
+
+        def decide(seen: LedgerState) -> bool:
+            return self._commit(seen, stats, logged)
+
+        def look(seen: LedgerState) -> tuple[bool, _Change]:
+            change = _Change(seen, seen)
+            return self._decided(change, decide), change
+
+        self.settle()
+        is_first, change = self._on_state(look)
+        if is_first:
+            self._delayed = _Delayed(change, decide, told)
+            self.state = change.after
+        else:
+            told(False)
+
+    def settle(self) -> None:
+        """Write a delayed commit; raises as ``commit``."""
+        if self._delayed is not None:
+            self._until_unmoved(lambda _: None)
 
     def store_task_sums(
         self, epoch: int, from_tasks: Mapping[tuple[int, int], TaskSums]
@@ -285,6 +357,7 @@ class Ledger:
 
     def check(self, epoch: int) -> None:
         """Check in one read that we own the store as we left it; as ``plan``."""
+        self.settle()
         self._read()
         self._must_be(self._left_epoch, epoch)
 
@@ -343,19 +416,35 @@ class Ledger:
         gone = [metadata_path(n) for n in seen.planned if n < kept]
         self._tried = put[COMMITTED]
         self._write(seen, epoch, put, gone)
-        self._tried = None
         return True
 
     def _write(
         self, seen: LedgerState, epoch: int, put: Mapping[str, str], gone: list[str]
     ) -> None:
-        """Write a decision on a state, and cache the records after the write."""
+        """Add a decision on a state to what is written once all are made."""
+        assert self._change is not None
         put = {**put, **_named({**seen.texts, **put})}
-        after = self._reader.after(seen, put, gone)
+        self._change.after = self._reader.after(seen, put, gone)
+        self._change.add(epoch, put, gone)
+
+    def _decided(self, change: _Change, decide: _Decide[_T]) -> _T:
+        """Add to a change what a decision on the state after it writes."""
+        self._change = change
+        try:
+            return decide(change.after)
+        finally:
+            self._change = None
+
+    def _store_change(self, change: _Change) -> None:
+        """Write what was decided, and cache the records after the write."""
+        if not change.epoch:
+            return
         self._is_current = False  # if the outcome stays unknown
-        self._left = [*self._left[:1], after]
-        self._store.write(epoch, put, gone, expect=position(seen.texts))
-        self._know(after, epoch)
+        self._left = [*self._left[:1], change.after]
+        expect = position(change.seen.texts)
+        self._store.write(change.epoch, change.put, [*change.gone], expect=expect)
+        self._tried = None
+        self._know(change.after, change.epoch)
 
     def _read(self) -> LedgerState:
         """Read everything, and compare it with the state that was left."""
@@ -385,19 +474,40 @@ class Ledger:
             found = f"{found} under epoch {epoch}, with other records"
         return lost(self._store, left=left, found=found)
 
-    def _until_unmoved(self, decide: Callable[[LedgerState], _T]) -> _T:
-        """Decide on the cached state; without one, or after a conflict, read anew."""
+    def _until_unmoved(self, decide: _Decide[_T]) -> _T:
+        """Decide and write; the commit that was delayed comes first, if any."""
+        delayed, self._delayed = self._delayed, None
+
+        def act(seen: LedgerState) -> tuple[bool, _T]:
+            change, is_first = _Change(seen, seen), False
+            if delayed is not None and seen is delayed.change.seen:
+                change, is_first = delayed.change, True
+            elif delayed is not None:
+                is_first = self._decided(change, delayed.decide)
+            answer = self._decided(change, decide)
+            self._store_change(change)
+            return is_first, answer
+
+        if delayed is not None:
+            self.state = delayed.change.seen
+        is_first, answer = self._on_state(act)
+        if delayed is not None:
+            delayed.told(is_first)
+        return answer
+
+    def _on_state(self, act: _Decide[_T]) -> _T:
+        """Act on the cached state; without one, or after a conflict, read anew."""
         if self._is_current:
             try:
-                return decide(self.state)
+                return act(self.state)
             except (StateConflictError, OutOfOrderError):
                 pass
         for _ in range(_TRIES - 1):
             try:
-                return decide(self._read())
+                return act(self._read())
             except StateConflictError:
                 continue
-        return decide(self._read())
+        return act(self._read())
 
     def _must_own(self, epoch: int) -> None:
         """Check the epoch first: a fenced owner must not judge the records."""
