@@ -1,8 +1,20 @@
-"""Queries that have nothing to read: what they hold and use, against Spark's connector.
+"""Queries that have nothing to read: what they hold and use, in one driver.
 
 So many queries of one session, each with a trigger a second, have read all there is.
-Those of kafka_tx have a ``tx.id`` on SQLite. Counted are Spark's JVM and the processes
-below it: their number, memory (shared pages in parts) and processor time.
+Four sources run in turn: kafka_tx with a ``tx.id`` on PostgreSQL and without one, a
+source in Python that does nothing (``empty``), and Spark's connector.
+
+* ``first``: seconds from the start of the first query to the end of the last first
+  batch.
+* ``processes``, ``threads``, ``memory``: of Spark's JVM and all below it; shared pages
+  count in parts.
+* ``private``, ``cpu``: of a planner, in the median: memory that it shares with nobody,
+  and percent of a core.
+* ``all cpu``: percent of a core of all processes.
+* ``writes``, ``wal``: rows that were written and bytes of the log, in a minute, in the
+  store.
+
+The cases compare with the goals: see ``GOALS``.
 """
 
 from __future__ import annotations
@@ -11,22 +23,38 @@ import argparse
 import os
 import tempfile
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
+from statistics import median
 
+import psycopg
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
-from benchmarks.microbatch import SOURCES
+from benchmarks.empty_source import EmptySource
 from benchmarks.report import Case, print_report
 from benchmarks.servers import broker, fill, session
 from integration.cluster.interface import KafkaCluster
+from integration.cluster.postgresql import PostgresServer
+from integration.cluster.running import running
 from integration.cluster.waiting import wait_until
 
 TOPIC = "idle"
-SETTLED_S, MEASURED_S = 5, 30
+SOURCES = ("tx.id", "kafka_tx", "empty", "kafka")
+GOALS = {"tx.id": 30.0, "kafka_tx": 20.0}
+"""Most private memory of a planner above an empty source's, in MB."""
+GOAL_CPU = 0.25
+"""Most percent of a core for a planner."""
+SETTLED_S, MEASURED_S = 12, 30
 _TICKS = os.sysconf("SC_CLK_TCK")
+_PLANNER = "python_streaming_source_runner"
+_WRITTEN = (
+    "SELECT pg_current_wal_lsn() - '0/0', (SELECT"
+    " sum(n_tup_ins + n_tup_upd + n_tup_del) FROM pg_stat_user_tables)"
+)
+
+Figures = dict[str, float]
 
 
 def main(arguments: list[str]) -> None:
@@ -34,67 +62,146 @@ def main(arguments: list[str]) -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks idle")
     parser.add_argument("--json", action="store_true", help="one object as last line")
     parser.add_argument("--queries", type=int, nargs="+", default=[1, 10, 50])
+    parser.add_argument("--sources", nargs="+", choices=SOURCES, default=SOURCES)
+    parser.add_argument("--seconds", type=int, default=MEASURED_S)
     given = parser.parse_args(arguments)
-    cases = []
-    with broker() as cluster, session() as spark:
+    cases: list[Case] = []
+    with ExitStack() as stack:
+        cluster, spark = stack.enter_context(broker()), stack.enter_context(session())
+        database = stack.enter_context(running(PostgresServer()))
+        spark.dataSource.register(EmptySource)
         fill(cluster, TOPIC, 100, 100)
+        for source in SOURCES:  # so that no source pays for the session's first steps
+            with Reads(spark, cluster, database, source).waiting(1):
+                pass
         for number in given.queries:
-            found = {s: measured(spark, cluster, s, number) for s in SOURCES}
-            for what, unit in {"processes": "", "memory": "MB", "cpu": "%"}.items():
-                ours, theirs = (found[source][what] for source in SOURCES)
-                cases.append(Case(f"{number} queries, {what}", ours, theirs, unit))
-    print_report("idle", "Spark's connector", cases, as_json=given.json)
+            found: dict[str, Figures] = {}
+            for source in given.sources:
+                reads = Reads(spark, cluster, database, source)
+                found[source] = reads.measured(number, given.seconds)
+                print(f"{number} of {source}: {shown(found[source])}", flush=True)
+            cases += compared(number, found)
+    print_report("idle", "its goal", cases, as_json=given.json)
 
 
-def measured(
-    spark: SparkSession, cluster: KafkaCluster, source: str, number: int
-) -> dict[str, float]:
-    """What a session holds while its queries wait; processor time of one core."""
-    jvm = int(spark._jvm.java.lang.ProcessHandle.current().pid())  # type: ignore[union-attr]
-    with waiting(spark, cluster, source, number):
-        time.sleep(SETTLED_S)
-        began, before = time.monotonic(), used_s(tree(jvm))
-        time.sleep(MEASURED_S)
-        used = (used_s(tree(jvm)) - before) / (time.monotonic() - began)
-        processes = tree(jvm)
-        return {
-            "processes": float(len(processes)),
-            "memory": sum(map(megabytes, processes)),
-            "cpu": max(100 * used, 0.01),
-        }
+def shown(figures: Mapping[str, float]) -> str:
+    """All figures in a line."""
+    return ", ".join(f"{name} {value:.4g}" for name, value in figures.items())
 
 
-@contextmanager
-def waiting(
-    spark: SparkSession, cluster: KafkaCluster, source: str, number: int
-) -> Iterator[None]:
-    """So many queries that have read everything."""
-    queries: list[StreamingQuery] = []
-    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as work:
-        try:
-            for n in range(number):
-                reader = spark.readStream.format(source).options(
-                    **{
-                        "kafka.bootstrap.servers": cluster.bootstrap_servers,
-                        "subscribe": TOPIC,
-                        "startingOffsets": "earliest",
-                    }
+def compared(number: int, found: Mapping[str, Figures]) -> list[Case]:
+    """The goals, as far as their sources were measured."""
+    cases = []
+    for source, goal in GOALS.items():
+        if source not in found:
+            continue
+        ours, name = found[source], f"{number} queries, {source}"
+        if "empty" in found:
+            above = ours["private"] - found["empty"]["private"]
+            cases.append(Case(f"{name}, a planner above empty", above, goal, "MB"))
+        cpu = max(ours["cpu"], 0.001)
+        cases.append(Case(f"{name}, a planner", cpu, GOAL_CPU, "% of a core"))
+        if "kafka" in found:
+            twice = 2 * found["kafka"]["first"]
+            cases.append(Case(f"{name}, first batch of all", ours["first"], twice, "s"))
+    return cases
+
+
+class Reads:
+    """Queries that read the topic by one source."""
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        cluster: KafkaCluster,
+        database: PostgresServer,
+        source: str,
+    ) -> None:
+        self._spark = spark
+        self._cluster = cluster
+        self._database = database
+        self._source = source
+        self._is_durable = source == "tx.id"
+
+    def measured(self, number: int, seconds: float) -> Figures:
+        """What a session holds while its queries wait."""
+        jvm = self._spark._jvm.java.lang.ProcessHandle.current().pid()  # type: ignore[union-attr]
+        began = time.monotonic()
+        with self.waiting(number):
+            first_s = time.monotonic() - began
+            time.sleep(SETTLED_S)
+            processes = tree(int(jvm))
+            planners = [p for p in processes if is_planner(p)]
+            since, written = time.monotonic(), self._written()
+            before = {process: used_s(process) for process in processes}
+            time.sleep(seconds)
+            passed = time.monotonic() - since
+            cpu = {p: 100 * max(used_s(p) - at, 0) / passed for p, at in before.items()}
+            now = self._written()
+            figures = {
+                "first": first_s,
+                "processes": float(len(processes)),
+                "threads": float(sum(map(threads, processes))),
+                "memory": sum(memory(p)["Pss"] for p in processes),
+                "all cpu": sum(cpu.values()),
+            }
+            if planners:
+                private = [memory(p)["Private"] for p in planners]
+                figures |= {
+                    "private": median(private),
+                    "planner threads": median(map(threads, planners)),
+                    "cpu": median(cpu[p] for p in planners),
+                }
+            if self._is_durable:
+                wal, rows = (
+                    60 * (b - a) / passed for a, b in zip(written, now, strict=True)
                 )
-                if source == "kafka_tx":
-                    store = f"sqlite:///{work}/store.db"
-                    reader = reader.options(**{"tx.id": f"idle-{n}", "tx.store": store})
-                writer = reader.load().writeStream.foreachBatch(lambda _df, _id: None)
-                writer = writer.option("checkpointLocation", f"{work}/{n}")
-                queries.append(writer.trigger(processingTime="1 second").start())
-            wait_until(
-                "all have read",
-                lambda: all(has_read(query) for query in queries),
-                timeout_s=900,
-            )
-            yield
-        finally:
-            for query in queries:
-                query.stop()
+                figures |= {"writes": rows, "wal": wal}
+            return figures
+
+    def _written(self) -> tuple[float, float]:
+        if not self._is_durable:
+            return 0.0, 0.0
+        url = self._database.url().replace("+psycopg", "")
+        with psycopg.connect(url) as connection:
+            found = connection.execute(_WRITTEN).fetchone()
+        assert found is not None
+        return float(found[0]), float(found[1] or 0)
+
+    @contextmanager
+    def waiting(self, number: int) -> Iterator[None]:
+        """So many queries that have read everything."""
+        queries: list[StreamingQuery] = []
+        with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as work:
+            try:
+                for n in range(number):
+                    queries.append(self._start(n, work))
+                wait_until(
+                    "all have read",
+                    lambda: all(has_read(query) for query in queries),
+                    timeout_s=900,
+                )
+                yield
+            finally:
+                for query in queries:
+                    query.stop()
+
+    def _start(self, n: int, work: str) -> StreamingQuery:
+        options = {
+            "kafka.bootstrap.servers": self._cluster.bootstrap_servers,
+            "subscribe": TOPIC,
+            "startingOffsets": "earliest",
+        }
+        if self._is_durable:
+            options |= {
+                "tx.id": f"idle-{Path(work).name}-{n}",
+                "tx.store": self._database.url(),
+            }
+        source = "kafka_tx" if self._is_durable else self._source
+        df = self._spark.readStream.format(source).options(**options).load()
+        writer = df.writeStream.foreachBatch(lambda _df, _id: None)
+        writer = writer.option("checkpointLocation", f"{work}/{n}")
+        return writer.trigger(processingTime="1 second").start()
 
 
 def has_read(query: StreamingQuery) -> bool:
@@ -118,19 +225,39 @@ def tree(root: int) -> list[int]:
     return found
 
 
-def used_s(processes: list[int]) -> float:
-    """Processor time so far; of processes that are there now."""
-    total = 0
-    for process in processes:
-        with suppress(OSError):
-            fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2]
-            total += sum(map(int, fields.split()[11:13]))
-    return total / _TICKS
-
-
-def megabytes(process: int) -> float:
-    """The resident memory of a process, with its part of shared pages."""
+def is_planner(process: int) -> bool:
+    """Whether Spark has started it for a streaming source in Python."""
     with suppress(OSError):
-        rollup = Path(f"/proc/{process}/smaps_rollup").read_text()
-        return int(rollup.partition("Pss:")[2].split()[0]) / 1024
+        return _PLANNER in Path(f"/proc/{process}/cmdline").read_text()
+    return False
+
+
+def used_s(process: int) -> float:
+    """Processor time of a process so far; 0 if it has ended."""
+    with suppress(OSError):
+        fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2]
+        return sum(map(int, fields.split()[11:13])) / _TICKS
     return 0.0
+
+
+def threads(process: int) -> int:
+    """Number of threads of a process."""
+    with suppress(OSError):
+        return len(list(Path(f"/proc/{process}/task").iterdir()))
+    return 0
+
+
+def memory(process: int) -> Figures:
+    """MB of a process: ``Pss`` counts shared pages in parts, ``Private`` does not."""
+    found = {"Pss": 0.0, "Private": 0.0}
+    with suppress(OSError):
+        for line in Path(f"/proc/{process}/smaps_rollup").read_text().splitlines()[1:]:
+            name, _, size = line.partition(":")
+            name = (
+                "Private"
+                if name.startswith("Private_") and "Huge" not in name
+                else name
+            )
+            if name in found:
+                found[name] += int(size.split()[0]) / 1024
+    return found

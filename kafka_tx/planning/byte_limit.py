@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping
 from typing import TypeAlias
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from kafka_tx.errors import KafkaTxError
 from kafka_tx.logs import event_log
@@ -125,5 +124,7 @@ def _middles(starts: Offsets, ends: Offsets) -> dict[TopicPartition, int]:
 
 
 def _bytes_of_rows(batch: pa.RecordBatch) -> int:
+    from pyarrow import compute as pc  # 1.5 MB that most planners never need
+
     sizes = (pc.sum(pc.binary_length(batch[name])).as_py() for name in ("key", "value"))
     return sum(size or 0 for size in sizes)

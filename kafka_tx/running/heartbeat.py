@@ -1,4 +1,4 @@
-"""The life of a process that plans: its sign in the store, and its end."""
+"""The life of a process that plans: its answers to calls in the store, and its end."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from collections.abc import Callable
 
 from kafka_tx.errors import KafkaTxError
 from kafka_tx.logs import event_log
-from kafka_tx.source.stored_batches import SILENT_MS
+from kafka_tx.source.stored_batches import READ_EVERY_MS
 
 logger = event_log(__name__)
 
-_EVERY_S = SILENT_MS / 3 / 1000
+_EVERY_S = READ_EVERY_MS / 1000
 _ENDS_WITHIN_S = 2.0
 _PARENT_POLL_S = 1.0
 _EXIT_WITHIN_S = 5
@@ -23,19 +23,20 @@ _TERMINATED = 128 + signal.SIGTERM
 
 
 class Heartbeat:
-    """Calls ``beat`` three times in ``SILENT_MS``, on a thread of its own.
+    """Calls ``answer`` at intervals, on a thread of its own.
 
-    A failed call is ignored: a fenced planner notices that by other means. ``let_go``
+    So a planner answers whoever asks whether it lives, also while a batch takes hours.
+    A failure is ignored: a fenced planner notices that by other means. ``let_go``
     removes the sign of life, once, at the end.
     """
 
     def __init__(
         self,
-        beat: Callable[[], None],
+        answer: Callable[[], None],
         let_go: Callable[[], None],
         every_s: float = _EVERY_S,
     ) -> None:
-        self._beat = beat
+        self._answer = answer
         self._let_go = let_go
         self._every_s = every_s
         self._stops = threading.Event()
@@ -45,20 +46,20 @@ class Heartbeat:
         self._thread.start()
 
     def stop(self) -> None:
-        """Stop beating and call ``let_go``; waits two seconds at most."""
+        """Stop answering and call ``let_go``; waits two seconds at most."""
         self._stops.set()
         self._thread.join(_ENDS_WITHIN_S)
 
     def _run(self) -> None:
         while not self._stops.wait(self._every_s):
-            self._try(self._beat)
+            self._try(self._answer)
         self._try(self._let_go)
 
     def _try(self, call: Callable[[], None]) -> None:
         try:
             call()
         except KafkaTxError as error:
-            logger.debug("the heartbeat was not written or not removed: %s", error)
+            logger.debug("no answer to calls, or no end of the sign of life: %s", error)
 
 
 def end_with_session(

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Literal
 
 from kafka_tx.config import TransactionsConfig
-from kafka_tx.errors import CheckpointDisagreesError
+from kafka_tx.errors import CheckpointDisagreesError, FencedError
 from kafka_tx.logs import event_log
 from kafka_tx.model import (
     BatchMetadata,
@@ -41,11 +41,11 @@ Committed = Callable[[], Mapping[TopicPartition, LogPosition] | None]
 Mirror = Callable[[Committed], None]
 """Copies the position to a group, on a thread of its own."""
 
-_CHECK_MS = 5_000
-"""How often an idle query checks that the store has not changed."""
-
 SILENT_MS = 10_000
-"""Longest silence of a living owner: three times the interval of its signs of life."""
+"""Longest time in which a living owner answers a call."""
+
+READ_EVERY_MS = SILENT_MS // 3
+"""How often an idle owner reads the store: has it changed, does somebody call?"""
 
 _LISTEN_MS = 500
 
@@ -151,7 +151,10 @@ class StoredBatches:
         )
 
     def _listen(self) -> None:
-        signs = self._ledger.signs()
+        try:
+            signs = self._ledger.call()
+        except FencedError:  # the owner that took over meanwhile lives
+            raise at_work(self._ledger) from None
         until_ms = self._clock.monotonic_ms() + SILENT_MS
         while signs is not None and self._clock.monotonic_ms() < until_ms:
             self._clock.sleep_ms(_LISTEN_MS)
@@ -161,21 +164,25 @@ class StoredBatches:
             if now != signs:
                 raise at_work(self._ledger)
 
-    def beat(self) -> None:
-        """Write a sign of life, as often as ``SILENT_MS`` requires. In any thread.
+    def answer(self) -> None:
+        """Answer whoever asks whether this owner lives. In any thread.
+
+        Reads the store only if ``check`` has not done so for ``READ_EVERY_MS``; without
+        a call nothing is written.
 
         Raises:
             FencedError: Another query has taken over, or this query is raising its own
                 epoch now.
             StateUnavailableError, StateError: From the store.
         """
-        if self.is_owner:
-            self._ledger.beat(self.epoch)
+        silent_ms = self._clock.monotonic_ms() - self._checked_ms
+        if self.is_owner and silent_ms >= READ_EVERY_MS:
+            self._ledger.answer(self.epoch)
 
     def let_go(self) -> None:
         """Remove the sign of life, as the last step: nobody needs to wait.
 
-        Raises: as ``beat``.
+        Raises: as ``answer``.
         """
         if self.is_owner:
             self._ledger.let_go(self.epoch)
@@ -209,7 +216,12 @@ class StoredBatches:
 
         Raises: as ``check``.
         """
-        if self._clock.monotonic_ms() - self._checked_ms >= _CHECK_MS:
+        now_ms = self._clock.monotonic_ms()
+        if now_ms - self._checked_ms < READ_EVERY_MS:
+            return
+        if self._ledger.is_as_left():
+            self._checked_ms = now_ms
+        else:
             self.check()
 
     def own_newest(self, offset: SourceOffset) -> None:

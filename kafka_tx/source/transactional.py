@@ -265,9 +265,9 @@ class TransactionalMicroBatches(MicroBatches):
             self._reset()
         super().prepare_available_now()
 
-    def beat(self) -> None:
-        """Write a sign of life, if this query owns the id, as ``StoredBatches``."""
-        self._batches.beat()
+    def answer(self) -> None:
+        """Answer whoever asks whether this query lives, as ``StoredBatches``."""
+        self._batches.answer()
 
     def let_go(self) -> None:
         """The run has ended: the next one need not wait; as ``StoredBatches``."""

@@ -9,11 +9,10 @@ from typing import Any
 
 import pyarrow as pa
 import sqlalchemy as sa
-from sqlalchemy.dialects import mysql
 from sqlalchemy.sql import quoted_name
 
 from kafka_tx.errors import ConfigError, harmless
-from kafka_tx.sql.dialects import LONG_BYTES, LONG_TEXT, Utf8Key
+from kafka_tx.sql.dialects import LongBytes, LongText, Utf8Key
 from kafka_tx.sql.state_tables import OURS
 from kafka_tx.sql.values import LONGEST_MYSQL_KEY
 
@@ -28,14 +27,14 @@ _KEYS: dict[type, sa.types.TypeEngine[Any]] = {
     .with_variant(Utf8Key(LONGEST_MYSQL_KEY), "mysql", "mariadb"),
     int: sa.BigInteger(),
     bytes: sa.LargeBinary().with_variant(
-        mysql.VARBINARY(LONGEST_MYSQL_KEY), "mysql", "mariadb"
+        sa.VARBINARY(LONGEST_MYSQL_KEY), "mysql", "mariadb"
     ),
 }
 _VALUES: dict[type, sa.types.TypeEngine[Any]] = {
     int: sa.BigInteger(),
     float: sa.Double(),
-    str: LONG_TEXT.with_variant(sa.Text(collation=BYTEWISE), "postgresql"),
-    bytes: LONG_BYTES,
+    str: LongText().with_variant(sa.Text(collation=BYTEWISE), "postgresql"),
+    bytes: LongBytes(),
 }
 _ARROW = {int: pa.int64(), float: pa.float64(), str: pa.string(), bytes: pa.binary()}
 _SQLITE_STORES = {int: "integer", float: "real", str: "text", bytes: "blob"}

@@ -13,7 +13,7 @@ from kafka_tx.model import Broker, CommittedOffset, TopicPartition
 from kafka_tx.offsets.offset_fields import optional_fields, with_optional_fields
 from kafka_tx.offsets.owners import Claim, Owners, new_word
 from kafka_tx.sql.database import Database
-from kafka_tx.sql.dialects import LONG_TEXT, exact_text, upsert
+from kafka_tx.sql.dialects import ExactText, LongText, upsert
 from kafka_tx.stored import SQL_OFFSETS
 from kafka_tx.transactions.layout import records
 from kafka_tx.transactions.ownership.store_base import OffsetsOfId
@@ -23,21 +23,21 @@ _TABLES = sa.MetaData()
 OFFSETS = sa.Table(
     "kafka_tx_offsets",
     _TABLES,
-    sa.Column("id", exact_text(200), primary_key=True),
-    sa.Column("topic", exact_text(249), primary_key=True),
+    sa.Column("id", ExactText(200), primary_key=True),
+    sa.Column("topic", ExactText(249), primary_key=True),
     sa.Column("partition", sa.Integer, primary_key=True, autoincrement=False),
     sa.Column("next_offset", sa.BigInteger, nullable=False),
-    sa.Column("completed", LONG_TEXT, nullable=False),
-    sa.Column("topology_id", LONG_TEXT, nullable=False),
-    sa.Column("topology_name", LONG_TEXT, nullable=False),
-    sa.Column("broker_host", LONG_TEXT, nullable=False),
+    sa.Column("completed", LongText(), nullable=False),
+    sa.Column("topology_id", LongText(), nullable=False),
+    sa.Column("topology_name", LongText(), nullable=False),
+    sa.Column("broker_host", LongText(), nullable=False),
     sa.Column("broker_port", sa.Integer, nullable=False),
 )
 OWNERS = sa.Table(
     "kafka_tx_offset_owners",
     _TABLES,
-    sa.Column("id", exact_text(200), primary_key=True),
-    sa.Column("owners", LONG_TEXT, nullable=False),
+    sa.Column("id", ExactText(200), primary_key=True),
+    sa.Column("owners", LongText(), nullable=False),
 )
 
 

@@ -10,7 +10,7 @@ from kafka_tx.errors import ConfigError, ReplayDiffersError, StateLostError
 from kafka_tx.model import ATTEMPTS_PER_EPOCH, TransactionAttempt
 from kafka_tx.offsets.owners import LOST_BY
 from kafka_tx.sinks.admission import attempt_to_store, is_written
-from kafka_tx.sql.dialects import exact_text
+from kafka_tx.sql.dialects import ExactText
 from kafka_tx.sql.state_tables import check_store_beside
 from kafka_tx.stored import SQL_SINKS
 
@@ -30,15 +30,15 @@ def progress_table(metadata: sa.MetaData) -> sa.Table:
     return sa.Table(
         PROGRESS,
         metadata,
-        sa.Column("name", exact_text(200), primary_key=True),
-        sa.Column("kind", exact_text(20), nullable=False),
+        sa.Column("name", ExactText(200), primary_key=True),
+        sa.Column("kind", ExactText(20), nullable=False),
         sa.Column("txid", sa.BigInteger, nullable=False),
         sa.Column("attempt_id", sa.BigInteger, nullable=False),
         sa.Column("epoch", sa.BigInteger, nullable=False),
-        sa.Column("plan", exact_text(16), nullable=False),
-        sa.Column("numbering", exact_text(32), nullable=False),
-        sa.Column("source", exact_text(200), nullable=False),
-        sa.Column("digest", exact_text(64), nullable=False),
+        sa.Column("plan", ExactText(16), nullable=False),
+        sa.Column("numbering", ExactText(32), nullable=False),
+        sa.Column("source", ExactText(200), nullable=False),
+        sa.Column("digest", ExactText(64), nullable=False),
         sa.Column("format", sa.Integer, nullable=False),
     )
 

@@ -12,7 +12,7 @@ import sqlalchemy as sa
 from kafka_tx.errors import StateLostError
 from kafka_tx.model import TransactionAttempt
 from kafka_tx.sql.database_failures import address
-from kafka_tx.sql.dialects import LONG_TEXT, exact_text
+from kafka_tx.sql.dialects import ExactText, LongText
 from kafka_tx.stored import RECORDS, SQL_SINKS
 from kafka_tx.transactions.layout.records import MAX_PATH_LENGTH
 from kafka_tx.transactions.layout.txid_layout import (
@@ -28,14 +28,14 @@ STORE = sa.MetaData()
 STATE = sa.Table(
     "kafka_tx_state",
     STORE,
-    sa.Column("id", exact_text(200), primary_key=True),
-    sa.Column("path", exact_text(MAX_PATH_LENGTH), primary_key=True),
-    sa.Column("value", LONG_TEXT, nullable=False),
+    sa.Column("id", ExactText(200), primary_key=True),
+    sa.Column("path", ExactText(MAX_PATH_LENGTH), primary_key=True),
+    sa.Column("value", LongText(), nullable=False),
 )
 OWNER = sa.Table(
     "kafka_tx_owner",
     STORE,
-    sa.Column("id", exact_text(200), primary_key=True),
+    sa.Column("id", ExactText(200), primary_key=True),
     sa.Column("epoch", sa.BigInteger, nullable=False),
 )
 

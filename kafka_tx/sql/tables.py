@@ -15,7 +15,7 @@ from kafka_tx.errors import ConfigError
 from kafka_tx.model import TransactionAttempt
 from kafka_tx.sinks.admission import second_write
 from kafka_tx.sql.database import Database
-from kafka_tx.sql.dialects import LONG_BYTES, LONG_TEXT
+from kafka_tx.sql.dialects import LongBytes, LongText
 from kafka_tx.sql.map_table import check_table_name, own_name
 from kafka_tx.sql.merge import copy_rows
 from kafka_tx.sql.progress import Progress
@@ -31,10 +31,10 @@ _KINDS: tuple[tuple[str, sa.types.TypeEngine[Any]], ...] = (
     ("is_boolean", sa.Boolean()),
     ("is_integer", sa.BigInteger()),
     ("is_floating", sa.Double()),
-    ("is_string", LONG_TEXT),
-    ("is_large_string", LONG_TEXT),
-    ("is_binary", LONG_BYTES),
-    ("is_large_binary", LONG_BYTES),
+    ("is_string", LongText()),
+    ("is_large_string", LongText()),
+    ("is_binary", LongBytes()),
+    ("is_large_binary", LongBytes()),
     ("is_date", sa.Date()),
 )
 

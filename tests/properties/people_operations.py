@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 
-from kafka_tx.errors import OtherTopicsError, OwnerLivesError
+from kafka_tx.errors import (
+    FencedError,
+    OtherTopicsError,
+    OwnerLivesError,
+    StateLostError,
+)
 from kafka_tx.model import TopicPartition
 from kafka_tx.transactions.layout.txid_layout import CURRENT
 from kafka_tx.transactions.ledger.ledger import Ledger
+from kafka_tx.transactions.ownership.memory import MemoryStore
 from tests.properties.people_advice import follow
 from tests.properties.simulated_databases import Copy, Table
 from tests.properties.simulated_log import Brokers
@@ -446,26 +453,49 @@ def start_a_former_deployment(world: World, number: int) -> None:
 
 
 def overlap_a_bounded_run(world: World, number: int) -> None:
-    """A schedule starts the next run; this one lives, or has died without a word."""
+    """A schedule starts the next run; this one lives, is frozen for a while, or died.
+
+    One that is frozen answers too late, or when another run has its place.
+    """
     job, running = world.job, world.run
     if job.kind != "one source" or world.once or not isinstance(running, Run):
         return
     (stream,) = job.streams
     store = world.databases[job.store].store(stream.tx_id)
-    is_alive = number % 3 > 0 and running.owns(store.epoch())
-    world.clock.beats = running.beat if is_alive else None
+    is_owner = running.owns(store.epoch())
+    is_alive, is_late = is_owner and number % 4 > 1, is_owner and number % 4 == 1
+
+    def thaw() -> None:
+        running.answer()
+        world.clock.beats = running.answer
+
+    world.clock.beats = running.answer if is_alive else None
+    world.databases[job.store].before_takeover = thaw if is_late else None
     spares = replace(stream, once={"tx.ifOwned": "refuse"})
     bounded = world.started(replace(job, streams=(spares,)), world.checkpoint)
     before = store.epoch()
     went_on, world.clock.beats = bounded.step(), None
+    world.databases[job.store].before_takeover = None
     refused = isinstance(bounded.error, OwnerLivesError)
-    assert refused == is_alive, f"{is_alive=}: {bounded.error}"
-    if is_alive:
+    assert refused == is_alive or is_late, f"{is_alive=}: {bounded.error}"
+    if is_alive or is_late:
         assert store.epoch() == before, "the living one was fenced"
-        world.seen["bounded runs refused"] += 1
+        world.seen["bounded runs refused"] += refused
+        world.seen["answers too late"] += refused and is_late
     else:
         world.seen["bounded runs after a crash"] += went_on
         world.run = bounded if went_on else None
+        _thaw_too_late(running, store)
+
+
+def _thaw_too_late(running: Run, store: MemoryStore) -> None:
+    """One that was only frozen goes on in another run's place: it changes nothing."""
+    before = store.snapshot()
+    with suppress(FencedError, StateLostError):
+        running.answer()
+    if running.owns(store.epoch()):  # the bounded run was refused before it took over
+        return
+    assert store.snapshot() == before, "a fenced run has answered"
 
 
 def run_a_rival(world: World, number: int) -> None:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
 from kafka_tx.errors import KafkaTxError, StateLostError
 from kafka_tx.kafka.out_record import OutRecord
 from kafka_tx.model import TransactionAttempt
+from kafka_tx.protocols import NOTHING, Expected, Texts
 from kafka_tx.sinks.admission import check_mode, is_written
 from kafka_tx.transactions.layout import records
 from kafka_tx.transactions.layout.txid_layout import CURRENT, numbering_of
@@ -65,15 +66,27 @@ class StoreAmongTables(MemoryStore):
         super().__init__(database.name, id_)
         self._database = database
 
+    def acquire(
+        self, put: Texts = NOTHING, *, above: int = 0, expect: Expected = None
+    ) -> int:
+        happens, self._database.before_takeover = self._database.before_takeover, None
+        if happens is not None:
+            happens()
+        return super().acquire(put, above=above, expect=expect)
+
     def sinks(self, numbering: str) -> dict[str, int]:
         newest = {name: t.newest for name, t in self._database.tables.items()}
         return {n: a.txid for n, a in newest.items() if a.numbering == numbering}
 
 
 class Database:
-    """Stores by id and tables by name."""
+    """Stores by id and tables by name.
+
+    ``before_takeover`` happens once, after a start has judged what is stored.
+    """
 
     def __init__(self) -> None:
+        self.before_takeover: Callable[[], None] | None = None
         self.name = f"people{next(_names)}"
         self.ids: set[str] = set()
         self.tables: dict[str, Table] = {}

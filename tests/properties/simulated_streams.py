@@ -232,11 +232,11 @@ class Run:
         kept = [p._batches for p in self._planners.all if hasattr(p, "_batches")]
         return any(k.is_owner and k.epoch == epoch for k in kept)
 
-    def beat(self) -> None:
-        """Its planners live."""
+    def answer(self) -> None:
+        """Its planners answer whoever asks whether they live."""
         for planner in self._planners.all:
             if isinstance(planner, TransactionalMicroBatches):
-                planner.beat()
+                planner.answer()
 
     def _live(self) -> Iterator[None]:
         log, commits = self.checkpoint.offsets, self.checkpoint.commits

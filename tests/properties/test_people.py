@@ -206,6 +206,7 @@ WHAT_MUST_HAPPEN = (
     "did: store",
     "rival: FencedError",
     "starts refused beside others",
+    "answers too late",
     "bounded runs refused",
     "bounded runs after a crash",
     "strangers refused",

@@ -16,6 +16,7 @@ from kafka_tx.model import OffsetRange, TopicPartition
 from kafka_tx.planning.offset_json import SourceOffset
 from kafka_tx.source.stored_batches import SILENT_MS
 from kafka_tx.source.transactional import TransactionalMicroBatches
+from kafka_tx.transactions.layout.txid_layout import ALIVE, CALL
 from kafka_tx.transactions.ledger.manual_changes import moved
 from kafka_tx.transactions.ownership.memory import MemoryStore
 from tests.source.test_transactional import P0, Job, marked
@@ -416,7 +417,7 @@ def living(clock, monkeypatch):
     def sleep(duration_ms):
         sleep_ms(duration_ms)
         for planner in planners:
-            planner.beat()
+            planner.answer()
 
     monkeypatch.setattr(clock, "sleep_ms", sleep)
     return planners
@@ -446,6 +447,107 @@ def test_of_bounded_runs_that_overlap_the_first_one_gets_through(job, living):
         assert (job.state().txid, job.state().epoch) == (finished + 1, finished + 1)
         start = end
         grow(job, 20 + finished)
+
+
+def test_an_owner_that_has_nothing_to_do_reads_now_and_then_and_writes_nothing(
+    job, clock, owner, monkeypatch
+):
+    store, reads = MemoryStore(job.name, "job"), []
+    before, read, get = store.snapshot(), MemoryStore.read, MemoryStore.get
+
+    def counted(method):
+        def call(store, *at):
+            reads.append(at)
+            return method(store, *at)
+
+        return call
+
+    monkeypatch.setattr(MemoryStore, "read", counted(read))
+    monkeypatch.setattr(MemoryStore, "get", counted(get))
+    for _ in range(60):
+        clock.sleep_ms(1_000)
+        owner.latest(marked(1, 10), everything=True)
+        owner.answer()
+
+    assert store.snapshot() == before
+    assert len(reads) <= 16  # every four seconds; the first look asks for the epoch
+
+
+def test_the_next_look_of_an_idle_owner_answers(job, clock, owner, monkeypatch):
+    sleep_ms, run = clock.sleep_ms, bounded(job)
+
+    def sleep(duration_ms):
+        sleep_ms(duration_ms)
+        owner.latest(marked(1, 10), everything=True)
+
+    monkeypatch.setattr(clock, "sleep_ms", sleep)
+    with pytest.raises(OwnerLivesError):
+        run.latest(marked(1, 10), everything=True)
+
+    assert CALL not in MemoryStore(job.name, "job").read()
+
+
+def test_two_bounded_runs_that_ask_at_once_are_both_answered(
+    job, clock, owner, living, monkeypatch
+):
+    living.append(owner)
+    sleep_ms, others = clock.sleep_ms, [bounded(job)]
+
+    def sleep(duration_ms):
+        if others:
+            with pytest.raises(OwnerLivesError):
+                others.pop().latest(marked(1, 10), everything=True)
+        sleep_ms(duration_ms)
+
+    monkeypatch.setattr(clock, "sleep_ms", sleep)
+    with pytest.raises(OwnerLivesError):
+        bounded(job).latest(marked(1, 10), everything=True)
+
+    assert job.state().epoch == 1
+
+
+def test_an_answer_that_comes_too_late_is_still_heard(job, owner, living, monkeypatch):
+    """A frozen owner goes on after the last look at its signs."""
+
+    def thaw():
+        owner.answer()
+        living.append(owner)
+
+    grow(job, 20)
+    between(job, monkeypatch, thaw)
+    with pytest.raises(OwnerLivesError):
+        bounded(job).latest(marked(1, 10), everything=True)
+
+    assert owner.latest(marked(1, 10), everything=True) == marked(2, 20)
+
+
+def test_a_frozen_owner_is_replaced_and_its_answer_refused(job, owner):
+    grow(job, 20)
+    run = bounded(job)
+    run.latest(marked(1, 10), everything=True)
+    store = MemoryStore(job.name, "job")
+    before = store.snapshot()
+
+    store.write(2, {CALL: before.values[ALIVE]})
+    with pytest.raises(FencedError):
+        owner.answer()
+
+    assert CALL not in before.values
+    assert store.get(ALIVE) == before.values[ALIVE]
+
+
+def test_an_owner_that_comes_while_a_start_asks_lives(job, owner, monkeypatch):
+    grow(job, 20)
+    write, other = MemoryStore.write, [job.start()]
+
+    def late(store, epoch, put, *given, **more):
+        if CALL in put and other:
+            other.pop().latest(marked(1, 10), everything=True)
+        return write(store, epoch, put, *given, **more)
+
+    monkeypatch.setattr(MemoryStore, "write", late)
+    with pytest.raises(OwnerLivesError):
+        bounded(job).latest(marked(1, 10), everything=True)
 
 
 @pytest.mark.parametrize("ends_well", [True, False])

@@ -23,7 +23,6 @@ from kafka_tx.offsets.position_checks import BELIEVED_AFTER_MS, Finding
 from kafka_tx.planning.replays import replay_impossible
 from kafka_tx.running.worker_python import task_done
 from kafka_tx.source.read_reports import ReadReport
-from kafka_tx.spark.source.reports import send_read_report
 from kafka_tx.stored import VERSION, check_same_version
 
 logger = event_log(__name__)
@@ -117,6 +116,8 @@ def _read(config: SourceConfig, wanted: OffsetRange) -> Iterator[pa.RecordBatch]
             logger.warning("%s: reading %s", error, left, id=tx_id)
             skipped += len(wanted) - len(left)
             wanted = left
+    from kafka_tx.spark.source.reports import send_read_report  # planners never do
+
     send_read_report(ReadReport(given, records, read_bytes, skipped, newest))
 
 

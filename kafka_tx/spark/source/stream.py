@@ -250,7 +250,7 @@ class KafkaTxStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             byte_limit=byte_limit,
             sink=sink,
         )
-        self._heartbeat = Heartbeat(planner.beat, planner.let_go)
+        self._heartbeat = Heartbeat(planner.answer, planner.let_go)
         return planner
 
     def _end_of_life(self) -> None:

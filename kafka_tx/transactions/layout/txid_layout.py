@@ -11,7 +11,9 @@
     query        sources: the shape of the query that reads the id
     asked        sources: somebody has asked for the txid of a batch
     owner        a word that only the current owner knows
-    alive        a word that the owner changes every few seconds; missing: it let go
+    alive        a word that the owner changes when it is called; missing: it let go
+    call         a word of a start that asks whether the owner lives; its answer, a new
+                 word in ``alive``, removes the call
 """
 
 from __future__ import annotations
@@ -33,6 +35,7 @@ COMMITTED = "committed"
 METADATA = "meta/"
 OWNER = "owner"
 ALIVE = "alive"
+CALL = "call"
 QUERY = "query"
 ASKED = "asked"
 
@@ -126,13 +129,15 @@ def position(texts: Mapping[str, str]) -> dict[str, str | None]:
 
 
 def next_step(texts: Mapping[str, str], store: Store) -> dict[str, str | None]:
-    """``position``, and no metadata of the txid that the owner plans next.
+    """``position``, ``alive``, and no metadata of the txid that the owner plans next.
 
-    A take-over that expects these records notices each step of a living owner.
+    A take-over that expects these records notices each step of a living owner, and its
+    answer to a call.
     """
     current = current_of(texts, store.url, store.id)
     following = max([current - 1, *map(txid_of, texts)]) + 1
-    return {**position(texts), metadata_path(following): None}
+    alive = {ALIVE: texts.get(ALIVE)}
+    return {**position(texts), **alive, metadata_path(following): None}
 
 
 def metadata_path(txid: int) -> str:

@@ -40,9 +40,11 @@ from kafka_tx.transactions.layout.commit_stats import (
 from kafka_tx.transactions.layout.txid_layout import (
     ALIVE,
     ASKED,
+    CALL,
     COMMITTED,
     METADATA,
     NUMBERING,
+    OWNER,
     QUERY,
     Door,
     Numbering,
@@ -336,18 +338,43 @@ class Ledger:
     # --- signs of life ---
 
     def beat(self, epoch: int) -> None:
-        """Leave a new sign of life; raises as ``Store.write``."""
+        """Leave a new sign of life, the answer to any call; as ``Store.write``."""
         sign = records.encode(ALIVE, secrets.token_hex(4))
-        self._store.write(epoch, {ALIVE: sign})
+        self._store.write(epoch, {ALIVE: sign}, [CALL])
+
+    def answer(self, epoch: int) -> None:
+        """As ``beat`` if somebody calls; otherwise nothing is written. One read.
+
+        For any thread: nothing else of this object is used.
+        """
+        if self._store.get(CALL) is not None:
+            self.beat(epoch)
 
     def let_go(self, epoch: int) -> None:
         """Remove the sign: nobody need wait for us; raises as ``Store.write``."""
-        self._store.write(epoch, {}, [ALIVE])
+        self._store.write(epoch, {}, [ALIVE, CALL])
+
+    def call(self) -> Mapping[str, str | None] | None:
+        """Ask whether the owner lives, and return the signs from before.
+
+        An owner that lives changes ``signs`` the next time that it reads the store; one
+        that is frozen does not. None: nobody has to answer.
+
+        Raises:
+            FencedError: Another owner took over meanwhile.
+            StateUnavailableError, StateError: As of ``Store.write``.
+        """
+        epoch = self._store.inside.epoch()  # first: the signs are those of its owner
+        signs = self.signs()
+        if signs is not None:
+            call = records.encode(CALL, secrets.token_hex(4))
+            self._store.inside.write(epoch, {CALL: call})
+        return signs
 
     def signs(self) -> Mapping[str, str | None] | None:
-        """Records that change while an owner lives; None: no owner, or it has let go.
+        """Records that change when an owner works or answers a ``call``.
 
-        Raises: as ``Store.epoch``.
+        None: no owner, or it has let go. Raises: as ``Store.epoch``.
         """
         texts = self._store.inside.read()
         alive = texts.get(ALIVE)
@@ -356,10 +383,25 @@ class Ledger:
     # --- reading ---
 
     def check(self, epoch: int) -> None:
-        """Check in one read that we own the store as we left it; as ``plan``."""
+        """Check in one read that we own the store as we left it; as ``plan``.
+
+        A call that this read finds is answered.
+        """
         self.settle()
-        self._read()
+        seen = self._read()
         self._must_be(self._left_epoch, epoch)
+        if CALL in seen.texts:
+            self.beat(epoch)
+
+    def is_as_left(self) -> bool:
+        """Whether all records are those that this object has read or written last.
+
+        The owner's word is among them, so no owner came, and no call. For an owner that
+        does nothing: nothing is written, and the epoch is not asked for.
+        """
+        texts = self.state.texts
+        is_known = self._is_current and OWNER in texts and CALL not in texts
+        return is_known and self._store.read() == texts
 
     def owned(self, epoch: int) -> dict[TopicPartition, LogPosition] | None:
         """As ``OwnedPosition.of``, for one more thread."""

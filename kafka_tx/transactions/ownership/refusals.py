@@ -95,8 +95,8 @@ def at_work(store: StateAtPlace) -> OwnerLivesError:
     return OwnerLivesError(
         f"another run of id '{store.id}' is at work: it changed its records in the"
         f" store {store.url} while this one was starting. This one ends; it has fenced"
-        " nobody, and nothing was written. If the other run does the same work, as a"
-        " scheduled run does that takes longer than its interval, leave it: the next"
+        " nobody, and no position was changed. If the other run does the same work, as"
+        " a scheduled run does that takes longer than its interval, leave it: the next"
         " run goes on. If this one shall be in its place, stop the other and start"
         " again; a query with tx.ifOwned=fence need not wait for that. A query that"
         " joins a source with itself opens it twice: load each side with a tx.id of its"
