@@ -45,14 +45,14 @@ class ServedStreamReader(KafkaTxStreamReader):
     def __init__(self, options: Mapping[str, str]) -> None:
         super().__init__(options)
         self._turn = threading.RLock()
-        self._under_way: tuple[SourceOffset, SourceOffset] | None = None
+        self._under_way: tuple[dict[str, Any], dict[str, Any]] | None = None
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         """As of the reader; the returned batch is now in progress."""
         with self._turn:
             end = super().latestOffset(start, limit)
             if not self.is_question(start):
-                self._begin(start, end)
+                self._under_way = start, end
             return end
 
     def partitions(
@@ -61,16 +61,13 @@ class ServedStreamReader(KafkaTxStreamReader):
         """As of the reader; after a restart the first call for a batch."""
         with self._turn:
             found = super().partitions(start, end)
-            self._begin(start, end)
+            self._under_way = start, end
             return found
 
     def commit(self, end: dict[str, Any]) -> None:
         """As of the reader."""
         with self._turn:
             super().commit(end)
-
-    def _begin(self, start: dict[str, Any], end: dict[str, Any]) -> None:
-        self._under_way = SourceOffset.from_json(start), SourceOffset.from_json(end)
 
     def _open(self) -> MicroBatches:
         batches = super()._open()
@@ -84,7 +81,7 @@ class ServedStreamReader(KafkaTxStreamReader):
             planner = self._planner()
             assert isinstance(planner, TransactionalMicroBatches)
             assert self._under_way is not None, "Spark was given no batch"
-            start, end = self._under_way
+            start, end = map(SourceOffset.from_json, self._under_way)
             is_first = batch_id == 0  # only there does Spark ask again at a replay
             if not is_first and not moves(start, end):
                 raise _no_records(batch_id)
