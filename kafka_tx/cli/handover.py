@@ -81,8 +81,9 @@ def handover_of(
         KafkaError: Brokers do not answer.
     """
     known = _known(url, id_, logs)
-    assert known.position is not None, "_known refuses an id without a position"
-    positions = known.position.positions()
+    position = known.state.known_position
+    assert position is not None, "_known refuses an id without a position"
+    positions = position.positions()
     if logs is None:
         found = _as_stored(positions, topics)
     else:
@@ -101,8 +102,10 @@ def _known(url: str, id_: str, logs: Logs | None) -> KnownId:
         found = doors_of(url, store)
         for one in found:
             refuse_copied(store.url, id_, one.state)
-        one = only_one([one for one in found if one.position is not None], store)
-        if one.position is None or not one.position.offsets:
+        known = [one for one in found if one.state.known_position is not None]
+        one = only_one(known, store)
+        position = one.state.known_position
+        if position is None or not position.offsets:
             raise StateError(
                 f"id '{id_}' in {store.url} reads something else than Kafka: it has"
                 " no offsets to hand over",

@@ -134,11 +134,9 @@ class Logs:
         found = self._view.offsets(wanted)
         late = [p for p, at in found.items() if at is None]
         ends = self._view.offsets(dict.fromkeys(late, Latest())) if late else {}
+        known = {p: at for p, at in {**found, **ends}.items() if at is not None}
         unknown = Unavailable("the brokers do not know it")
-        answers = {p: found.get(p, unknown) for p in wanted}
-        return {
-            p: at if at is not None else ends.get(p) or 0 for p, at in answers.items()
-        }
+        return {p: known.get(p, unknown) for p in wanted}
 
     def group(self, name: str) -> dict[TopicPartition, CommittedOffset]:
         """The offsets of a consumer group, as at-least-once topologies store them.

@@ -26,14 +26,6 @@ class KnownId:
     offsets: Mapping[TopicPartition, CommittedOffset] = field(default_factory=dict)
     """At least once: the stored offsets, with what is completed above them."""
 
-    @property
-    def position(self) -> Committed | None:
-        """The committed position; before the first commit, the start of txid 1."""
-        first = self.state.planned.get(1)
-        if self.state.committed is not None or first is None:
-            return self.state.committed
-        return Committed(0, first.starts(), first.topic_ids)
-
 
 def known_doors(store: Store, at_least_once: Callable[[], Positions]) -> list[KnownId]:
     """The states stored under an id, one for each kind of job.

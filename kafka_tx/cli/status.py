@@ -188,7 +188,8 @@ def _rows(found: Found) -> list[tuple[str, str]]:
         error = one_line(stop.error)
         rows.append(("last stop", f"{stop.reason}, {ago(stop.at_ms)}: {error}"))
     if found.error is not None:
-        return [*rows, ("unreadable", one_line(str(found.error.fields["path"])))]
+        where = found.error.fields.get("path", "format")
+        return [*rows, ("unreadable", one_line(str(where)))]
     if found.known is None:
         return [*rows, ("records", ", ".join(found.paths) or "none")]
     state = found.known.state

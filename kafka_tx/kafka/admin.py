@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from math import inf
@@ -63,6 +63,9 @@ NativeTopics = tuple[
     list[tuple[str, str | None, bytes, int, str]], dict[int, tuple[str, int]]
 ]
 """Topics and brokers, as of ``_reader.Client.describe_topics``."""
+
+Settings = Mapping[str, str | None]
+"""The settings of a topic or broker, by name."""
 
 
 def _remembers_s(settings: Mapping[str, str]) -> float:
@@ -368,9 +371,24 @@ class AdminConnection(Connection[AdminClient]):
         )
         return {name: self.wait(future, deadline) for name, future in answers.items()}
 
-    def settings_of(self, resource: ConfigResource, deadline: Deadline) -> Any:  # noqa: ANN401 - client's
-        """The settings of a topic or broker by their names, or the client's error."""
-        (future,) = self.client.describe_configs(
-            [resource], request_timeout=deadline.rest_s()
-        ).values()
-        return self.wait(future, deadline)
+    def settings_of(
+        self,
+        names: Iterable[str],
+        deadline: Deadline,
+        *,
+        of_brokers: bool = False,
+    ) -> dict[str, Settings | ClientError]:
+        """The settings of topics or brokers, by name; the client's error for others."""
+        types = ConfigResource.Type
+        kind = types.BROKER if of_brokers else types.TOPIC
+        asked = self.client.describe_configs(
+            [ConfigResource(kind, name) for name in names],
+            request_timeout=deadline.rest_s(),
+        )
+        found: dict[str, Settings | ClientError] = {}
+        for resource, future in asked.items():
+            answer: Any = self.wait(future, deadline)
+            if not isinstance(answer, ClientError):
+                answer = {name: entry.value for name, entry in answer.items()}
+            found[resource.name] = answer
+        return found

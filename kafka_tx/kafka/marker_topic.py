@@ -10,7 +10,6 @@ from typing import NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 from confluent_kafka import KafkaError as ClientError
-from confluent_kafka.admin._config import ConfigResource
 from confluent_kafka.cimpl import NewTopic
 
 from kafka_tx.errors import (
@@ -212,12 +211,8 @@ class MarkerTopic:
         metadata = admin.metadata(deadline)
         if metadata.controller_id not in metadata.brokers:  # it would be asked
             return None
-        topic = ConfigResource(ConfigResource.Type.TOPIC, self.name)
-        answer = admin.settings_of(topic, deadline)
-        if isinstance(answer, ClientError) or _POLICY not in answer:
-            return None
-        value: str = answer[_POLICY].value
-        return value
+        answer = admin.settings_of([self.name], deadline)[self.name]
+        return None if isinstance(answer, ClientError) else answer.get(_POLICY)
 
     # --- making it ------------------------------------------------------------------
 

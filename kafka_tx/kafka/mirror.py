@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterable, Mapping
 
 from confluent_kafka import KafkaError as ClientError
 from confluent_kafka import TopicPartition as ClientPartition
-from confluent_kafka.admin._config import ConfigResource
 
 from kafka_tx.errors import (
     GroupOccupiedError,
@@ -167,11 +166,11 @@ class GroupMirror:
         admin = AdminConnection(self._settings)
         try:
             brokers = admin.metadata(deadline).brokers
-            broker = ConfigResource(ConfigResource.Type.BROKER, str(min(brokers)))
-            answer = admin.settings_of(broker, deadline)
+            broker = str(min(brokers))
+            answer = admin.settings_of([broker], deadline, of_brokers=True)[broker]
             if isinstance(answer, ClientError):
                 raise admin.failed(answer, _RETENTION)
-            return int(answer[_RETENTION].value) * 60_000
+            return int(answer[_RETENTION] or "") * 60_000
         except (KafkaTxError, LookupError, TypeError, ValueError) as error:
             logger.info("the brokers do not report %s: %s", _RETENTION, error)
             return None

@@ -7,10 +7,9 @@ from typing import Any
 
 from confluent_kafka import KafkaError as ClientError
 from confluent_kafka import KafkaException, TopicCollection
-from confluent_kafka.admin._config import ConfigResource
 
 from kafka_tx.errors import KafkaTxError
-from kafka_tx.kafka.admin import AdminConnection, Deadline
+from kafka_tx.kafka.admin import AdminConnection, Deadline, Settings
 from kafka_tx.kafka.errors import is_absent
 from kafka_tx.logs import event_log
 from kafka_tx.model import Retention
@@ -20,6 +19,7 @@ logger = event_log(__name__)
 
 _WITHIN_MS = 5_000
 _LIMITS = ("max.message.bytes", "segment.bytes")
+"""A topic's settings that its batches must not exceed; brokers' defaults included."""
 _EITHER = "message.timestamp.difference.max.ms"
 """Of brokers before 3.6, for both directions."""
 
@@ -48,17 +48,10 @@ def facts_of(topic: str, settings: Mapping[str, str]) -> TopicFacts:
 
 
 def _settings(admin: AdminConnection, topic: str) -> dict[str, Any]:
-    resource = ConfigResource(ConfigResource.Type.TOPIC, topic)
-    try:
-        answer = admin.settings_of(resource, Deadline(_WITHIN_MS))
-    except (KafkaTxError, KafkaException) as error:
-        answer = error
-    if isinstance(answer, (Exception, ClientError)):
-        logger.debug("the settings of topic '%s' are not known: %s", topic, answer)
+    texts = _known_settings(admin, [topic]).get(topic)
+    if texts is None:
         return {}
-    texts = {name: entry.value for name, entry in answer.items()}
     either = _number(texts, _EITHER, LARGEST)
-    limits = [int(texts[name]) for name in _LIMITS if texts.get(name)]
     return {
         "is_known": True,
         "policy": texts.get("cleanup.policy") or "delete",
@@ -66,36 +59,42 @@ def _settings(admin: AdminConnection, topic: str) -> dict[str, Any]:
         "before_ms": _number(texts, "message.timestamp.before.max.ms", either),
         "after_ms": _number(texts, "message.timestamp.after.max.ms", either),
         "retention_ms": _number(texts, "retention.ms", -1),
-        "largest": min(limits, default=None),
+        "largest": largest_batch(texts),
     }
 
 
 def retentions_of(admin: AdminConnection, names: Sequence[str]) -> dict[str, Retention]:
     """What limits the logs of topics, as far as brokers show their settings."""
-    deadline = Deadline(_WITHIN_MS)
-    found: dict[str, Retention] = {}
+    return {
+        name: _retention(texts) for name, texts in _known_settings(admin, names).items()
+    }
+
+
+def largest_batch(texts: Settings) -> int | None:
+    """The largest batch that a topic with these settings takes; None: not known."""
+    return min(
+        (int(text) for name in _LIMITS if (text := texts.get(name))), default=None
+    )
+
+
+def _known_settings(
+    admin: AdminConnection, names: Sequence[str]
+) -> dict[str, Settings]:
     try:
-        resources = [ConfigResource(ConfigResource.Type.TOPIC, each) for each in names]
-        asked = admin.client.describe_configs(
-            resources, request_timeout=deadline.rest_s()
-        )
+        answers = admin.settings_of(names, Deadline(_WITHIN_MS))
     except (KafkaTxError, KafkaException) as error:
-        logger.debug("the retention of topics is not known: %s", error)
+        logger.debug("the settings of topics are not known: %s", error)
         return {}
-    for resource, future in asked.items():
-        try:
-            answer: Any = admin.wait(future, deadline)
-        except (KafkaTxError, KafkaException) as error:
-            answer = error
-        if isinstance(answer, (Exception, ClientError)):
-            logger.debug("the retention of %s is not known: %s", resource.name, answer)
+    known: dict[str, Settings] = {}
+    for name, answer in answers.items():
+        if isinstance(answer, ClientError):
+            logger.debug("the settings of topic '%s' are not known: %s", name, answer)
         else:
-            texts = {name: entry.value for name, entry in answer.items()}
-            found[resource.name] = _retention(texts)
-    return found
+            known[name] = answer
+    return known
 
 
-def _retention(texts: Mapping[str, str | None]) -> Retention:
+def _retention(texts: Settings) -> Retention:
     if "delete" not in (texts.get("cleanup.policy") or "delete"):
         return Retention(None, is_by_size=False)
     kept_ms = _number(texts, "retention.ms", -1)
@@ -103,7 +102,7 @@ def _retention(texts: Mapping[str, str | None]) -> Retention:
     return Retention(kept_ms if kept_ms >= 0 else None, is_by_size)
 
 
-def _number(texts: Mapping[str, str | None], name: str, absent: int) -> int:
+def _number(texts: Settings, name: str, absent: int) -> int:
     text = texts.get(name)
     return int(text) if text else absent
 

@@ -11,16 +11,13 @@ from collections.abc import Mapping, Sequence
 
 from confluent_kafka import KafkaError as ClientError
 from confluent_kafka import KafkaException
-from confluent_kafka.admin._config import ConfigResource
 
 from kafka_tx.errors import KafkaTxError
 from kafka_tx.kafka.admin import AdminConnection, Deadline
 from kafka_tx.kafka.librdkafka_names import COMMON
-from kafka_tx.kafka.producer import (
-    Delivery,
-    is_too_large,
-)
+from kafka_tx.kafka.producer import Delivery, is_too_large
 from kafka_tx.kafka.tokens import PROVIDER
+from kafka_tx.kafka.topic_facts import largest_batch
 from kafka_tx.logs import event_log
 from kafka_tx.sinks.batch_sizes import BatchSize, Verdict
 
@@ -29,8 +26,6 @@ logger = event_log(__name__)
 _TIMEOUT_MS = 2_000
 _KNOWN_S, _UNKNOWN_S = 600.0, 60.0
 """How long an answer counts; a missing answer counts as long."""
-_LIMITS = ("max.message.bytes", "segment.bytes")
-"""A topic's settings that its batches must not exceed; brokers' defaults included."""
 _OWN = frozenset(
     {"delivery.timeout.ms", "message.timeout.ms", "transaction.timeout.ms"}
 )
@@ -111,14 +106,11 @@ _all: dict[frozenset[tuple[str, str]], TopicSizes] = {}
 def _limit(settings: Mapping[str, str], topic: str) -> int | None:
     admin = AdminConnection(settings)
     deadline = Deadline(_TIMEOUT_MS)
-    resource = ConfigResource(ConfigResource.Type.TOPIC, topic)
     try:
         metadata = admin.client.list_topics(topic, timeout=deadline.rest_s())
-        if (
-            metadata.controller_id not in metadata.brokers
-        ):  # no controller: the request would wait in vain
+        if metadata.controller_id not in metadata.brokers:  # nobody would answer
             return None
-        answer = admin.settings_of(resource, deadline)
+        answer = admin.settings_of([topic], deadline)[topic]
     except (KafkaTxError, KafkaException) as error:
         # The writer meets the same error, and raises it.
         logger.debug("the limits of topic '%s' cannot be asked: %s", topic, error)
@@ -128,5 +120,4 @@ def _limit(settings: Mapping[str, str], topic: str) -> int | None:
             "brokers do not report the limits of topic '%s': %s", topic, answer
         )
         return None
-    values = [answer[name].value for name in _LIMITS if name in answer]
-    return min((int(value) for value in values if value), default=None)
+    return largest_batch(answer)

@@ -22,7 +22,7 @@ from kafka_tx.metrics.events import (
     OffsetsStored,
     stop_reason,
 )
-from kafka_tx.metrics.lag_standing import LagStanding, partition_key
+from kafka_tx.metrics.lag import PartitionLags, partition_key
 from kafka_tx.metrics.metric import PER_ID, Fed, Metric, MetricKind
 from kafka_tx.metrics.series import Changes, Key, Samples, Series
 from kafka_tx.model import LogBounds, LogPosition, TopicPartition, Unavailable
@@ -65,7 +65,7 @@ class MetricsRegistry:
         self._monotonic_ms = monotonic_ms
         self._lock = RLock()
         self._series = {metric.name: Series(metric) for metric in catalogue.ALL}
-        self._standing = LagStanding(self._of)
+        self._lags = PartitionLags(self._of)
         self._silent: set[str] = set()
         self._begun: set[tuple[Fed, Key]] = set()
         self._complained: set[str] = set()
@@ -128,7 +128,7 @@ class MetricsRegistry:
         """
         with self._measuring("record_log"):
             self._silent.discard(tx_id)
-            self._standing.polled(tx_id, bounds, self._monotonic_ms())
+            self._lags.polled(tx_id, bounds, self._monotonic_ms())
             self._keep_lag(tx_id)
 
     def record_silence(self, tx_id: str) -> None:
@@ -201,7 +201,7 @@ class MetricsRegistry:
                 last.set(key, at_s if txid else max(at_s, last.get(key) or at_s))
             if stored.newest_timestamp_ms is not None:
                 self._newest(key, stored.newest_timestamp_ms)
-            self._stand(stored, fed, {})
+            self._positions(stored, fed, {})
 
     def record_bounded(self, stored: OffsetsStored) -> None:
         """Show whether the stored last commit is that of a run that ends by itself.
@@ -295,7 +295,7 @@ class MetricsRegistry:
     def lag_of(self, tx_id: str) -> int | None:
         """Lag in records of all partitions of an id; None where one is not known."""
         with self._lock:
-            return self._standing.lag(tx_id)
+            return self._lags.lag(tx_id)
 
     def current_txid(self, tx_id: str) -> int | None:
         """The next txid to commit; None where it is not known here."""
@@ -306,17 +306,17 @@ class MetricsRegistry:
     def positions_of(self, tx_id: str) -> dict[TopicPartition, LogPosition]:
         """The stored positions of an id that are shown."""
         with self._lock:
-            return self._standing.positions_of(tx_id)
+            return self._lags.positions_of(tx_id)
 
     def waits_for_brokers(self, tx_id: str) -> bool:
         """Whether brokers did not answer the last poll of an id's logs."""
         with self._lock:
-            return tx_id in self._silent or self._standing.waits_for_brokers(tx_id)
+            return tx_id in self._silent or self._lags.waits_for_brokers(tx_id)
 
     def near_loss(self) -> dict[str, int]:
-        """As ``LagStanding.near_loss``."""
+        """As ``PartitionLags.near_loss``."""
         with self._lock:
-            return self._standing.near_loss()
+            return self._lags.near_loss()
 
     # --- scrape ---------------------------------------------------------------------
 
@@ -351,7 +351,7 @@ class MetricsRegistry:
     # --- inside the lock ------------------------------------------------------------
 
     def _summarise(self) -> None:
-        self._standing.summarise()
+        self._lags.summarise()
         self._show_ends(ENDED_AFTER_MS)
 
     def _show_ends(self, after_ms: int) -> None:
@@ -374,7 +374,7 @@ class MetricsRegistry:
         self._of(catalogue.LAST_COMMIT).set(key, offsets.committed_at_ms / 1000)
         if offsets.commit_ms is not None:
             self._of(catalogue.COMMIT_LATENCY).observe(key, offsets.commit_ms / 1000)
-        self._stand(offsets, fed, offsets.bounds)
+        self._positions(offsets, fed, offsets.bounds)
         for (partition, reason), count in offsets.skipped.items():
             self.add(
                 catalogue.SKIPPED_OFFSETS.name,
@@ -385,7 +385,7 @@ class MetricsRegistry:
                 reason=reason,
             )
 
-    def _stand(
+    def _positions(
         self,
         offsets: OffsetsCommitted | OffsetsStored,
         fed: tuple[Fed, ...],
@@ -394,13 +394,13 @@ class MetricsRegistry:
         for partition in offsets.committed:
             self._begin(fed, partition_key(offsets.id, partition))
         now_ms = self._monotonic_ms()
-        self._standing.committed(offsets.id, offsets.committed, bounds, now_ms)
+        self._lags.committed(offsets.id, offsets.committed, bounds, now_ms)
         self._keep_lag(offsets.id)
 
     def _keep_lag(self, tx_id: str) -> None:
         activity, now_ms = self._activities[tx_id], self._now_ms()
         if activity.wants_lag(now_ms):
-            lag, behind_s = self._standing.lag_now(tx_id)
+            lag, behind_s = self._lags.lag_now(tx_id)
             if lag is not None:
                 activity.lags.append((now_ms, lag, behind_s))
 
@@ -472,7 +472,7 @@ class MetricsRegistry:
         for series in self._series.values():
             if series.metric.is_per_partition:
                 series.drop(is_gone)
-        self._standing.forget(is_gone)
+        self._lags.forget(is_gone)
         self._begun = {
             (fed, key)
             for fed, key in self._begun

@@ -100,9 +100,7 @@ def show_committed(
     Before the first commit, the position is the start of the very first batch. Returns
     it; None if the store has no position yet.
     """
-    committed, first = state.committed, state.planned.get(1)
-    if committed is None and first is not None:
-        committed = Committed(0, first.starts(), first.topic_ids)
+    committed = state.known_position
     if committed is None:
         return None
     registry.record_stored(

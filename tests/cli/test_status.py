@@ -6,6 +6,7 @@ import pytest
 import sqlalchemy as sa
 
 from kafka_tx import assembly
+from kafka_tx.errors import FormatError
 from kafka_tx.model import (
     BatchMetadata,
     CommittedOffset,
@@ -25,6 +26,8 @@ from kafka_tx.transactions.layout.commit_stats import (
 )
 from kafka_tx.transactions.layout.stops import Stop, stop_id, store_stop
 from kafka_tx.transactions.layout.txid_layout import Door, Numbering
+from kafka_tx.transactions.ownership.memory import MemoryStore, StoredId
+from kafka_tx.zookeeper.offsets import decoded
 from tests.cli.conftest import NUMBERING
 
 
@@ -339,6 +342,23 @@ def test_the_store_of_no_ids_is_not_repeated_with_its_password(run, monkeypatch)
 
     assert result.exit_code == 0
     assert result.stdout == "the store holds no ids\n"
+
+
+def test_a_format_of_another_version_hides_no_other_id(run, url, monkeypatch):
+    offset = {"offset": 7, "topic": "t", "partition": 0, "kafka_tx": {"v": 9}}
+    with pytest.raises(FormatError) as refusal:
+        decoded(json.dumps(offset).encode())
+    later = StoredId.unreadable(url, "later", refusal.value)
+    good = StoredId(MemoryStore("", "good"), lambda: (0, {}))
+    states = {"good": good, "later": later}
+    monkeypatch.setattr(assembly, "stored_states", lambda *_: states)
+
+    result = run("status", "--store", url)
+
+    assert result.exit_code == 1
+    assert "good" in result.stdout
+    assert "unreadable   format" in result.stdout
+    assert "the offset of t-0 in ZooKeeper" in result.stderr
 
 
 def test_a_batch_of_a_topology_whose_path_makes_no_sense_is_unreadable(run, url):

@@ -5,8 +5,8 @@ import doctest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafka_tx.metrics import lag_standing as lag
-from kafka_tx.metrics.lag_standing import LagClock
+from kafka_tx.metrics import lag
+from kafka_tx.metrics.lag import LagClock
 
 MINUTE = 60_000
 

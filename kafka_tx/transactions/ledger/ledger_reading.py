@@ -70,6 +70,14 @@ class LedgerState:
         return found.moved_to if found is not None else ""
 
     @property
+    def known_position(self) -> Committed | None:
+        """The committed position; before the first commit, the start of txid 1."""
+        first = self.planned.get(1)
+        if self.committed is not None or first is None:
+            return self.committed
+        return Committed(0, first.starts(), first.topic_ids)
+
+    @property
     def txid(self) -> int:
         """The last committed txid; 0 when there is none."""
         return self.committed.txid if self.committed else 0

@@ -90,7 +90,7 @@ def partition_key(tx_id: str, partition: TopicPartition) -> Key:
     return (tx_id, partition.topic, str(partition.partition))
 
 
-class LagStanding:
+class PartitionLags:
     """Derives lag and headroom whenever a position or a log bound moves.
 
     A partition shows lag once both its committed offset and its log bounds are known.

@@ -1,4 +1,4 @@
-"""Where each partition stands, and for how long it has been behind."""
+"""What is shown of each partition, and for how long it has been behind."""
 
 import pytest
 
