@@ -12,11 +12,7 @@ from pyspark.sql import SparkSession
 from integration.cluster.class_archives import class_archive
 from integration.cluster.jars import jar_paths
 from integration.cluster.java import java
-from integration.cluster.spark_home import (
-    environment,
-    launched_quickly,
-    session_jars,
-)
+from integration.cluster.spark_home import environment, launched_quickly, session_jars
 from integration.cluster.versions import (
     AVRO,
     AVRO_JARS,

@@ -21,11 +21,7 @@ from kafka_tx.errors import StateError
 from kafka_tx.metrics import BatchCommitted, Endpoint, MetricsRegistry, catalogue, serve
 from kafka_tx.metrics.events import InFlight
 from kafka_tx.metrics.metric import Fed, MetricKind
-from kafka_tx.model import (
-    LogBounds,
-    LogPosition,
-    TopicPartition,
-)
+from kafka_tx.model import LogBounds, LogPosition, TopicPartition
 from kafka_tx.transactions.layout.commit_stats import TableWrite, TaskSums
 
 TX_ID = "scripted.job"

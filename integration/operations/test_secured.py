@@ -12,11 +12,7 @@ from pathlib import Path
 import pytest
 import trustme
 from confluent_kafka.admin import AdminClient
-from confluent_kafka.admin._config import (
-    AlterConfigOpType,
-    ConfigEntry,
-    ConfigResource,
-)
+from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, ConfigResource
 from pyspark.errors import PySparkException
 
 from integration.cluster.java import java

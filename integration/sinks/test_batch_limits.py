@@ -6,11 +6,7 @@ import random
 from collections import Counter
 
 import pytest
-from confluent_kafka.admin._config import (
-    AlterConfigOpType,
-    ConfigEntry,
-    ConfigResource,
-)
+from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, ConfigResource
 from pyspark.errors import PySparkException
 
 import kafka_tx

@@ -17,11 +17,7 @@ from typing import Any
 from unittest import mock
 
 import pytest
-from pyspark.errors import (
-    AnalysisException,
-    PySparkException,
-    StreamingQueryException,
-)
+from pyspark.errors import AnalysisException, PySparkException, StreamingQueryException
 
 import kafka_tx
 from integration.bounded import DeadError, read_out

@@ -19,12 +19,7 @@ from integration.cluster.versions import ICEBERG
 from integration.sinks import iceberg_tables
 from integration.sinks.iceberg_tables import COMPACT, EXPIRE, IcebergTable, of_rest
 from integration.sinks.table_driver import merge
-from integration.sinks.table_suite import (
-    Rival,
-    TableSuite,
-    forget,
-    fresh,
-)
+from integration.sinks.table_suite import Rival, TableSuite, forget, fresh
 from kafka_tx.errors import ConfigError, FencedError, StateGivenUpError, StateLostError
 from kafka_tx.sinks import table_writes
 from kafka_tx.spark.sinks import iceberg

@@ -13,11 +13,7 @@ from integration.bounded import DeadError
 from integration.sinks import iceberg_tables
 from integration.sinks.iceberg_tables import EXPIRE
 from integration.sinks.table_driver import merge
-from integration.sinks.table_suite import (
-    dying_at,
-    forget,
-    nothing_to_do,
-)
+from integration.sinks.table_suite import dying_at, forget, nothing_to_do
 from kafka_tx.errors import ConfigError, FencedError
 from kafka_tx.spark.sinks import iceberg
 from kafka_tx.spark.sinks.formats import Batch

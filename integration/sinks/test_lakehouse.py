@@ -18,13 +18,7 @@ from integration.bounded import DeadError
 from integration.capabilities import LAKE, need
 from integration.cluster.spark_local import delta_session
 from integration.sinks.table_driver import merge
-from integration.sinks.table_suite import (
-    Rival,
-    Table,
-    TableSuite,
-    forget,
-    fresh,
-)
+from integration.sinks.table_suite import Rival, Table, TableSuite, forget, fresh
 from kafka_tx.errors import ConfigError, FencedError, StateLostError
 from kafka_tx.spark.sinks import delta, delta_append
 from kafka_tx.spark.sinks.formats import is_path

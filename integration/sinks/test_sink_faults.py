@@ -27,9 +27,7 @@ from kafka_tx.kafka import transaction as transaction_module
 from kafka_tx.kafka.client_settings import client_settings
 from kafka_tx.kafka.native_producer import NativeProducer
 from kafka_tx.kafka.out_record import OutRecord
-from kafka_tx.kafka.producer import (
-    ProducerClient,
-)
+from kafka_tx.kafka.producer import ProducerClient
 from kafka_tx.kafka.sender import Sender
 from kafka_tx.kafka.transaction import Transaction
 from kafka_tx.model import TransactionAttempt

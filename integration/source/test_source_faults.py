@@ -7,11 +7,7 @@ from contextlib import closing
 
 import pytest
 from confluent_kafka.admin import AdminClient
-from confluent_kafka.admin._config import (
-    AlterConfigOpType,
-    ConfigEntry,
-    ConfigResource,
-)
+from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, ConfigResource
 from pyspark.errors import StreamingQueryException
 
 from integration.cluster.records import Produce, Record

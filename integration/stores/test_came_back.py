@@ -17,11 +17,7 @@ from integration.cluster.running import running
 from integration.cluster.topics import fresh_name
 from kafka_tx import assembly
 from kafka_tx.errors import StateLostError
-from kafka_tx.model import (
-    BatchMetadata,
-    CommittedOffset,
-    OffsetRange,
-)
+from kafka_tx.model import BatchMetadata, CommittedOffset, OffsetRange
 from kafka_tx.sql.maps import TransactionalMap
 from kafka_tx.sql.tables import append_rows
 from kafka_tx.transactions.ledger.ledger import Ledger

@@ -23,13 +23,7 @@ from kafka_tx.errors import (
     StateError,
     StateUnavailableError,
 )
-from kafka_tx.model import (
-    Broker,
-    CommittedOffset,
-    TopicPartition,
-    TopicPattern,
-    Topics,
-)
+from kafka_tx.model import Broker, CommittedOffset, TopicPartition, TopicPattern, Topics
 from kafka_tx.zookeeper.brokers import ZooKeeperTopics
 from kafka_tx.zookeeper.offsets import ZooKeeperOffsetStore
 from kafka_tx.zookeeper.store import ZooKeeperStore

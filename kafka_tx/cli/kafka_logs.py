@@ -12,11 +12,7 @@ import typer
 
 from kafka_tx import assembly
 from kafka_tx.cli.positions import committed_of, each_id
-from kafka_tx.cli.stores import (
-    checked,
-    opened,
-    text_or_file,
-)
+from kafka_tx.cli.stores import checked, opened, text_or_file
 from kafka_tx.config import SourceConfig
 from kafka_tx.errors import ConfigError, StateError
 from kafka_tx.model import (

@@ -19,17 +19,8 @@ from kafka_tx.cli.kafka_logs import (
     kafka_options,
     positions_of,
 )
-from kafka_tx.cli.stores import (
-    STORE,
-    JsonOption,
-    StoreOption,
-)
-from kafka_tx.model import (
-    LogBounds,
-    LogPosition,
-    TopicPartition,
-    Unavailable,
-)
+from kafka_tx.cli.stores import STORE, JsonOption, StoreOption
+from kafka_tx.model import LogBounds, LogPosition, TopicPartition, Unavailable
 from kafka_tx.offsets.position_checks import Finding, PositionCheck, check_position
 
 _FIGURES = ("committed", "log_start", "end", "lag", "headroom")

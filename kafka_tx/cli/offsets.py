@@ -15,12 +15,7 @@ import typer
 
 from kafka_tx.cli.changes import Change, DryRunOption, YesOption
 from kafka_tx.cli.handover import OffsetFormat, handover_of
-from kafka_tx.cli.kafka_logs import (
-    KafkaConfigOption,
-    KafkaOption,
-    Logs,
-    kafka_options,
-)
+from kafka_tx.cli.kafka_logs import KafkaConfigOption, KafkaOption, Logs, kafka_options
 from kafka_tx.cli.positions import committed_of, doors_of, only_of_a_source
 from kafka_tx.cli.stores import STORE, IdOption, JsonOption, StoreOption, opened
 from kafka_tx.cli.targets import EXAMPLE, Target, confirmed, target_of

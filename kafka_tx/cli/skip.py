@@ -22,12 +22,7 @@ from kafka_tx.cli.stores import (
     text_or_file,
 )
 from kafka_tx.errors import ConfigError, StateConflictError, StateError
-from kafka_tx.model import (
-    BatchMetadata,
-    CommittedOffset,
-    LogPosition,
-    OffsetRange,
-)
+from kafka_tx.model import BatchMetadata, CommittedOffset, LogPosition, OffsetRange
 from kafka_tx.offsets.discovery import is_another
 from kafka_tx.offsets.runs import OffsetRuns
 from kafka_tx.planning.new_checkpoints import lost_with_checkpoint

@@ -27,12 +27,7 @@ from kafka_tx.kafka.out_record import OutRecord
 from kafka_tx.kafka.transaction import Transaction
 from kafka_tx.model import LogBounds
 from kafka_tx.own_topics import MARKERS, add_own
-from kafka_tx.sinks.sink_memory import (
-    NOT_OURS,
-    Entry,
-    Memory,
-    starts_of_keys,
-)
+from kafka_tx.sinks.sink_memory import NOT_OURS, Entry, Memory, starts_of_keys
 from kafka_tx.sinks.sink_parts import Marker, name_of
 
 _Spoilt = dict[bytes, tuple[int, Entry, str]]

@@ -10,11 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from confluent_kafka import KafkaError as ClientError
 from confluent_kafka import TopicPartition as ClientPartition
 
-from kafka_tx.errors import (
-    GroupOccupiedError,
-    KafkaError,
-    KafkaTxError,
-)
+from kafka_tx.errors import GroupOccupiedError, KafkaError, KafkaTxError
 from kafka_tx.kafka.admin import AdminConnection, Deadline
 from kafka_tx.kafka.errors import is_absent, is_refused
 from kafka_tx.kafka.group_commits import (

@@ -22,13 +22,7 @@ from kafka_tx.kafka.clients import addresses, new_consumer
 from kafka_tx.kafka.errors import ErrorWatch, is_absent, is_refused, translated
 from kafka_tx.logs import event_log
 from kafka_tx.model import OffsetRange
-from kafka_tx.planned_topic import (
-    broken_records,
-    damaged,
-    not_in_log,
-    replaced,
-    unread,
-)
+from kafka_tx.planned_topic import broken_records, damaged, not_in_log, replaced, unread
 
 _log = event_log(__name__)
 

@@ -17,13 +17,7 @@ from kafka_tx.model import (
     TopicPartition,
 )
 from kafka_tx.offsets.discovery import is_another
-from kafka_tx.offsets.loss import (
-    AT_LEAST_ONCE,
-    Losses,
-    LossReason,
-    OutOfRange,
-    judge,
-)
+from kafka_tx.offsets.loss import AT_LEAST_ONCE, Losses, LossReason, OutOfRange, judge
 from kafka_tx.offsets.manager_answers import Counts, GiveUp, PartitionPlan
 from kafka_tx.offsets.position_checks import Finding, PositionCheck, check_position
 from kafka_tx.offsets.runs import OffsetRuns

@@ -16,13 +16,7 @@ from kafka_tx.model import (
     TopicPartition,
 )
 from kafka_tx.offsets.discovery import is_another
-from kafka_tx.offsets.loss import (
-    AT_LEAST_ONCE,
-    LossReason,
-    OutOfRange,
-    Verdict,
-    judge,
-)
+from kafka_tx.offsets.loss import AT_LEAST_ONCE, LossReason, OutOfRange, Verdict, judge
 from kafka_tx.offsets.position_checks import check_position
 from kafka_tx.offsets.runs import RunList
 

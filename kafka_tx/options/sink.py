@@ -19,12 +19,7 @@ from kafka_tx.model import TransactionAttempt
 from kafka_tx.option_rows import Option, boolean, picked, rows, values_of, whole
 from kafka_tx.options.formats import SINK_FORMATS, written_formats
 from kafka_tx.options.names import check_names
-from kafka_tx.options.source import (
-    BROKERS,
-    SOURCE,
-    kafka_options,
-    require_brokers,
-)
+from kafka_tx.options.source import BROKERS, SOURCE, kafka_options, require_brokers
 from kafka_tx.own_topics import MARKER_TOPIC, check_not_reserved
 
 SINK = (

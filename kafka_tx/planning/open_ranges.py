@@ -146,9 +146,7 @@ def bound(config: SourceConfig, view: ClusterView, task: OpenRange) -> OffsetRan
     """
     partition = task.topic_partition
     found = Discovery(view.topics, Topics((partition.topic,))).find()
-    if not isinstance(
-        config.subscription, TopicPattern
-    ):  # a topic that is named must exist
+    if not isinstance(config.subscription, TopicPattern):  # a named one must exist
         named = replace(config, subscription=Assigned((partition,)))
         assigned_partitions(named, found)
     if not found.exists(partition):

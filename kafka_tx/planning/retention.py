@@ -8,13 +8,7 @@ from dataclasses import replace
 
 from kafka_tx.errors import KafkaTxError
 from kafka_tx.logs import event_log
-from kafka_tx.model import (
-    AtTime,
-    LogBounds,
-    LogPosition,
-    Retention,
-    TopicPartition,
-)
+from kafka_tx.model import AtTime, LogBounds, LogPosition, Retention, TopicPartition
 from kafka_tx.planning.log_bounds import Bounds
 from kafka_tx.protocols import Clock, ClusterView
 

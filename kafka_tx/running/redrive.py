@@ -236,10 +236,8 @@ class Redrive:
         )
         todo: list[OffsetRange] | None = None
         while todo is None or todo:
-            with (
-                suppress(BatchRefusedError),
-                moves() as moving,
-            ):  # the next try has smaller batches
+            # After a refused batch, the next try has smaller ones.
+            with suppress(BatchRefusedError), moves() as moving:
                 known = self._recalled(is_sender=True)
                 if todo is None:
                     todo = _chunks(self._waiting(known, sent=again))

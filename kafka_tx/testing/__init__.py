@@ -12,11 +12,7 @@ starts in half the time. ``feed`` fills a topic and counts what brokers confirm,
 import sys
 from typing import TYPE_CHECKING, Any
 
-from kafka_tx.testing.process_tree import (
-    QUICK_JAVA,
-    quick_spark,
-    spark_directory,
-)
+from kafka_tx.testing.process_tree import QUICK_JAVA, quick_spark, spark_directory
 from kafka_tx.testing.stand_ins import (
     MEMORY_BROKER,
     Crash,

@@ -21,13 +21,7 @@ from kafka_tx.sql.maps import OpaqueMap, TransactionalMap
 from kafka_tx.sql.tables import append_rows
 from kafka_tx.testing import Crash
 from tests.conformance.sink_suite import RuleSuite, SinkSuite
-from tests.properties.simulated_sink import (
-    TOPIC,
-    Brokers,
-    Program,
-    Writer,
-    simulated,
-)
+from tests.properties.simulated_sink import TOPIC, Brokers, Program, Writer, simulated
 
 STEPS = "before_cursor_execute", "commit"
 

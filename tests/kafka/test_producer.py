@@ -13,10 +13,7 @@ from kafka_tx.kafka import producer
 from kafka_tx.kafka import sender as senders
 from kafka_tx.kafka.client_settings import client_settings
 from kafka_tx.kafka.out_record import OutRecord
-from kafka_tx.kafka.producer import (
-    Deliveries,
-    ProducerClient,
-)
+from kafka_tx.kafka.producer import Deliveries, ProducerClient
 from kafka_tx.kafka.sender import Sender
 from kafka_tx.kafka.transaction import Transaction
 from kafka_tx.native.idle_clients import Idle

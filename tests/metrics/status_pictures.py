@@ -16,11 +16,7 @@ from typing import Any
 from kafka_tx.metrics import BatchCommitted, MetricsRegistry, serve
 from kafka_tx.metrics.activity import BatchEnded
 from kafka_tx.metrics.events import InFlight
-from kafka_tx.model import (
-    LogBounds,
-    TopicPartition,
-    located,
-)
+from kafka_tx.model import LogBounds, TopicPartition, located
 from kafka_tx.transactions.layout.commit_stats import TaskSums
 from tests.chromium import chromium
 

@@ -2,17 +2,9 @@
 
 import pytest
 
-from kafka_tx.metrics import (
-    MetricsRegistry,
-)
+from kafka_tx.metrics import MetricsRegistry
 from kafka_tx.model import LogBounds, Unavailable
-from tests.metrics.facts import (
-    MINUTE,
-    ORDERS_0,
-    ManualTime,
-    batch,
-    orders,
-)
+from tests.metrics.facts import MINUTE, ORDERS_0, ManualTime, batch, orders
 
 
 def test_a_commit_shows_where_each_partition_stands(registry: MetricsRegistry) -> None:

@@ -6,11 +6,7 @@ import pytest
 from prometheus_client import generate_latest
 
 from kafka_tx.errors import FencedError
-from kafka_tx.metrics import (
-    MetricsRegistry,
-    OffsetsCommitted,
-    catalogue,
-)
+from kafka_tx.metrics import MetricsRegistry, OffsetsCommitted, catalogue
 from kafka_tx.metrics.events import OffsetsStored
 from kafka_tx.metrics.exposition import exposition
 from kafka_tx.model import LogBounds

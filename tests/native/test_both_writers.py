@@ -25,11 +25,7 @@ from kafka_tx.kafka.client_settings import client_settings
 from kafka_tx.kafka.native_producer import NativeProducer, new_client
 from kafka_tx.kafka.out_batch import OutBatch
 from kafka_tx.kafka.out_record import OutRecord
-from kafka_tx.kafka.producer import (
-    Deliveries,
-    ProducerClient,
-    with_defaults,
-)
+from kafka_tx.kafka.producer import Deliveries, ProducerClient, with_defaults
 from kafka_tx.kafka.sender import Sender
 from kafka_tx.kafka.transaction import BatchRefusedError, Transaction
 from kafka_tx.native import library, writer

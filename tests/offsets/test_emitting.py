@@ -3,11 +3,7 @@
 import pytest
 
 from kafka_tx.model import CommittedOffset, LogBounds, TopicPartition
-from kafka_tx.offsets.emitting import (
-    Candidate,
-    CommitTimer,
-    RoundRobin,
-)
+from kafka_tx.offsets.emitting import Candidate, CommitTimer, RoundRobin
 from kafka_tx.offsets.manager import PartitionManager
 from kafka_tx.offsets.unfinished import PartitionRules
 

@@ -3,10 +3,7 @@
 import pytest
 
 from kafka_tx.errors import ConfigError
-from kafka_tx.options.topology import (
-    RunnerLimits,
-    parse_at_least_once_settings,
-)
+from kafka_tx.options.topology import RunnerLimits, parse_at_least_once_settings
 from kafka_tx.store_place import default_store
 
 

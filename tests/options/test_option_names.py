@@ -9,10 +9,7 @@ from kafka_tx.errors import ConfigError
 from kafka_tx.options import names
 from kafka_tx.options.sink import GIVEN_BY_US, parse_sink
 from kafka_tx.options.source import parse_source
-from kafka_tx.options.topology import (
-    parse_at_least_once_settings,
-    parse_settings,
-)
+from kafka_tx.options.topology import parse_at_least_once_settings, parse_settings
 
 BROKERS = {"kafka.bootstrap.servers": "a:9092"}
 READ = BROKERS | {"subscribe": "a"}

@@ -3,12 +3,7 @@ from dataclasses import replace
 import pytest
 
 from kafka_tx.errors import DataLossError, FetchError
-from kafka_tx.model import (
-    LogBounds,
-    LogPosition,
-    TopicPartition,
-    Unavailable,
-)
+from kafka_tx.model import LogBounds, LogPosition, TopicPartition, Unavailable
 from kafka_tx.offsets.loss import OF_SPOUTS, Losses, OutOfRange
 from kafka_tx.planning.batch_starts import choose_starts
 

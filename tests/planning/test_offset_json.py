@@ -6,11 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kafka_tx.model import AtOffset, Earliest, Latest, TopicPartition
-from kafka_tx.planning.offset_json import (
-    SourceOffset,
-    TransactionMark,
-    parse_positions,
-)
+from kafka_tx.planning.offset_json import SourceOffset, TransactionMark, parse_positions
 
 MARK = TransactionMark(id="job", txid=3, epoch=2)
 

@@ -15,14 +15,7 @@ from kafka_tx.transactions.layout import records
 from kafka_tx.transactions.layout.txid_layout import CURRENT, numbering_of
 from kafka_tx.transactions.ownership.memory import MemorySnapshot, MemoryStore
 from kafka_tx.transactions.ownership.refusals import AFTER_A_LOSS, LEFT_BEHIND
-from tests.properties.simulated_sink import (
-    SINK,
-    TOPIC,
-    Brokers,
-    Writer,
-    log,
-    simulated,
-)
+from tests.properties.simulated_sink import SINK, TOPIC, Brokers, Writer, log, simulated
 
 _names = map(str, itertools.count(1))
 

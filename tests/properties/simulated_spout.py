@@ -8,11 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from kafka_tx.errors import (
-    BrokerUnavailableError,
-    KafkaTxError,
-    StateUnavailableError,
-)
+from kafka_tx.errors import BrokerUnavailableError, KafkaTxError, StateUnavailableError
 from kafka_tx.model import (
     Broker,
     CommittedOffset,

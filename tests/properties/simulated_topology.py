@@ -21,12 +21,7 @@ from kafka_tx.transactions.layout.commit_stats import stats_in
 from kafka_tx.transactions.layout.txid_layout import Door, position
 from kafka_tx.transactions.ledger.ledger_reading import LedgerReader
 from tests.properties.simulated_owner import Outcome, Owner
-from tests.properties.simulated_store import (
-    Batch,
-    SimulatedStore,
-    Sink,
-    ranges,
-)
+from tests.properties.simulated_store import Batch, SimulatedStore, Sink, ranges
 
 
 @dataclass(frozen=True)

@@ -12,9 +12,7 @@ from kafka_tx.metrics.registry import MetricsRegistry
 from kafka_tx.model import TopicPartition
 from kafka_tx.offsets.coordinators import RefreshingCoordinator
 from kafka_tx.running.at_least_once.spout import Deployment, KafkaSpout
-from kafka_tx.spark.at_least_once.topology import (
-    TopologyBuilder,
-)
+from kafka_tx.spark.at_least_once.topology import TopologyBuilder
 from kafka_tx.testing.mock import MockCluster
 from kafka_tx.topology.declare.bolts import BasicBolt
 from kafka_tx.topology.declare.spout_config import SpoutConfig

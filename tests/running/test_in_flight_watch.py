@@ -8,11 +8,7 @@ import pytest
 
 from kafka_tx.metrics.events import OffsetsStored
 from kafka_tx.metrics.registry import MetricsRegistry
-from kafka_tx.model import (
-    LogBounds,
-    LogPosition,
-    TopicPartition,
-)
+from kafka_tx.model import LogBounds, LogPosition, TopicPartition
 from kafka_tx.running.in_flight_watch import InFlightWatch
 
 A = TopicPartition("t", 0)

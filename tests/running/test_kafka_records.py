@@ -5,10 +5,7 @@ import pytest
 
 from kafka_tx.errors import AuthenticationError, FetchError
 from kafka_tx.model import OffsetRange, TopicPartition, Topics
-from kafka_tx.running.at_least_once.reading import (
-    KafkaRecords,
-    NumberedRange,
-)
+from kafka_tx.running.at_least_once.reading import KafkaRecords, NumberedRange
 from kafka_tx.topology.rows.blocks import to_rows
 from kafka_tx.topology.rows.fields import DeclarationError
 from kafka_tx.topology.rows.schemes import (

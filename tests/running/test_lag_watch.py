@@ -5,10 +5,7 @@ import time
 from kafka_tx.errors import BrokerUnavailableError
 from kafka_tx.metrics.events import OffsetsStored
 from kafka_tx.metrics.registry import MetricsRegistry
-from kafka_tx.model import (
-    LogPosition,
-    TopicPartition,
-)
+from kafka_tx.model import LogPosition, TopicPartition
 from kafka_tx.running.lag_watch import LagWatch
 from tests.fake_cluster import FakeCluster
 

@@ -4,21 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from kafka_tx.errors import (
-    StateCorruptedError,
-    StateLostError,
-    StateUnavailableError,
-)
-from kafka_tx.model import (
-    CommittedOffset,
-    OffsetRange,
-)
-from tests.running.polling import (
-    COMMIT_MS,
-    P0,
-    P1,
-    acked,
-)
+from kafka_tx.errors import StateCorruptedError, StateLostError, StateUnavailableError
+from kafka_tx.model import CommittedOffset, OffsetRange
+from tests.running.polling import COMMIT_MS, P0, P1, acked
 
 
 def test_what_is_completed_is_stored_when_it_is_time(case):

@@ -2,20 +2,11 @@
 
 from __future__ import annotations
 
-from kafka_tx.model import (
-    CommittedOffset,
-    LogBounds,
-    TopicPartition,
-)
+from kafka_tx.model import CommittedOffset, LogBounds, TopicPartition
 from kafka_tx.offsets.loss import LossReason
 from kafka_tx.planning import log_bounds
 from kafka_tx.planning.log_bounds import SOON_MS
-from tests.running.polling import (
-    P0,
-    P1,
-    complete_all,
-    manager,
-)
+from tests.running.polling import P0, P1, complete_all, manager
 
 
 def test_nothing_is_asked_of_partitions_that_have_nothing_to_do(case):

@@ -12,22 +12,12 @@ from kafka_tx.errors import (
     BrokerUnavailableError,
     DamagedRecordsError,
 )
-from kafka_tx.model import (
-    LogBounds,
-    OffsetRange,
-    Unavailable,
-)
+from kafka_tx.model import LogBounds, OffsetRange, Unavailable
 from kafka_tx.offsets.loss import LossReason
 from kafka_tx.planned_topic import damaged
 from kafka_tx.planning.log_bounds import BUSY_POLL_MS, POLL_MS, SOON_MS
-from kafka_tx.running.at_least_once.poller import (
-    HOLD_MS,
-    REFRESH_MS,
-)
-from tests.running.polling import (
-    P0,
-    P1,
-)
+from kafka_tx.running.at_least_once.poller import HOLD_MS, REFRESH_MS
+from tests.running.polling import P0, P1
 
 
 def test_nothing_is_emitted_before_the_logs_were_polled(case):

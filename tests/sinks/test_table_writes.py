@@ -4,12 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kafka_tx.errors import (
-    ConfigError,
-    FencedError,
-    StateGivenUpError,
-    StateLostError,
-)
+from kafka_tx.errors import ConfigError, FencedError, StateGivenUpError, StateLostError
 from kafka_tx.sinks import table_writes
 from kafka_tx.sinks.table_writes import (
     NEVER,

@@ -9,10 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from kafka_tx.assembly import SystemClock
-from kafka_tx.errors import (
-    FailedException,
-    FetchError,
-)
+from kafka_tx.errors import FailedException, FetchError
 from kafka_tx.metrics.endpoint import Guest
 from kafka_tx.metrics.registry import MetricsRegistry
 from kafka_tx.model import OffsetRange, TopicPartition, Topics
@@ -27,9 +24,7 @@ from kafka_tx.running.at_least_once.offset_keeper import OffsetKeeper
 from kafka_tx.running.at_least_once.poller import PollerParts
 from kafka_tx.running.at_least_once.reading import KafkaRecords
 from kafka_tx.running.at_least_once.spout import SpoutManagers
-from kafka_tx.spark.at_least_once.runner import (
-    AtLeastOnceRunner,
-)
+from kafka_tx.spark.at_least_once.runner import AtLeastOnceRunner
 from kafka_tx.spark.at_least_once.topology import (
     AtLeastOnceTopologyHandle,
     TopologyBuilder,

@@ -13,11 +13,7 @@ from kafka_tx.errors import ConfigError, FencedError, TransactionError
 from kafka_tx.metrics.endpoint import Guest
 from kafka_tx.metrics.events import OffsetsCommitted
 from kafka_tx.metrics.registry import MetricsRegistry
-from kafka_tx.model import (
-    LogBounds,
-    LogPosition,
-    TopicPartition,
-)
+from kafka_tx.model import LogBounds, LogPosition, TopicPartition
 from kafka_tx.running.at_least_once.spout import KafkaSpout
 from kafka_tx.spark.at_least_once.topology import (
     AtLeastOnceTopology,

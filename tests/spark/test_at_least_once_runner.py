@@ -13,14 +13,7 @@ from kafka_tx.topology.at_least_once import pace
 from kafka_tx.topology.at_least_once.pace import FIRST_RECORDS
 from kafka_tx.topology.declare.bolts import BasicBolt
 from kafka_tx.topology.rows.schemes import RecordScheme
-from tests.spark.spout_case import (
-    P0,
-    P1,
-    WITHIN_S,
-    Forgetful,
-    tried,
-    until,
-)
+from tests.spark.spout_case import P0, P1, WITHIN_S, Forgetful, tried, until
 
 
 def test_all_records_are_completed_and_their_ends_are_stored(case):

@@ -12,12 +12,7 @@ from kafka_tx.transactions.coordinator.actions import (
 from kafka_tx.transactions.coordinator.coordinator import POLL_MS
 from kafka_tx.transactions.coordinator.in_flight_batches import BatchPhase
 from tests.transactions import drive as driving
-from tests.transactions.drive import (
-    BOTH,
-    EPOCH,
-    Drive,
-    paced,
-)
+from tests.transactions.drive import BOTH, EPOCH, Drive, paced
 
 # --- planning ---
 

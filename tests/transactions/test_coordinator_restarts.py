@@ -4,11 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kafka_tx.errors import (
-    FencedError,
-    StateCorruptedError,
-    StateUnavailableError,
-)
+from kafka_tx.errors import FencedError, StateCorruptedError, StateUnavailableError
 from kafka_tx.transactions.coordinator.actions import (
     Cancel,
     Initialize,

@@ -14,13 +14,7 @@ from typer.testing import CliRunner
 
 from integration.chaos.drivers import newest_entry
 from integration.chaos.lake import Table
-from integration.chaos.people.jobs import (
-    Run,
-    Setup,
-    Starter,
-    checkpoint_of,
-    named_anew,
-)
+from integration.chaos.people.jobs import Run, Setup, Starter, checkpoint_of, named_anew
 from integration.chaos.schedule import TABLES
 from kafka_tx.cli.main import app
 from kafka_tx.errors import KafkaTxError

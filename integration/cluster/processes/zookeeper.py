@@ -9,12 +9,7 @@ from pathlib import Path
 from integration.cluster import versions
 from integration.cluster.child import WorkDirectory
 from integration.cluster.processes.java_server import JavaServer
-from integration.cluster.waiting import (
-    HOST,
-    free_port,
-    wait_until,
-    zookeeper_serves,
-)
+from integration.cluster.waiting import HOST, free_port, wait_until, zookeeper_serves
 
 SERVER = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
 NETTY = "org.apache.zookeeper.server.NettyServerCnxnFactory"

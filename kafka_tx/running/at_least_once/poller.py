@@ -439,14 +439,11 @@ class SpoutPoller:
         now_ms = self.parts.clock.now_ms()
         for manager in self.partitions.awake:
             offset = manager.next_to_commit()
+            is_crowded = manager in self._crowded  # since the last write, if unchanged
             if offset is not None:
                 offset = replace(offset, committed_ms=now_ms)
                 offers[manager] = offset
                 is_crowded = not self.parts.keeper.fits(offset)
-            else:
-                is_crowded = (
-                    manager in self._crowded
-                )  # nothing has changed since the last write
             if is_crowded:
                 crowded.add(manager)
         self._crowded = crowded

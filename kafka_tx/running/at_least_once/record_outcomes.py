@@ -10,9 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from kafka_tx.errors import (
-    TransactionError,
-)
+from kafka_tx.errors import TransactionError
 from kafka_tx.logs import event_log
 from kafka_tx.model import OffsetRange
 from kafka_tx.offsets.emitting import Emission

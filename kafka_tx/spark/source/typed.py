@@ -4,12 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from pyspark.sql.types import (
-    BinaryType,
-    DataType,
-    StringType,
-    StructType,
-)
+from pyspark.sql.types import BinaryType, DataType, StringType, StructType
 
 from kafka_tx.config import RecordFormat
 from kafka_tx.options.formats import fixed_option, read_fixed

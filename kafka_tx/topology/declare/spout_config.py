@@ -9,14 +9,7 @@ from typing import Any, NamedTuple, TypeVar
 from kafka_tx.config import check_id, check_topic, offset_ranges
 from kafka_tx.errors import ConfigError
 from kafka_tx.logs import event_log
-from kafka_tx.model import (
-    AtTime,
-    Earliest,
-    Latest,
-    Subscription,
-    TopicPattern,
-    Topics,
-)
+from kafka_tx.model import AtTime, Earliest, Latest, Subscription, TopicPattern, Topics
 from kafka_tx.offsets.loss import OutOfRange
 from kafka_tx.offsets.retry import BackOff
 from kafka_tx.offsets.start import StartRules

@@ -321,9 +321,7 @@ class KafkaBatchSpout(Spout):
         if txid <= self._planned_txid:
             self._cached.forget()
         self._planned_txid = txid
-        found = (
-            self._cached.found()
-        )  # the topics first: bounds of a later topic are recognised
+        found = self._cached.found()  # first: bounds of a later topic are recognised
         lasts: dict[TopicPartition, LogPosition | None] = {}
         lasts |= previous.positions() if previous else {}
         lasts |= {p: None for p in found.partitions if p not in lasts}
