@@ -15,11 +15,14 @@ from pyspark.sql import DataFrame, SparkSession
 from integration.capabilities import CAPABILITIES, LIMITED_BOUNDED_RUNS
 from integration.cluster.interface import KafkaCluster
 from integration.cluster.records import Record
+from integration.cluster.versions import SPARK_LINE
 from kafka_tx import attach, for_each_transaction, write_transaction
 from kafka_tx.sql.store import SqlStore
 from kafka_tx.transactions.ledger.ledger import Ledger
 
 LIMIT = 10
+REPEATS = [pytest.mark.all] if SPARK_LINE == "4.2" else []
+"""Marks of what `make test`, whose Spark is 4.2, shows in other files, too."""
 
 
 def environment_of_sources(spark: SparkSession) -> Any:
@@ -45,7 +48,10 @@ def with_a_function_for_transactions(_: SparkSession) -> Iterator[None]:
     yield
 
 
-@pytest.mark.parametrize("prepared", [attached, with_a_function_for_transactions])
+@pytest.mark.parametrize(
+    "prepared",
+    [attached, pytest.param(with_a_function_for_transactions, marks=REPEATS)],
+)
 def test_a_query_that_starts_adds_nothing_to_what_all_share(
     prepared, spark, kafka, topic, tmp_path
 ):
@@ -108,7 +114,7 @@ def committed(options: dict[str, str]) -> int:
         return ledger.load().txid
 
 
-@pytest.fixture(params=["with tx.id", "without"])
+@pytest.fixture(params=["with tx.id", pytest.param("without", marks=REPEATS)])
 def job(request, spark, kafka, topic, produce, tmp_path) -> Job:
     name = topic(2)
     options = {
@@ -233,7 +239,9 @@ def copied(spark, kafka: KafkaCluster, topic, produce, tmp_path):
     return stream.load().drop("partition"), {**servers, "topic": out}, held, store
 
 
-@pytest.mark.parametrize("exactly_once", [False, True])
+@pytest.mark.parametrize(
+    "exactly_once", [pytest.param(each, marks=REPEATS) for each in (False, True)]
+)
 def test_the_streaming_sink(copied, tmp_path, exactly_once):
     stream, options, held, _ = copied
     more = {"tx.id": options["topic"]} if exactly_once else {}

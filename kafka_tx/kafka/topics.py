@@ -8,11 +8,10 @@ import time
 from array import array
 from collections.abc import Mapping
 from functools import cache
-from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import KafkaError as ClientError
-from confluent_kafka import KafkaException, Uuid
+from confluent_kafka import KafkaException, Uuid, __version__
 
 from kafka_tx.kafka.clients import addresses, new_producer
 from kafka_tx.kafka.errors import ErrorWatch, client_error, is_absent, translated
@@ -156,7 +155,12 @@ def _known(text: str) -> str | None:
 
 @cache
 def _version() -> tuple[int, ...]:
-    return tuple(map(int, re.findall(r"[0-9]+", version("confluent-kafka"))[:3]))
+    """The client's, from itself.
+
+    Metadata of packages would be looked for in Spark's jar, too, which is on the path
+    of Spark's Python processes: 60 ms in each of them.
+    """
+    return tuple(map(int, re.findall(r"[0-9]+", str(__version__))[:3]))
 
 
 def _broker(node: Any) -> Broker | None:  # noqa: ANN401 - client's

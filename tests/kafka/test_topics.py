@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from importlib.metadata import version
+
 import pytest
 
 from kafka_tx import own_topics
 from kafka_tx.config import check_topic
 from kafka_tx.errors import ConfigError
+from kafka_tx.kafka import topics
 from kafka_tx.kafka.topics import names_of, shrunk
 from kafka_tx.model import (
     Assigned,
@@ -103,3 +106,14 @@ def test_a_dead_letter_topic_is_left_out_of_patterns_only(monkeypatch):
     assert TopicPattern("orders.*").matching(["orders", "orders-dead"]) == ["orders"]
     assert check_topic("topic", "orders-dead") == "orders-dead"
     assert not own_topics.is_internal("orders-dead")
+
+
+def test_the_version_of_the_client_is_asked_of_itself(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """To look for metadata, each process of Spark would read the index of a jar."""
+    installed = version("confluent-kafka")
+    monkeypatch.setattr("importlib.metadata.distribution", pytest.fail)
+    topics._version.cache_clear()
+
+    assert ".".join(map(str, topics._version())) == installed
