@@ -226,6 +226,7 @@ def aged(age_ms, number=RECORDS):
     return [Record("v", timestamp_ms=time.time_ns() // 1_000_000 - age_ms)] * number
 
 
+@pytest.mark.all
 def test_old_records_raise_an_alert_only_if_the_job_does_not_get_away_from_retention(
     spark, kafka, topic, produce, tmp_path, prometheus, name
 ):

@@ -54,6 +54,7 @@ def test_it_counts_every_record(monkeypatch, capfd):
     check(shown.out, shown.err, crashes=0)
 
 
+@pytest.mark.all
 def test_the_job_to_paste_counts_the_words_of_the_kept_topic(spark, monkeypatch):
     """As it is printed, but that its rows go where they can be read, and it ends."""
     printed = io.StringIO()

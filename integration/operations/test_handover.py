@@ -23,6 +23,7 @@ from integration.cluster.topics import fresh_name
 from integration.cluster.versions import KAFKA_JARS, KAFKA_TOOLS_JARS
 from integration.cluster.waiting import wait_until
 from integration.operations.handover_bolts import Places, places
+from integration.sizes import in_all
 from integration.topologies.spout_job import Work, done, failures, topology
 from kafka_tx.cli.main import app
 from kafka_tx.errors import ComponentError
@@ -217,6 +218,7 @@ def test_a_query_goes_back_with_a_batch_that_its_sink_holds(
     handover.check(store, "leaves", processed, again=tail_of(handover))
 
 
+@pytest.mark.all
 def test_a_transactional_topology_goes_back_from_zookeeper(
     handover, zookeeper, tmp_path
 ):
@@ -247,7 +249,7 @@ def test_a_transactional_topology_goes_back_from_zookeeper(
 
 @pytest.mark.parametrize(
     "kind",
-    ["sqlite", "kafka:", pytest.param("zookeeper", marks=pytest.mark.all)],
+    ["sqlite", *in_all("kafka:", "zookeeper")],
 )
 def test_an_at_least_once_topology_goes_back_with_a_record_that_fails(
     handover, request, tmp_path, kind

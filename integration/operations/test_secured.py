@@ -121,6 +121,7 @@ def test_sparks_source_and_ours_take_the_same_options(spark, secured, topic, tru
     assert len(rows[1]) == len(VALUES)
 
 
+@pytest.mark.all
 def test_the_command_named_for_a_pkcs12_trust_store_converts_it(
     spark, secured, topic, trusted, tmp_path, monkeypatch
 ):

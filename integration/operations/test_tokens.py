@@ -104,6 +104,7 @@ def test_the_clients_of_a_process_share_a_token(guarded, tmp_path, monkeypatch):
     assert len(list(tmp_path.iterdir())) == 1
 
 
+@pytest.mark.all
 def test_a_long_read_gets_new_tokens(guarded, tmp_path, monkeypatch):
     """At one of three tries: a machine that halts lets a token expire unused."""
     monkeypatch.setenv("KAFKA_TX_TEST_TOKENS", str(tmp_path))

@@ -96,6 +96,7 @@ def visible(cluster, topic):
     return [record.key for record in found]
 
 
+@pytest.mark.all
 def test_a_broker_that_dies_in_mid_transaction_leaves_nothing_and_a_retry_everything(
     guarded, target
 ):

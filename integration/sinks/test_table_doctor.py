@@ -58,6 +58,7 @@ def delta(written, tmp_path):
     return copied
 
 
+@pytest.mark.all
 def test_doctor_finds_the_txid_of_a_delta_table_also_in_a_checkpoint(delta):
     named = f"{delta.write.table} (sink 'default')"
     assert delta.looked_at() == (
@@ -99,6 +100,7 @@ def test_doctor_tells_that_a_clone_has_no_txids(delta, tmp_path):
     assert "made it as a clone, which has no txids" in text
 
 
+@pytest.mark.all
 def test_doctor_tells_that_a_delta_table_forgets(delta):
     kept = "delta.setTransactionRetentionDuration"
     delta.sql(f"ALTER TABLE t SET TBLPROPERTIES ('{kept}' = 'interval 7 days')")

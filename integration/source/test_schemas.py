@@ -28,7 +28,7 @@ from integration.cluster.versions import AVRO
 from integration.consuming import committed_records
 from integration.log_ends import log_ends
 from integration.reading import reader
-from integration.sizes import in_all
+from integration.sizes import EVERYTHING, in_all
 from kafka_tx import OpaqueMap, TransactionalMap
 from kafka_tx.model import OffsetRange, TopicPartition
 from kafka_tx.options.formats import fixed_option
@@ -575,9 +575,10 @@ class Evolving:
 
 @pytest.fixture
 def evolving(spark, kafka, registry, topic, produce, tmp_path):
-    lakes = (
-        [(delta_session(spark), str(tmp_path / "delta"))] if CAPABILITIES[LAKE] else []
-    )
+    """Into a Delta table, too, in `make test-all`: its classes take seconds to load."""
+    lakes = []
+    if EVERYTHING and CAPABILITIES[LAKE]:
+        lakes.append((delta_session(spark), str(tmp_path / "delta")))
     return Evolving(spark, kafka, registry, topic, produce, tmp_path, lakes)
 
 

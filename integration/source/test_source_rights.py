@@ -18,6 +18,7 @@ from integration.cluster.rights import grant, guarded_kafka, login_of
 from integration.cluster.running import running
 from integration.consuming import committed_records
 from integration.reading import reader
+from integration.sizes import in_all
 from kafka_tx import assembly
 from kafka_tx.config import FromCommitted, SourceConfig, TransactionsConfig
 from kafka_tx.errors import AuthenticationError
@@ -84,7 +85,7 @@ def read(given):
     return sum(batch.num_rows for batch in reader.read(OffsetRange(PARTITION, 0, 3)))
 
 
-@pytest.mark.parametrize("kind", ["native", "python"])
+@pytest.mark.parametrize("kind", ["native", *in_all("python")])
 def test_read_on_the_topic_is_all_that_reading_needs(guarded, kind, monkeypatch):
     monkeypatch.setenv("KAFKA_TX_READER", kind)
     given = config(guarded, "reader")
@@ -102,7 +103,7 @@ def test_read_on_the_topic_is_all_that_reading_needs(guarded, kind, monkeypatch)
     assert "READ on topic 'in'" in denied
 
 
-@pytest.mark.parametrize("kind", ["native", "python"])
+@pytest.mark.parametrize("kind", ["native", *in_all("python")])
 def test_a_wrong_password_is_named_by_planner_and_readers(guarded, kind, monkeypatch):
     monkeypatch.setenv("KAFKA_TX_READER", kind)
     given = config(guarded, "reader", "open sesame")
