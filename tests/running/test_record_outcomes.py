@@ -20,6 +20,7 @@ from kafka_tx.metrics.registry import MetricsRegistry
 from kafka_tx.model import (
     CommittedOffset,
     LogBounds,
+    OffsetRange,
     TopicPartition,
     TransactionAttempt,
 )
@@ -28,6 +29,7 @@ from kafka_tx.offsets.loss import LossReason, OutOfRange
 from kafka_tx.offsets.manager import PartitionManager
 from kafka_tx.offsets.retry import BackOff
 from kafka_tx.offsets.unfinished import PartitionRules
+from kafka_tx.planned_topic import damaged
 from kafka_tx.running.at_least_once.counts import SpoutMetrics
 from kafka_tx.running.at_least_once.dead_letters import Buried, LetterUnreadError
 from kafka_tx.running.at_least_once.in_flight_chunk import InFlightChunk
@@ -44,6 +46,8 @@ from kafka_tx.topology.run.messages import RootsFailed
 P0 = TopicPartition("t", 0)
 BOUNDS = LogBounds(0, 10, topic_id="first", leader_epoch=1)
 UNREAD = LetterUnreadError("not in the log")
+DAMAGED_MS = 30_000
+"""How long a partition with damaged records pauses."""
 
 
 class Letters:
@@ -99,11 +103,15 @@ class Case:
         self.metrics = SpoutMetrics("job", MetricsRegistry())
         poller: Any = SimpleNamespace(
             parts=SimpleNamespace(dead_letters=dead_letters),
-            fetch_failed=lambda part, _damage: self.fetch_failed.append(part),
+            fetch_failed=self.saw_failed_fetch,
             metrics=self.metrics,
             unburied=self.unburied,
         )
         self.outcomes = RecordOutcomes({"spout": poller}, self.events.put, self.clock)
+
+    def saw_failed_fetch(self, partition, damage):
+        self.fetch_failed.append(partition)
+        return self.now_ms + (DAMAGED_MS if damage else 0)
 
     def unburied(self, emission, given_up):
         if not self.is_open:
@@ -172,6 +180,18 @@ def test_a_fetch_that_failed_is_no_failure_of_the_records():
     assert case.fetch_failed == [P0]
     assert case.manager.counts.failed == 0
     assert case.due() == [(5, 10)]
+
+
+def test_fetches_of_one_partition_that_failed_in_a_chunk_are_one_failure_of_it():
+    case = Case()
+    started = case.send()
+    gone = [failure([n], "spout", f"[KAFKA_TX_FETCH] no {n}") for n in range(9)]
+    facts = {"t-0": {"records": 1, "errors": ["KAFKA_TX_FETCH"]}}
+
+    case.outcomes.finished(started, chunk([9], gone, facts))
+
+    assert case.fetch_failed == [P0]
+    assert case.due() == [(0, 9)]
 
 
 def test_a_scheme_that_cannot_read_a_record_is_no_failed_fetch():
@@ -405,6 +425,15 @@ def test_a_dead_letter_waits_until_the_log_tells_why_it_cannot_be_read():
 
     assert dead_letters.ranges == [(0, 10)] * 4
     assert case.metrics.written == {P0: 10}
+
+
+def test_a_dead_letter_of_a_damaged_record_waits_as_long_as_its_partition():
+    damage = damaged(OffsetRange(P0, 0, 10), "damaged", 3, "one:9092", "")
+    case = all_given_up(Letters(LetterUnreadError("damaged", damage=damage)))
+    case.drain()
+
+    assert case.fetch_failed == [P0]
+    assert list(case.outcomes.wakes()) == [case.now_ms + DAMAGED_MS]
 
 
 @pytest.mark.parametrize(

@@ -254,8 +254,10 @@ class SpoutPoller:
 
     def fetch_failed(
         self, partition: TopicPartition, damage: DamagedRecordsError | None = None
-    ) -> None:
+    ) -> int:
         """The leader or the log may have moved: poll again; the partition pauses.
+
+        Returns when it may be read again (monotonic ms).
 
         Raises:
             DamagedRecordsError: The same records were damaged at each of some tries.
@@ -274,6 +276,7 @@ class SpoutPoller:
         self._paused_until_ms[partition] = until_ms
         self._times.is_wanted = True
         self._refresh()
+        return until_ms
 
     def _with_command(self, damage: DamagedRecordsError) -> DamagedRecordsError:
         records = damaged_records(damage)

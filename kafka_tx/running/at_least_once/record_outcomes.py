@@ -12,7 +12,7 @@ import numpy as np
 
 from kafka_tx.errors import TransactionError
 from kafka_tx.logs import event_log
-from kafka_tx.model import OffsetRange
+from kafka_tx.model import OffsetRange, TopicPartition
 from kafka_tx.offsets.emitting import Emission
 from kafka_tx.offsets.loss import LossReason
 from kafka_tx.offsets.manager_answers import GiveUp
@@ -116,13 +116,17 @@ class RecordOutcomes:
             _complete(emission, records, gone.gaps(records.start, records.end))
         self._settled(started, ended.open)
         self._untried(started, ended.untried)
+        unread: dict[TopicPartition, str] = {}
         for failure in chunk.failed:
             roots = np.intersect1d(failure.roots, failed, assume_unique=True)
             failed = np.setdiff1d(failed, roots, assume_unique=True)
             if failure.component == started.spout and _is_fetch(failure, facts):
-                self._fetch_again(started, roots, failure.reason, facts)
+                self._release(started, roots)
+                runs = started.offsets(roots)
+                unread |= {r.topic_partition: failure.reason for _, r in runs}
             else:
                 self.fail(started, roots, f"{failure.component}: {failure.reason}")
+        self._fetch_again(started, unread, facts)
         return len(started) - len(ended.untried)
 
     def _untried(self, started: InFlightChunk, roots: Roots) -> None:
@@ -214,13 +218,10 @@ class RecordOutcomes:
         return True
 
     def _fetch_again(
-        self, started: InFlightChunk, roots: Roots, reason: str, facts: Facts
+        self, started: InFlightChunk, unread: Mapping[TopicPartition, str], facts: Facts
     ) -> None:
-        if not len(roots):
-            return
-        self._release(started, roots)
-        partitions = {r.topic_partition for _, r in started.offsets(roots)}
-        for partition in sorted(partitions):
+        """Once for each partition, however many of its fetches have failed."""
+        for partition, reason in sorted(unread.items()):
             damaged = facts.get(str(partition), {}).get("damaged", [])
             first = min(damaged, key=lambda each: each.position, default=None)
             if first is None:
@@ -281,9 +282,10 @@ class RecordOutcomes:
             raise result
         logger.warning("a dead letter will be tried again: %s", result)
         at_ms = self._clock.monotonic_ms() + DEAD_LETTER_AGAIN_MS
-        self._again.append((at_ms, spout, emission, dead_letter))
         if isinstance(result, LetterUnreadError):
-            poller.fetch_failed(records.topic_partition, result.damage)
+            opens_ms = poller.fetch_failed(records.topic_partition, result.damage)
+            at_ms = max(at_ms, opens_ms)
+        self._again.append((at_ms, spout, emission, dead_letter))
 
     def write_again(self) -> None:
         """Try to write the dead letters that are due, as far as they are needed.
