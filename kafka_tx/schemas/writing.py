@@ -200,7 +200,7 @@ class AvroColumn:
         there = column.drop_null()
         plain = _plain_column(self._tree, there, self.side)
         made = []
-        for value in plain.to_pylist(maps_as_pydicts="strict"):
+        for value in _values(plain, self.side):
             buffer = BytesIO()
             buffer.write(head)
             schemaless_writer(buffer, self._plain, value)
@@ -212,73 +212,65 @@ class AvroColumn:
         )
 
 
+def _values(plain: pa.Array, path: str) -> list[Any]:
+    try:
+        found: list[Any] = plain.to_pylist(maps_as_pydicts="strict")
+    except KeyError:
+        raise _refused(path, "has a map with a key twice", "takes it once") from None
+    return found
+
+
 def _plain_column(schema: Type, given: pa.Array, path: str) -> pa.Array:
     """The numbers, bytes and texts that are written."""
     schema, may_be_null = _present(schema, path)
-    if given.null_count and not may_be_null:
+    if not given.null_count:
+        return _plain(schema, given, path)
+    if not may_be_null:
         raise _refused(path, "has null", "has no null there")
+    made = _plain(schema, given.drop_null(), path)
+    places = pc.cumulative_sum(given.is_valid().cast(pa.int64()))
+    return made.take(pc.if_else(given.is_valid(), pc.subtract(places, 1), None))
+
+
+def _plain(schema: Type, given: pa.Array, path: str) -> pa.Array:
+    """As ``_plain_column``, of values without null."""
     match schema:
         case Record(fields=fields):
-            return _plain_struct(fields, given, path)
+            names = {each.name: index for index, each in enumerate(given.type)}
+            parts = {
+                each.name: _plain_column(
+                    each.type, given.field(names[each.name]), f"{path}.{each.name}"
+                )
+                for each in fields
+                if each.name in names
+            }
+            return pa.StructArray.from_arrays([*parts.values()], names=[*parts])
         case Array(items=part):
             items = _plain_column(part, given.flatten(), f"{path}[]")
-            return _with_items(given, items)
+            lengths = pc.list_value_length(given).to_numpy(zero_copy_only=False)
+            ends = pa.array([0, *lengths.cumsum().tolist()], pa.int32())
+            return pa.ListArray.from_arrays(ends, items)
         case Map(values=part):
-            return _plain_map(part, given, path)
+            values = _plain_column(part, given.items, f"{path}{{}}")
+            return pa.MapArray.from_arrays(given.offsets, given.keys, values)
         case Enum() | Fixed() | Primitive():
             return _plain_leaf(schema, given, path)
         case _:
             raise AssertionError(schema)
 
 
-def _plain_struct(fields: tuple[Field, ...], given: pa.Array, path: str) -> pa.Array:
-    names = {each.name: index for index, each in enumerate(given.type)}
-    there = given.drop_null() if given.null_count else given
-    parts = [
-        _plain_column(each.type, there.field(names[each.name]), f"{path}.{each.name}")
-        for each in fields
-        if each.name in names
-    ]
-    used = [each.name for each in fields if each.name in names]
-    made = pa.StructArray.from_arrays(parts, names=used)
-    return _spread(made, given)
-
-
-def _plain_map(part: Type, given: pa.Array, path: str) -> pa.Array:
-    there = given.drop_null() if given.null_count else given
-    values = _plain_column(part, there.items, f"{path}{{}}")
-    made = pa.MapArray.from_arrays(there.offsets, there.keys, values)
-    return _spread(made, given)
-
-
-def _with_items(given: pa.Array, items: pa.Array) -> pa.Array:
-    there = given.drop_null() if given.null_count else given
-    lengths = pc.list_value_length(there).to_numpy(zero_copy_only=False)
-    ends = pa.array([0, *lengths.cumsum().tolist()], pa.int32())
-    return _spread(pa.ListArray.from_arrays(ends, items), given)
-
-
-def _spread(made: pa.Array, given: pa.Array) -> pa.Array:
-    """The values at the places of those that are not null."""
-    if not given.null_count:
-        return made
-    places = pc.cumulative_sum(given.is_valid().cast(pa.int64()))
-    index = pc.if_else(given.is_valid(), pc.subtract(places, 1), None)
-    return made.take(index)
-
-
 def _plain_leaf(
     schema: Enum | Fixed | Primitive, given: pa.Array, path: str
 ) -> pa.Array:
     if isinstance(schema, Enum):
-        known = pc.is_in(given.drop_null(), value_set=pa.array(schema.symbols))
+        known = pc.is_in(given, value_set=pa.array(schema.symbols))
         if not pc.all(known, min_count=0).as_py():
             raise _refused(path, "has a text", f"takes {', '.join(schema.symbols)}")
         return given
     if schema.logical.name == "decimal":
         return _unscaled(given, schema.size if isinstance(schema, Fixed) else None)
     if isinstance(schema, Fixed):
-        sizes = pc.binary_length(given.drop_null())
+        sizes = pc.binary_length(given)
         if not pc.all(pc.equal(sizes, schema.size), min_count=0).as_py():
             raise _refused(path, "has bytes", f"takes {schema.size} bytes")
         return given
@@ -303,12 +295,8 @@ def _floor_1000(numbers: pa.Array) -> pa.Array:
 
 
 def _unscaled(given: pa.Array, size: int | None) -> pa.Array:
-    scale = given.type.scale
-    made: list[bytes | None] = []
+    scale, made = given.type.scale, []
     for value in given.to_pylist():
-        if value is None:
-            made.append(None)
-            continue
         number = int(value.scaleb(scale, _WIDE))
         length = size or (number.bit_length() + 8) // 8
         made.append(number.to_bytes(length, "big", signed=True))

@@ -223,3 +223,10 @@ def test_times_beyond_pythons_years_are_written() -> None:
         2**62,
         -(2**62),
     ]
+
+
+def test_a_map_with_a_key_twice_is_refused() -> None:
+    twice = pa.array([[("a", 1), ("a", 2)]], pa.map_(pa.string(), pa.int32()))
+
+    with pytest.raises(ConfigError, match="column 'value' has a map with a key"):
+        column({"type": "map", "values": "int"}).encoded(twice)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from confluent_kafka import Consumer
+from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.schema_registry import SchemaRegistryClient
 from confluent_kafka.schema_registry.avro import AvroDeserializer
 from confluent_kafka.serialization import MessageField, SerializationContext
@@ -45,11 +45,11 @@ def options(cluster, topic, told: Told) -> dict[str, str]:
     }
 
 
-def written(options: dict[str, str], rows: list[Any], columns: Any = COLUMNS) -> None:
-    writer = KafkaTxDataSource(options).writer(columns, overwrite=False)
+def written(options: dict[str, str], *batches: list[Any]) -> None:
+    writer = KafkaTxDataSource(options).writer(COLUMNS, overwrite=False)
     kind = pa.struct([("id", pa.int64()), ("state", pa.string())])
-    batch = pa.record_batch({"value": pa.array(rows, kind)})
-    writer.commit([writer.write(iter([batch]))])
+    made = [pa.record_batch({"value": pa.array(rows, kind)}) for rows in batches]
+    writer.commit([writer.write(iter(made))])
 
 
 def values(options: dict[str, str], count: int) -> list[bytes | None]:
@@ -90,9 +90,35 @@ def test_columns_that_do_not_fit_are_refused_before_anything_is_written(
         KafkaTxDataSource(options).writer(wrong, overwrite=False)
 
 
-def test_a_value_that_does_not_fit_is_refused_with_its_column(options) -> None:
+def test_a_value_that_does_not_fit_is_refused_before_the_task_sends(options) -> None:
+    """Also behind rows that fit, in another batch of the task."""
+    good = [{"id": 1, "state": "NEW"}]
+    written(options, good, good)
+
     with pytest.raises(ConfigError, match=r"column 'value\.state' .* takes NEW"):
-        written(options, [{"id": 1, "state": "OLD"}])
+        written(options, good, good * 20_000, [{"id": 2, "state": "OLD"}])
+
+    assert records_in(options) == 2
+
+
+def records_in(options: dict[str, str]) -> int:
+    consumer = Consumer(
+        {
+            "bootstrap.servers": options["kafka.bootstrap.servers"],
+            "group.id": options["topic"],
+        }
+    )
+    try:
+        found = consumer.list_topics(options["topic"], timeout=30).topics
+        parts = [
+            TopicPartition(options["topic"], n)
+            for n in found[options["topic"]].partitions
+        ]
+        return sum(
+            consumer.get_watermark_offsets(each, timeout=30)[1] for each in parts
+        )
+    finally:
+        consumer.close()
 
 
 def test_a_text_is_registered_where_that_is_asked_for(options, told: Told) -> None:

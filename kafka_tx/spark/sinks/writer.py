@@ -113,13 +113,9 @@ def _written(
     config: SinkConfig, batches: Iterator[pa.RecordBatch]
 ) -> WriterCommitMessage:
     if config.id is None or config.attempt is None:
-        sender = sink_assembly.borrow_sender(config)
-        with sender:
-            for batch in _out_batches(batches, config):
-                sender.write(batch)
-            sender.flush()
-        sender.give_back()
-        return WriterCommitMessage()
+        if config.formats:
+            return _checked_and_sent(config, batches)
+        return _sent(config, _out_batches(batches, config))
     refuse_speculative_tasks("exactly-once Kafka sinks")
     context = TaskContext.get()
     assert context is not None
@@ -128,6 +124,26 @@ def _written(
     with closing(_RepeatableBatches(batches, config)) as records:
         written = part.write(records)
     return PartMessage(index, written, replace(config, memory=""))
+
+
+def _checked_and_sent(
+    config: SinkConfig, batches: Iterator[pa.RecordBatch]
+) -> WriterCommitMessage:
+    """Encode all rows of the task before one is sent: a value may not fit."""
+    with closing(_RepeatableBatches(batches, config)) as records:
+        for _ in records:
+            pass
+        return _sent(config, iter(records))
+
+
+def _sent(config: SinkConfig, batches: Iterator[OutBatch]) -> WriterCommitMessage:
+    sender = sink_assembly.borrow_sender(config)
+    with sender:
+        for batch in batches:
+            sender.write(batch)
+        sender.flush()
+    sender.give_back()
+    return WriterCommitMessage()
 
 
 @raises_own_error_first("write", "commit")
@@ -288,13 +304,10 @@ def _out_batches(
     """
     context = TaskContext.get()
     zone = context.getLocalProperty(SESSION_ZONE) if context else None
-    encoders = sink_assembly.avro_columns(config)
     for batch in batches:
         if batch.num_rows == 0:
             continue
         found = dict(zip(batch.schema.names, batch.columns, strict=True))
-        for name, encoder in encoders.items():
-            found[name] = encoder.encoded(found[name])
         topic = config.topic or found["topic"]
         if not isinstance(topic, str) and topic.null_count:
             raise ConfigError(
@@ -318,12 +331,14 @@ class _RepeatableBatches:
     """The records of a part, which can be iterated several times.
 
     Their Arrow batches are taken only as far as needed, and stored in memory and then
-    in a temporary file without a name, which also goes when the process ends.
+    in a temporary file without a name, which also goes when the process ends. Columns
+    with a schema are stored as they are written: they are encoded once.
     """
 
     def __init__(self, batches: Iterator[pa.RecordBatch], config: SinkConfig) -> None:
         self._batches = batches
         self._config = config
+        self._encoders = sink_assembly.avro_columns(config)
         self._file = tempfile.SpooledTemporaryFile(_IN_MEMORY_BYTES)  # noqa: SIM115
         self._schemas: list[pa.Schema] = []
         self._ends = [0]
@@ -334,9 +349,17 @@ class _RepeatableBatches:
     def _from_the_first(self) -> Iterator[pa.RecordBatch]:
         for place in range(len(self._schemas)):
             yield self._read(place)
-        for batch in self._batches:
+        for batch in map(self._encoded, self._batches):
             self._save(batch)
             yield batch
+
+    def _encoded(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """With the bytes of columns that have a schema; raises ConfigError."""
+        for name, encoder in self._encoders.items():
+            index = batch.schema.get_field_index(name)
+            made = encoder.encoded(batch.column(index))
+            batch = batch.set_column(index, name, made)
+        return batch
 
     def close(self) -> None:
         self._file.close()
