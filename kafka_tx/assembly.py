@@ -7,7 +7,7 @@ What executors never use is imported where it is opened.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import closing
 from dataclasses import replace
 from functools import partial
@@ -249,16 +249,16 @@ def _needs_headers(config: SourceConfig) -> bool:
 
 def typed_batches(
     config: SourceConfig, planned: Mapping[str, str]
-) -> Callable[[pa.RecordBatch], pa.RecordBatch]:
+) -> Callable[[pa.RecordBatch], Iterable[pa.RecordBatch]]:
     """What types the keys and values of a task's batches (executor).
 
     ``planned``: by side the schemas of the batch's plan; see ``TypedBatches``.
     """
     if not config.formats:
-        return lambda batch: batch
+        return lambda batch: (batch,)
     from kafka_tx.schemas.typed_batches import TypedBatches
 
-    return TypedBatches(config.formats, config.include_headers, planned)
+    return TypedBatches(config.formats, config.include_headers, planned).pieces
 
 
 def byte_limit(config: SourceConfig, clock: Clock) -> ByteLimit | None:

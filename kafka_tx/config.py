@@ -301,7 +301,11 @@ def registry_settings(given: Mapping[str, str]) -> dict[str, str]:
         for name, value in given.items()
         if name.startswith(REGISTRY)
     }
-    if found and not found.get("url", "").strip():
+    if "url" in found and not found["url"].strip():
+        raise ConfigError.illegal(
+            "schema.registry.url", found["url"], "an address as http://registry:8081"
+        )
+    if found and "url" not in found:
         raise ConfigError(
             f"option '{REGISTRY}{min(found)}' needs option 'schema.registry.url', the"
             " address of the registry",

@@ -7,7 +7,7 @@ header instead.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 from uuid import UUID
@@ -27,6 +27,7 @@ from kafka_tx.schemas.resolution import resolve
 
 SchemaKey = int | UUID
 Ints = npt.NDArray[np.int64]
+Flags = npt.NDArray[np.bool_]
 
 _PREFIX, _LONG_PREFIX = 5, 17
 _NO_ID = -1
@@ -38,6 +39,13 @@ class Broken(NamedTuple):
     row: int
     schema_id: SchemaKey | None
     reason: str
+
+
+class Named(NamedTuple):
+    """Rows whose schema a header names, and the header's bytes; null: it has none."""
+
+    rows: Ints
+    heads: pa.Array
 
 
 class TypedColumn(NamedTuple):
@@ -69,15 +77,12 @@ class FramedColumn:
     _known: dict[SchemaKey, int] = field(default_factory=dict)
     _refused: dict[SchemaKey, str] = field(default_factory=dict)
 
-    def typed(
-        self, values: pa.Array, named: Mapping[int, bytes | None] | None = None
-    ) -> TypedColumn:
+    def typed(self, values: pa.Array, named: Named | None = None) -> TypedColumn:
         """Decode keys or values.
 
         Args:
             values: Binary.
-            named: The bytes of the header that names the schema, for the rows that
-                have one.
+            named: The headers that name schemas.
 
         Raises:
             RegistryError: The registry does not answer, or refuses.
@@ -86,71 +91,22 @@ class FramedColumn:
         chosen = np.full(rows, _NO_ID, np.int32)
         begins = np.zeros(rows, np.int32)
         broken: list[Broken] = []
-        is_there = _is_there(values)
+        is_there: Flags = values.is_valid().to_numpy(zero_copy_only=False)
         if self.writer is None:
             chosen[is_there] = self._own()
-            keys: dict[int, SchemaKey] = {}
         else:
-            keys = self._choose(values, is_there, named or {}, chosen, begins, broken)
+            for key, begin, mine, why in _groups(values, is_there, named):
+                found = why if key is None else self._program(key)
+                if isinstance(found, int):
+                    chosen[mine], begins[mine] = found, begin
+                else:
+                    broken += [Broken(row, key, found) for row in mine.tolist()]
         made = self.decode(values, begins, chosen, self._programs, self.column)
+        keys = {index: key for key, index in self._known.items()}
         for row, reason, detail in made.failures:
             why = self._programs[chosen[row]].why(reason, detail)
             broken.append(Broken(row, keys.get(int(chosen[row])), why))
         return TypedColumn(made.column, sorted(broken, key=lambda each: each.row))
-
-    def _choose(
-        self,
-        values: pa.Array,
-        is_there: npt.NDArray[np.bool_],
-        named: Mapping[int, bytes | None],
-        chosen: npt.NDArray[np.int32],
-        begins: npt.NDArray[np.int32],
-        broken: list[Broken],
-    ) -> dict[int, SchemaKey]:
-        """Find the program and the start of each row; gives programs' schema ids."""
-        ids, lengths = _ids(values, is_there)
-        for row, head in named.items():
-            ids[row] = _NO_ID
-            if is_there[row]:
-                self._one(row, head, None, chosen, begins, broken)
-        odd = np.flatnonzero((ids == _NO_ID) & is_there)
-        for row in odd.tolist():
-            if row not in named:
-                head = values[row].as_py()[:_LONG_PREFIX]
-                self._one(row, head, int(lengths[row]), chosen, begins, broken)
-        order = np.argsort(ids, kind="stable")
-        held = ids[order]
-        for number in _distinct(ids):
-            mine = order[
-                np.searchsorted(held, number) : np.searchsorted(held, number, "right")
-            ]
-            found = self._program(number)
-            if isinstance(found, int):
-                chosen[mine], begins[mine] = found, _PREFIX
-            else:
-                broken += [Broken(row, number, found) for row in mine.tolist()]
-        return {index: key for key, index in self._known.items()}
-
-    def _one(
-        self,
-        row: int,
-        head: bytes | None,
-        length: int | None,
-        chosen: npt.NDArray[np.int32],
-        begins: npt.NDArray[np.int32],
-        broken: list[Broken],
-    ) -> None:
-        """Find the schema of a row with a header or a long prefix (``length``)."""
-        key = _key(head)
-        if key is None:
-            broken.append(Broken(row, None, _unnamed(head, length)))
-            return
-        found = self._program(key)
-        if isinstance(found, int):
-            chosen[row] = found
-            begins[row] = 0 if length is None else _LONG_PREFIX
-        else:
-            broken.append(Broken(row, key, found))
 
     def _program(self, key: SchemaKey) -> int | str:
         """The index of a writer's program, or why there is none."""
@@ -158,8 +114,9 @@ class FramedColumn:
             assert self.writer is not None
             if key in self._refused:
                 return self._refused[key]
-            try:
-                schema = self.writer(key)
+            try:  # the reader's own is known without a registry
+                is_own = key == self.reader.id
+                schema = self.reader if is_own else self.writer(key)
             except SchemaError as error:
                 return error.message  # the registry may know it later
             try:
@@ -178,68 +135,96 @@ class FramedColumn:
         return 0
 
 
-def header_ids(headers: pa.Array, name: str) -> dict[int, bytes | None]:
-    """The last header of this name of each row that has one."""
+def named_in(headers: pa.Array, name: str) -> Named | None:
+    """The last header of this name of each row that has one; None: no row has."""
     if headers.null_count == len(headers):
-        return {}
+        return None
     keys = pc.struct_field(headers.values, 0)
     places = np.flatnonzero(pc.fill_null(pc.equal(keys, name), False).to_numpy(False))
-    if not len(places):
-        return {}
-    values = pc.struct_field(headers.values, 1)
     rows = np.searchsorted(headers.offsets.to_numpy(), places, side="right") - 1
-    return {
-        int(row): values[int(place)].as_py()
-        for row, place in zip(rows.tolist(), places.tolist(), strict=True)
-        if 0 <= row < len(headers)
-    }
+    is_last = np.append(rows[1:] != rows[:-1], True)[: len(rows)]
+    kept = is_last & (rows >= 0) & (rows < len(headers))
+    if not kept.any():
+        return None
+    heads = pc.struct_field(headers.values, 1).take(pa.array(places[kept]))
+    return Named(rows[kept], heads)
 
 
-def _is_there(values: pa.Array) -> npt.NDArray[np.bool_]:
-    found: npt.NDArray[np.bool_] = values.is_valid().to_numpy(zero_copy_only=False)
-    return found
+class _Group(NamedTuple):
+    """Rows of one schema: its key or why there is none, and where values begin."""
+
+    key: SchemaKey | None
+    begin: int
+    rows: Ints
+    why: str = ""
 
 
-def _ids(values: pa.Array, is_there: npt.NDArray[np.bool_]) -> tuple[Ints, Ints]:
-    """The id in the prefix of each row, -1 for none; and how long the rows are."""
+def _groups(values: pa.Array, is_there: Flags, named: Named | None) -> Iterator[_Group]:
+    """The rows by the schemas that they name; a header wins over the bytes."""
+    ids = _ids(values, is_there)
+    is_odd = is_there & (ids == _NO_ID)
+    if named is not None:
+        ids[named.rows] = _NO_ID
+        is_odd[named.rows] = False
+        kept = is_there[named.rows]
+        heads = named.heads.filter(pa.array(kept))
+        yield from _by_head(named.rows[kept], heads, 0, "its header")
+    for number, rows in _by_id(ids):
+        yield _Group(number, _PREFIX, rows)
+    odd = np.flatnonzero(is_odd)
+    heads = pc.binary_slice(values.take(pa.array(odd)), 0, _LONG_PREFIX)
+    yield from _by_head(odd, heads, _LONG_PREFIX, "its first byte")
+
+
+def _ids(values: pa.Array, is_there: Flags) -> Ints:
+    """The id in the prefix of each row, -1 for none."""
     _, ends, data = values.buffers()
     count, first = len(values), values.offset
     at = np.frombuffer(ends, np.int32)[first : first + count + 1].astype(np.int64)
-    lengths = np.diff(at)
     ids = np.full(count, _NO_ID, np.int64)
-    rows = np.flatnonzero(is_there & (lengths >= _PREFIX))
+    rows = np.flatnonzero(is_there & (np.diff(at) >= _PREFIX))
     if not len(rows):
-        return ids, lengths
+        return ids
     held = np.frombuffer(data, np.uint8)
     begin = at[:-1][rows]
     found = np.zeros(len(rows), np.int64)
     for byte in range(1, _PREFIX):
         found = found << 8 | held[begin + byte]
     ids[rows] = np.where(held[begin] == 0, found, _NO_ID)
-    return ids, lengths
+    return ids
 
 
-def _distinct(ids: Ints) -> Iterable[int]:
-    """The ids that occur, without those of no schema."""
-    if not len(ids):
-        return []
-    if ids[0] >= 0 and (ids == ids[0]).all():
-        return [int(ids[0])]
-    return [number for number in np.unique(ids).tolist() if number >= 0]
+def _by_id(ids: Ints) -> Iterator[tuple[int, Ints]]:
+    """The ids that occur, without those of no schema, and the rows of each."""
+    if not len(ids) or (ids == ids[0]).all():
+        if len(ids) and ids[0] >= 0:
+            yield int(ids[0]), np.arange(len(ids))
+        return
+    order = np.argsort(ids, kind="stable")
+    found, begins = np.unique(ids[order], return_index=True)
+    for number, mine in zip(found.tolist(), np.split(order, begins[1:]), strict=True):
+        if number >= 0:
+            yield number, mine
 
 
-def _unnamed(head: bytes | None, length: int | None) -> str:
-    if length is not None and length < _PREFIX:
-        return f"it has {length} bytes, too few for a schema id"
-    where = "its header" if length is None else "its first byte"
-    first = (head or b"")[:1].hex() or "nothing"
-    return f"{where} names no schema: it is {first}; legal: 00 or 01, and an id"
+def _by_head(rows: Ints, heads: pa.Array, begin: int, where: str) -> Iterator[_Group]:
+    """The rows by the bytes that name their schemas."""
+    encoded = pc.fill_null(heads, b"").dictionary_encode()
+    for index, mine in _by_id(encoded.indices.to_numpy().astype(np.int64)):
+        head = encoded.dictionary[index].as_py()
+        key, why = _key(head), ""
+        if key is None and begin and len(head) < _PREFIX:
+            why = f"it has {len(head)} bytes, too few for a schema id"
+        elif key is None:
+            first = head[:1].hex() or "nothing"
+            why = f"{where} names no schema: it is {first}; legal: 00 or 01, and an id"
+        yield _Group(key, begin, rows[mine], why)
 
 
-def _key(head: bytes | None) -> SchemaKey | None:
-    if head and head[0] == 0 and len(head) >= _PREFIX:
+def _key(head: bytes) -> SchemaKey | None:
+    if head[:1] == b"\0" and len(head) >= _PREFIX:
         return int.from_bytes(head[1:_PREFIX], "big")
-    if head and head[0] == 1 and len(head) >= _LONG_PREFIX:
+    if head[:1] == b"\1" and len(head) >= _LONG_PREFIX:
         return UUID(bytes=head[1:_LONG_PREFIX])
     return None
 
@@ -277,7 +262,7 @@ def reshaped(given: pa.Array, wanted: pa.DataType) -> pa.Array:
         return _with_children(given, wanted, entries)
     if (str(have), str(wanted)) not in _WIDENED:
         raise SchemaError(f"{have} cannot become {wanted}")
-    return given.cast(wanted)
+    return given.cast(wanted, safe=False)  # as Avro, which rounds
 
 
 _WIDENED = {

@@ -129,14 +129,19 @@ def _content(option: str, path: str) -> str:
 
 
 def _advice(error: SchemaError, record_format: RecordFormat) -> str:
-    side = record_format.side
-    if isinstance(error, UnknownSchemaError):
+    side, word = record_format.side, record_format.schema
+    if not isinstance(error, UnknownSchemaError):
         return (
-            "Nothing was read. If the schema is registered under another name, set"
-            f" '{side}.subject.name.strategy' or {side}.schema=id:N; if no record was"
-            " written so far, register the schema first"
+            f"Nothing was read. Set {side}.schema to a schema that the records can be"
+            f" read with, or {side}.format=bytes and decode in Spark"
+        )
+    if word != "latest":
+        return (
+            f"Nothing was read. Set {side}.schema to latest, or to a version or an id"
+            " that the registry has"
         )
     return (
-        f"Nothing was read. Give another schema that resolves the records', or read"
-        f" {side}.format=bytes and decode in Spark"
+        "Nothing was read. If the schema is registered under another name, set"
+        f" '{side}.subject.name.strategy' or {side}.schema=id:N; if no record was"
+        " written so far, register the schema first"
     )

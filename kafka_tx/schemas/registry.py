@@ -29,6 +29,9 @@ _MOST_REFERENCES = 200
 _LONGEST_ANSWER = 300
 """Characters of an answer in an error: it may be a page."""
 
+_ABSENT = range(40_400, 40_500)
+"""Codes of registries for what they do not have; a gateway's 404 has none."""
+
 _PASSING = (408, 429)
 """Statuses below 500 that another try may change."""
 
@@ -38,7 +41,8 @@ registry learns ids late."""
 
 _UNKNOWN_IDS_PATIENTLY = 5
 _UNKNOWN_FOR_S = 60.0
-_MOST_UNKNOWN = 10_000
+_MOST_UNKNOWN = 1_000
+"""Ids within ``_UNKNOWN_FOR_S``: records that hold noise may name a new one each."""
 
 
 class UnknownSchemaError(SchemaError):
@@ -59,6 +63,7 @@ class Registry:
     _client: Any = None
     _known: dict[int | UUID, SchemaText] = field(default_factory=dict)
     _unknown: dict[int | UUID, tuple[str, float]] = field(default_factory=dict)
+    """Why, and until when; the first one first."""
 
     @property
     def url(self) -> str:
@@ -69,39 +74,49 @@ class Registry:
         """The schema of an id, asked for once.
 
         An id that the registry does not know is asked for again before it fails, and
-        then not for a minute.
+        then not for a minute. After many such ids within a minute, others are not
+        asked for.
 
         Raises:
-            UnknownSchemaError: The registry has no such id.
+            UnknownSchemaError: The registry has no such id, or was not asked.
             SchemaError: It is no schema of Avro.
             RegistryError: The registry does not answer, or refuses.
         """
-        if wanted in self._known:
-            return self._known[wanted]
-        why, until_s = self._unknown.get(wanted, ("", 0.0))
-        if time.monotonic() < until_s:
-            raise UnknownSchemaError(why)
+        if wanted not in self._known:
+            self._check_unknown(wanted)
+            self._known[wanted] = self._fetched(wanted)
+        return self._known[wanted]
+
+    def _check_unknown(self, wanted: int | UUID) -> None:
+        now_s = time.monotonic()
+        while self._unknown:
+            first = next(iter(self._unknown))
+            if now_s < self._unknown[first][1]:
+                break
+            del self._unknown[first]
+        if wanted in self._unknown:
+            raise UnknownSchemaError(self._unknown[wanted][0])
+        if len(self._unknown) >= _MOST_UNKNOWN:
+            raise UnknownSchemaError(
+                f"the schema registry at {self.url} was not asked for id {wanted}: it"
+                f" had none of {_MOST_UNKNOWN} other ids within {_UNKNOWN_FOR_S:g} s"
+            )
+
+    def _fetched(self, wanted: int | UUID) -> SchemaText:
         is_patient = len(self._unknown) < _UNKNOWN_IDS_PATIENTLY
+        number = wanted if isinstance(wanted, int) else None
         for pause_s in (*(_UNKNOWN_PAUSES_S if is_patient else ()), None):
             try:
-                found = self._with_references(
-                    self._asked(lambda client: _by_id(client, wanted), f"id {wanted}"),
-                    wanted if isinstance(wanted, int) else None,
+                found = self._asked(
+                    lambda client: _by_id(client, wanted), f"id {wanted}"
                 )
+                return self._with_references(found, number)
             except UnknownSchemaError as error:
                 if pause_s is None:
-                    if len(self._unknown) >= _MOST_UNKNOWN:
-                        self._unknown.clear()
-                    self._unknown[wanted] = (
-                        error.message,
-                        time.monotonic() + _UNKNOWN_FOR_S,
-                    )
+                    until_s = time.monotonic() + _UNKNOWN_FOR_S
+                    self._unknown[wanted] = error.message, until_s
                     raise
                 time.sleep(pause_s)
-            else:
-                self._unknown.pop(wanted, None)
-                self._known[wanted] = found
-                return found
         raise AssertionError
 
     def of_subject(self, subject: str, version: int | None) -> SchemaText:
@@ -204,12 +219,12 @@ class Registry:
                 " 'schema.registry.bearer.auth.*', and the rights of the user"
             ) from None
         if status == 404:
-            raise UnknownSchemaError(self._absent(error, what)) from None
+            return self._absent(error, what)
         if status is not None and status < 500 and status not in _PASSING:
             raise SchemaError(
                 f"the schema registry at {self.url} refused {what}: {error}"
             ) from None
-        if isinstance(error, ConfigError):
+        if isinstance(error, ConfigError | SchemaError):
             raise error
         is_odd = isinstance(error, (ValueError, TypeError, KeyError, AttributeError))
         if (is_odd and status is None) or "CERTIFICATE_VERIFY" in str(error).upper():
@@ -218,13 +233,15 @@ class Registry:
         return f"{type(error).__name__}: {str(error)[:_LONGEST_ANSWER]}"
 
     def _absent(self, error: Exception, what: str) -> str:
-        code = getattr(error, "error_code", None)
-        if not isinstance(code, int) or code < 40400:
-            return (
-                f"{self.url} answers 404 for {what}: is it the address of the"
-                " registry's API? Some registries have it below a path"
-            )
-        return f"the schema registry at {self.url} has no {what}"
+        """What a 404 says that is none of the registry's own, which are errors."""
+        if getattr(error, "error_code", 0) in _ABSENT:
+            raise UnknownSchemaError(
+                f"the schema registry at {self.url} has no {what}"
+            ) from None
+        return (
+            "it answers 404 and names nothing that is absent, as other servers do. The"
+            " address must be that of the registry's API, which may be below a path"
+        )
 
 
 def _no_registry(url: str, why: str) -> ConfigError:
@@ -241,9 +258,16 @@ def _version(key: tuple[str, int], client: Any) -> Any:  # noqa: ANN401 - of the
 
 
 def _by_id(client: Any, wanted: int | UUID) -> Any:  # noqa: ANN401 - of the client
-    if isinstance(wanted, UUID):
+    if not isinstance(wanted, UUID):
+        return client.get_schema(wanted)
+    try:
         return client.get_schema_by_guid(str(wanted))
-    return client.get_schema(wanted)
+    except Exception as error:
+        if getattr(error, "http_status_code", None) == 404:
+            client.get_schema_types()  # raises where it is no registry that answers
+            why = f"the schema registry has no id {wanted}, or no such ids at all"
+            raise UnknownSchemaError(why) from None
+        raise
 
 
 _NUMBERS = {
@@ -288,6 +312,13 @@ def _client(settings: Mapping[str, str]) -> Any:  # noqa: ANN401 - of the client
             "'schema.registry.url' has a user in it, which plans of Spark would show."
             " Give it as 'schema.registry.basic.auth.user.info'",
             option="schema.registry.url",
+        )
+    legal = ("http://", "https://")
+    if not all(url.strip().startswith(legal) for url in settings["url"].split(",")):
+        raise ConfigError.illegal(
+            "schema.registry.url",
+            settings["url"],
+            "addresses that begin with http:// or https://, separated by commas",
         )
     for name, default in _NUMBERS.items():
         given[name] = _number(name, given[name]) if name in given else default

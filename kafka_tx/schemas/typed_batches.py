@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 import pyarrow as pa
@@ -11,13 +11,22 @@ from kafka_tx.config import RecordFormat, Side
 from kafka_tx.errors import RecordFormatError, SchemaError
 from kafka_tx.model import SchemaText
 from kafka_tx.record_schema import BYTES, ERROR, arrow_schema
-from kafka_tx.schemas.framed import Broken, FramedColumn, header_ids, reshaped
+from kafka_tx.schemas.framed import (
+    Broken,
+    FramedColumn,
+    Named,
+    named_in,
+    reshaped,
+)
 from kafka_tx.schemas.planned import in_words
 from kafka_tx.schemas.readers import column
 from kafka_tx.schemas.registry import registry_of
 
 _HEADER = {"key": "__key_schema_id", "value": "__value_schema_id"}
 """Where newer producers name the schema."""
+
+MOST_VALUES = 1 << 22
+"""Of a typed batch, counted as rows times slots: a null fills all slots of a struct."""
 
 
 def typed_schema(formats: tuple[RecordFormat, ...], include_headers: bool) -> pa.Schema:
@@ -70,6 +79,13 @@ class TypedBatches:
             _Reading(each, *_decoding(each, planned.get(each.side))) for each in formats
         ]
 
+    def pieces(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        """As a call; a batch that would have too many values is several."""
+        width = sum(len([*each.framed.column.all()]) for each in self._readings)
+        rows = max(MOST_VALUES // width, 1)
+        for start in range(0, max(batch.num_rows, 1), rows):
+            yield self(batch.slice(start, rows))
+
     def __call__(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """The batch with typed columns.
 
@@ -96,11 +112,9 @@ class TypedBatches:
                 columns |= _beside(side, batch.column(side), broken[side], rows)
         return pa.RecordBatch.from_arrays([*columns.values()], schema=self._schema)
 
-    def _named(
-        self, columns: Mapping[str, pa.Array], side: Side
-    ) -> dict[int, bytes | None]:
+    def _named(self, columns: Mapping[str, pa.Array], side: Side) -> Named | None:
         headers = columns.get("headers")
-        return {} if headers is None else header_ids(headers, _HEADER[side])
+        return None if headers is None else named_in(headers, _HEADER[side])
 
     def _as_now(self, reading: _Reading, given: pa.Array) -> pa.Array:
         wanted = self._schema.field(reading.format.side).type

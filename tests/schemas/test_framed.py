@@ -6,6 +6,7 @@ import json
 import uuid
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given
@@ -16,7 +17,7 @@ from kafka_tx.errors import RecordFormatError, SchemaError
 from kafka_tx.model import SchemaText
 from kafka_tx.record_schema import arrow_schema
 from kafka_tx.schemas.defaults import number
-from kafka_tx.schemas.framed import FramedColumn, header_ids, reshaped
+from kafka_tx.schemas.framed import FramedColumn, Named, named_in, reshaped
 from kafka_tx.schemas.readers import column
 from kafka_tx.schemas.registry import UnknownSchemaError
 from kafka_tx.schemas.typed_batches import TypedBatches, typed_schema
@@ -42,8 +43,11 @@ def framed(schema_id: int, payload: bytes) -> bytes:
 
 
 def typed(values: list[bytes | None], named: Any = None) -> tuple[list[Any], list[Any]]:
+    heads = named and Named(
+        np.array(list(named), np.int64), pa.array(named.values(), pa.binary())
+    )
     made = FramedColumn(column(READER), READER, writer).typed(
-        pa.array(values, pa.binary()), named
+        pa.array(values, pa.binary()), heads
     )
     made.column.validate(full=True)
     return made.column.to_pylist(), [tuple(each) for each in made.broken]
@@ -61,6 +65,19 @@ def test_each_record_is_decoded_with_the_schema_it_names() -> None:
         {"a": 0, "b": "none"},
     ]
     assert broken == []
+
+
+def test_the_readers_own_id_needs_no_registry() -> None:
+    """Most records name it, and most workers then never import a client."""
+    made = FramedColumn(column(READER), READER, _no_registry).typed(
+        pa.array([framed(2, number(8) + b"\x02x")], pa.binary())
+    )
+
+    assert made.column.to_pylist() == [{"a": 8, "b": "x"}]
+
+
+def _no_registry(key: Any) -> SchemaText:
+    raise AssertionError(f"asked for {key}")
 
 
 def test_a_long_prefix_names_a_schema_by_its_uuid() -> None:
@@ -171,9 +188,15 @@ def test_headers_are_found_by_their_name() -> None:
         kind,
     )
 
-    assert header_ids(headers, "id") == {1: b"2", 3: None, 4: b"4"}
-    assert header_ids(headers[2:], "id") == {1: None, 2: b"4"}
-    assert header_ids(headers[:1], "id") == {}
+    assert as_dict(named_in(headers, "id")) == {1: b"2", 3: None, 4: b"4"}
+    assert as_dict(named_in(headers[2:], "id")) == {1: None, 2: b"4"}
+    assert named_in(headers[:1], "id") is None
+    assert named_in(headers[:2], "none") is None
+
+
+def as_dict(named: Named | None) -> dict[int, bytes | None]:
+    assert named is not None
+    return dict(zip(named.rows.tolist(), named.heads.to_pylist(), strict=True))
 
 
 # --- batches --------------------------------------------------------------------------
@@ -198,6 +221,29 @@ def test_a_schema_as_text_reads_records_without_a_schema_id() -> None:
 
     assert made.schema == typed_schema(formats, False)
     assert made.column("value").to_pylist() == [{"a": 7}, None]
+
+
+def test_many_nulls_of_a_wide_record_are_several_batches() -> None:
+    """A null fills the slots of all fields: 80 MB, were it one batch."""
+    wide = {
+        "type": "record",
+        "name": "W",
+        "fields": [{"name": f"f{n}", "type": "long"} for n in range(500)],
+    }
+    formats = (own(wide, is_permissive=True),)
+    good = number(3) * 500
+    values = [None] * 10_000 + [b"cut", good] + [None] * 10_000
+
+    made = list(TypedBatches(formats, False, {}).pieces(batch(*values)))
+
+    assert max(each.nbytes for each in made) < 50 << 20
+    assert sum(each.num_rows for each in made) == len(values)
+    offsets = [n for each in made for n in each.column("offset").to_pylist()]
+    assert offsets == list(range(10, 10 + len(values)))
+    reasons = [n for each in made for n in each.column("value_error").to_pylist()]
+    assert [row for row, why in enumerate(reasons) if why] == [10_000]
+    found = [n for each in made for n in each.column("value").is_valid().to_pylist()]
+    assert [row for row, is_there in enumerate(found) if is_there] == [10_001]
 
 
 def test_fail_fast_names_the_record() -> None:
@@ -239,6 +285,13 @@ def test_a_text_that_is_another_one_than_the_plans_stops_the_batch() -> None:
 
 
 # --- replays under a newer schema -----------------------------------------------------
+
+
+def test_a_long_that_no_double_holds_is_rounded() -> None:
+    """As the records of the newer schema are."""
+    made = reshaped(pa.array([2**60 + 1, None]), pa.float64())
+
+    assert made.to_pylist() == [float(2**60), None]
 
 
 def test_a_column_takes_the_shape_of_another_schema() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Any
+from uuid import UUID
 
 import pytest
 
@@ -55,6 +56,38 @@ def test_a_registry_that_is_away_is_waited_for(told: Told) -> None:
     ]
 
     assert Registry({"url": told.url}).by_id(7).text == '"int"'
+
+
+def test_a_404_of_another_server_is_no_word_about_a_schema(told: Told) -> None:
+    """A gateway whose registry is away: records of the id are not broken."""
+    told.answers["/schemas/ids/7"] = [
+        (404, b"<html>default backend"),
+        (404, {"error_code": 404, "message": "HTTP 404 Not Found"}),
+        (200, {"schema": '"int"'}),
+    ]
+
+    assert Registry({"url": told.url}).by_id(7).text == '"int"'
+
+
+def test_a_registry_without_uuids_knows_none(told: Told) -> None:
+    """Noise may begin as a UUID does. Where nothing answers, the registry is away."""
+    guid = UUID(int=7)
+    told.answers[f"/schemas/guids/{guid}"] = [(404, b"<html>")]
+    registry = Registry({"url": told.url}, patience_s=0.05)
+
+    told.answers["/schemas/types"] = [(404, b"<html>")]
+    with pytest.raises(RegistryError, match="it answers 404"):
+        registry.by_id(guid)
+    told.answers["/schemas/types"] = [(200, ["AVRO"])]
+    with pytest.raises(UnknownSchemaError, match=f"has no id {guid}"):
+        registry.by_id(guid)
+
+
+def test_an_address_that_is_no_registrys_is_named(told: Told) -> None:
+    told.answers["/subjects/t-value/versions/latest"] = [(404, b"<html>")]
+
+    with pytest.raises(RegistryError, match="which may be below a path"):
+        Registry({"url": told.url}, patience_s=0.05).of_subject("t-value", None)
 
 
 def test_a_registry_that_is_frozen_is_asked_again(told: Told) -> None:
@@ -118,6 +151,40 @@ def test_many_unknown_ids_are_not_waited_for(told: Told) -> None:
             registry.by_id(number)
 
     assert len(told.asked) == 3 * 5 + 15
+
+
+def test_invented_ids_cost_a_bounded_number_of_requests(
+    told: Told, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Records of noise name a new id each. Ids that are known still count."""
+    monkeypatch.setattr("kafka_tx.schemas.registry._UNKNOWN_PAUSES_S", ())
+    monkeypatch.setattr("kafka_tx.schemas.registry._MOST_UNKNOWN", 10)
+    told.schema(1_000, '"int"')
+    registry = Registry({"url": told.url})
+    registry.by_id(1_000)
+
+    for number in range(30):
+        with pytest.raises(UnknownSchemaError) as raised:
+            registry.by_id(number)
+
+    assert len(told.asked) == 1 + 10
+    assert "was not asked for id 29: it had none of 10 other ids" in str(raised.value)
+    assert registry.by_id(1_000).text == '"int"'
+
+
+def test_ids_are_asked_for_again_after_a_while(
+    told: Told, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kafka_tx.schemas.registry._UNKNOWN_PAUSES_S", ())
+    monkeypatch.setattr("kafka_tx.schemas.registry._MOST_UNKNOWN", 2)
+    monkeypatch.setattr("kafka_tx.schemas.registry._UNKNOWN_FOR_S", 0.0)
+    registry = Registry({"url": told.url})
+
+    for number in (1, 2, 3, 1):
+        with pytest.raises(UnknownSchemaError, match=f"has no id {number}"):
+            registry.by_id(number)
+
+    assert len(told.asked) == 4
 
 
 @pytest.mark.parametrize("kind", ["JSON", "PROTOBUF"])
@@ -214,7 +281,6 @@ _NOT_FOUND = {"error_code": 40401, "message": "Subject not found"}
     ("answer", "said"),
     [
         ((404, _NOT_FOUND), "has no subject 't-value'.*'value.subject.name.strategy'"),
-        ((404, b"<html>"), "is it the address of the registry's API"),
         ((200, b"<html>"), "does not answer as a schema registry does"),
         ((200, {"id": 1, "schema": "{}", "schemaType": "JSON"}), "is of the type JSON"),
         ((200, {"id": 1, "schema": '["int", "string"]'}), "a union of int, string"),
@@ -234,7 +300,7 @@ def test_what_gives_no_column_is_refused_at_the_start(
 @pytest.mark.parametrize(
     ("settings", "said"),
     [
-        ({"url": "registry:8081"}, "Invalid url"),
+        ({"url": "registry:8081"}, "begin with http:// or https://"),
         ({"url": "http://me:secret@registry"}, "has a user in it"),
         ({"url": "http://registry", "timeot": "3"}, "Unrecognized properties: timeot"),
         ({"url": "http://registry", "timeout": "soon"}, "a whole number"),

@@ -66,6 +66,25 @@ def test_fields_of_the_record_are_fields_of_the_row(registry) -> None:
     assert made.records.to_pylist() == [0, 2]
 
 
+def test_tombstones_take_no_place_in_wide_rows(monkeypatch) -> None:
+    """They are left out before anything is decoded."""
+    asked: list[int] = []
+    scheme = kafka_tx.AvroScheme('"long"')
+    scheme.decode(batch(number(1)))
+    call = scheme._types
+    assert call is not None
+    monkeypatch.setattr(
+        scheme, "_types", lambda given: asked.append(given.num_rows) or call(given)
+    )
+
+    made = scheme.decode(batch(None, number(3), None))
+
+    assert asked == [1]
+    assert to_rows(made.rows) == [(3,)]
+    assert made.records is not None
+    assert made.records.to_pylist() == [1]
+
+
 def test_a_type_that_is_no_record_is_one_field() -> None:
     scheme = kafka_tx.AvroScheme('"long"')
 

@@ -83,7 +83,8 @@ def read_range(
     """
     try:
         typed = assembly.typed_batches(config, schemas)
-        yield from map(typed, _read(config, wanted))
+        for batch in _read(config, wanted):
+            yield from typed(batch)
     finally:
         task_done()
 

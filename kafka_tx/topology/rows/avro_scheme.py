@@ -117,6 +117,10 @@ class AvroScheme:
         """
         if self._types is None:
             self._types = TypedBatches((self._format,), False, {})
+        given, kept = batch.column(_VALUE), None
+        if given.null_count:
+            kept = pc.indices_nonzero(given.is_valid()).cast(pa.int64())
+            batch = batch.take(kept)
         typed = self._types(batch)
         made = typed.column(_VALUE)
         columns = [made]
@@ -124,12 +128,8 @@ class AvroScheme:
             columns = made.flatten()
         if self._format.is_permissive:
             columns += [typed.column(name) for name in _ADDED]
-        rows = pa.RecordBatch.from_arrays(columns, names=list(self.fields.names))
-        given = batch.column(_VALUE)
-        if not given.null_count:
-            return Decoded(rows)
-        kept = pc.indices_nonzero(given.is_valid()).cast(pa.int64())
-        return Decoded(rows.take(kept), kept)
+        names = list(self.fields.names)
+        return Decoded(pa.RecordBatch.from_arrays(columns, names=names), kept)
 
 
 def _rebuilt(
