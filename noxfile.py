@@ -54,6 +54,7 @@ FILES = (
 WHOLE = (
     "integration/source/test_source_parity.py",
     "integration/source/test_late_binding.py",
+    "integration/source/test_schemas.py",
     "integration/sinks/test_state.py",
     "integration/sinks/test_lakehouse.py",
     ICEBERG,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import threading
-from collections import Counter
 from datetime import UTC, datetime
 from decimal import Decimal
 from io import BytesIO
@@ -18,18 +17,24 @@ from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
 import kafka_tx
 from integration.bounded import DeadError, read_out
-from integration.capabilities import CAPABILITIES, LAKE
 from integration.cluster.proxied import proxies_to
 from integration.cluster.records import Record
 from integration.cluster.registry import PATH, SchemaRegistry
 from integration.cluster.running import running
-from integration.cluster.spark_local import delta_session
 from integration.cluster.versions import AVRO
 from integration.consuming import committed_records
 from integration.log_ends import log_ends
 from integration.reading import reader
-from integration.sizes import EVERYTHING, in_all
-from kafka_tx import OpaqueMap, TransactionalMap
+from integration.sizes import in_all
+from integration.source.evolving_job import (
+    PARTITIONS,
+    Sinks,
+    arguments,
+    look,
+    seen,
+    writer,
+)
+from kafka_tx import OpaqueMap
 from kafka_tx.model import OffsetRange, TopicPartition
 from kafka_tx.options.formats import fixed_option
 from kafka_tx.options.source import parse_source
@@ -37,6 +42,7 @@ from kafka_tx.schemas.defaults import number
 from kafka_tx.schemas.readers import reader_schema
 from kafka_tx.schemas.registry import close_registries
 from kafka_tx.spark.source.ranges import read_range
+from tests.told_registry import told as told
 
 ORDER = {
     "type": "record",
@@ -416,7 +422,7 @@ def test_a_stream_writes_what_it_has_read(
         ),
         (
             {"value.format": "avro", "schema.registry.url": "registry:8081"},
-            "Invalid url",
+            "begin with http:// or https://",
         ),
         (
             {
@@ -470,62 +476,18 @@ def test_an_empty_registry_and_subjects_of_other_kinds_are_refused(
 # --- one batch, two versions of a schema ----------------------------------------------
 
 
-class Sinks:
-    """Counts the ids of batches in a map, a topic and tables, and dies behind them."""
-
-    def __init__(self, work, out, servers, lakes):
-        self.map = TransactionalMap(f"sqlite:///{work}/counts.db", "counts")
-        self.out, self.servers, self.lakes = out, servers, lakes
-        self.dies, self.seen = False, []
-
-    def look(self, df):
-        """Note the rows of a batch with the newer columns."""
-        if "vip" in df.select("value.*").columns:
-            found = df.select("value.id", "value.vip").collect()
-            self.seen.append(sorted(tuple(row) for row in found))
-
-    def __call__(self, df, attempt):
-        self.look(df)
-        text = df.select(F.col("value.id").cast("string").alias("value"))
-        kafka_tx.update_map(text, attempt, self.map, key="value", reducer="count")
-        options = {
-            "kafka.bootstrap.servers": self.servers,
-            "topic": self.out,
-            "tx.id": self.out,
-        }
-        kafka_tx.write_transaction(text, attempt, options)
-        for session, table in self.lakes:
-            rows = [tuple(row) for row in text.collect()]
-            made = session.createDataFrame(rows, "value string")
-            kafka_tx.append_to_table(made, attempt, table)
-        if self.dies:
-            raise DeadError
-
-    def counts(self):
-        """Of each value, in each of the sinks."""
-        counts = self.map.to_arrow().to_pylist()
-        found = [{row["key"]: row["value"] for row in counts}]
-        records = committed_records(self.servers, self.out)
-        found.append(Counter(record.text for record in records))
-        for session, table in self.lakes:
-            read = session.read.format("delta").load(table)
-            found.append(Counter(row.value for row in read.collect()))
-        return found
-
-
 class OpaqueSink(Sinks):
     """Counts them in a map that undoes."""
 
     def __init__(self, work):
-        super().__init__(work, "", "", ())
+        self.work, self.behind = work, lambda: None
         self.map = OpaqueMap(f"sqlite:///{work}/opaque.db", "counts")
 
     def __call__(self, df, attempt):
-        self.look(df)
+        look(df, self.work)
         text = df.select(F.col("value.id").cast("string").alias("value"))
         kafka_tx.update_map(text, attempt, self.map, key="value", reducer="count")
-        if self.dies:
-            raise DeadError
+        self.behind()
 
     def counts(self):
         counts = self.map.to_arrow().to_pylist()
@@ -533,80 +495,81 @@ class OpaqueSink(Sinks):
 
 
 class Evolving:
-    """A query over a topic whose schema changes between two of its starts."""
+    """A job over a topic whose schema changes between two of its starts."""
 
-    def __init__(self, spark, kafka, registry, topic, produce, work, lakes=()):
-        self.name, self.out = topic(), topic(name="out")
-        self.sinks = Sinks(work, self.out, kafka.bootstrap_servers, lakes)
-        self.work = work
-        self._spark, self._servers = spark, kafka.bootstrap_servers
+    def __init__(self, kafka, registry, topic, produce, work):
+        self.name, self.out = topic(PARTITIONS), topic(PARTITIONS, name="out")
+        self.work, self._servers = work, kafka.bootstrap_servers
         self._registry, self._produce = registry, produce
-        self.ids = []
+        work.mkdir(exist_ok=True)
 
     def write(self, schema, *orders):
-        """Register the schema as the latest one; records of it."""
-        self.ids.append(self._registry.register(f"{self.name}-value", schema))
-        self._produce(
-            self.name, [framed(schema, self.ids[-1], each) for each in orders]
+        """Register the schema as the latest one; records of it, in all partitions."""
+        known = self._registry.register(f"{self.name}-value", schema)
+        records = [
+            Record(framed(schema, known, each), partition=n % PARTITIONS)
+            for n, each in enumerate(orders)
+        ]
+        self._produce(self.name, records)
+
+    def words(self, checkpoint="one"):
+        return (
+            *("--servers", self._servers, "--registry", self._registry.url),
+            *("--topic", self.name, "--out", self.out, "--checkpoint", checkpoint),
         )
 
-    def run(self, checkpoint="one", **options):
-        source = reader(
-            self._spark,
-            self._servers,
-            subscribe=self.name,
-            tx__id=self.name,
-            tx__store=f"sqlite:///{self.work}/store.db",
-            value__format="avro",
-            schema__registry__url=self._registry.url,
-            **options,
-        )
-        function = kafka_tx.for_each_transaction(self.sinks)
-        made = source.load().writeStream.foreachBatch(function)
-        read_out(made.option("checkpointLocation", str(self.work / checkpoint)))
+    def sinks(self, spark):
+        return Sinks(self.work, self.out, self._servers, spark)
 
-    def dies(self, **options):
+    def run(self, spark, sinks, checkpoint="one", **more):
+        given = ("--work", str(self.work), "--point", "none", *self.words(checkpoint))
+        read_out(writer(spark, arguments(given), sinks, **more))
+
+    def dies(self, spark, sinks, **more):
         """A run whose driver dies behind the sinks, before Spark's commit log."""
-        self.sinks.dies = True
+        sinks.behind = dead
         with pytest.raises(StreamingQueryException, match="DeadError"):
-            self.run(**options)
-        self.sinks.dies = False
+            self.run(spark, sinks, **more)
+        sinks.behind = lambda: None
+
+    def check(self, sinks):
+        """Each id counts once, and the unfinished batch has the columns of its plan."""
+        assert seen(self.work) == [[(1, None), (2, None)], [(3, False)]]
+        counts = sinks.counts()
+        assert counts == [{"1": 1, "2": 1, "3": 1}] * len(counts)
+
+
+def dead():
+    raise DeadError
 
 
 @pytest.fixture
-def evolving(spark, kafka, registry, topic, produce, tmp_path):
-    """Into a Delta table, too, in `make test-all`: its classes take seconds to load."""
-    lakes = []
-    if EVERYTHING and CAPABILITIES[LAKE]:
-        lakes.append((delta_session(spark), str(tmp_path / "delta")))
-    return Evolving(spark, kafka, registry, topic, produce, tmp_path, lakes)
+def evolving(kafka, registry, topic, produce, tmp_path):
+    return Evolving(kafka, registry, topic, produce, tmp_path)
 
 
 @pytest.mark.parametrize("checkpoint", ["one", *in_all("two")])
-def test_a_replay_is_decoded_as_it_was_planned(evolving, checkpoint):
+def test_a_replay_is_decoded_as_it_was_planned(spark, evolving, checkpoint):
     """A newer schema comes between the sinks' commits and Spark's commit log."""
     evolving.write(ORDER, order(1), order(2))
-    evolving.dies()
+    sinks = evolving.sinks(spark)
+    evolving.dies(spark, sinks)
     evolving.write(NEWER, order(3, vip=False))
 
-    evolving.run(checkpoint)
+    evolving.run(spark, sinks, checkpoint)
 
-    assert evolving.sinks.seen == [[(1, None), (2, None)], [(3, False)]]
-    assert evolving.sinks.counts() == [{"1": 1, "2": 1, "3": 1}] * len(
-        evolving.sinks.counts()
-    )
+    evolving.check(sinks)
 
 
-def test_an_opaque_replay_is_decoded_as_it_was_planned(evolving, tmp_path):
-    evolving.sinks = OpaqueSink(tmp_path)
+def test_an_opaque_replay_is_decoded_as_it_was_planned(spark, evolving, tmp_path):
+    sinks = OpaqueSink(tmp_path)
     evolving.write(ORDER, order(1), order(2))
-    evolving.dies(tx__mode="opaque")
+    evolving.dies(spark, sinks, tx__mode="opaque")
     evolving.write(NEWER, order(3, vip=False))
 
-    evolving.run(tx__mode="opaque")
+    evolving.run(spark, sinks, tx__mode="opaque")
 
-    assert evolving.sinks.seen == [[(1, None), (2, None)], [(3, False)]]
-    assert evolving.sinks.counts() == [{"1": 1, "2": 1, "3": 1}]
+    evolving.check(sinks)
 
 
 # --- a registry with faults -----------------------------------------------------------
@@ -618,6 +581,7 @@ def test_a_registry_that_is_away_is_waited_for(
     """Tasks ask for the writer's schema; the reader's was found before."""
     name = topic()
     number_of = registry.register(f"{name}-value", ORDER)
+    registry.register(f"{name}-value", NEWER)
     produce(name, [framed(ORDER, number_of, order(1))])
     with proxies_to(registry.port) as (proxy,):
         url = f"http://{proxy.address}{PATH}"

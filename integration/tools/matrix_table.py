@@ -27,6 +27,7 @@ ROWS = {
     "kills of the driver": ("test_crashes",),
     "kills of exactly-once writes": ("test_exactly_once",),
     "`for_each_transaction`, listener": ("test_numbering", "test_listener"),
+    "records with a schema": ("test_schemas",),
     "sinks and their replays": ("test_sink", "test_sink_replays"),
     "maps and tables": ("test_state",),
     "Delta tables": ("test_lakehouse", "test_table_facts", "test_table_doctor"),

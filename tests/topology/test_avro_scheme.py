@@ -73,9 +73,12 @@ def test_tombstones_take_no_place_in_wide_rows(monkeypatch) -> None:
     scheme.decode(batch(number(1)))
     call = scheme._types
     assert call is not None
-    monkeypatch.setattr(
-        scheme, "_types", lambda given: asked.append(given.num_rows) or call(given)
-    )
+
+    def counted(given: pa.RecordBatch) -> pa.RecordBatch:
+        asked.append(given.num_rows)
+        return call(given)
+
+    monkeypatch.setattr(scheme, "_types", counted)
 
     made = scheme.decode(batch(None, number(3), None))
 
