@@ -1,4 +1,4 @@
-"""A cluster that is a dict, and a clock that is moved by hand."""
+"""A cluster that is a dict."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from kafka_tx.model import (
     Unavailable,
 )
 from kafka_tx.offsets.discovery import is_subscribed
+from kafka_tx.testing import ManualClock
 
 LEADER = Broker("b", 9092, 1)
 
@@ -37,7 +38,7 @@ class FakeCluster:
         self.polls = 0
         self.answers: list[dict[TopicPartition, tuple[int, int]]] = []
         self.later: list[tuple[int, dict[TopicPartition, tuple[int, int]]]] = []
-        self.clock: FakeClock | None = None
+        self.clock: ManualClock | None = None
         self.is_closed = False
         self.kept: dict[str, Retention] = {}
 
@@ -46,7 +47,8 @@ class FakeCluster:
 
     def topics(self, wanted):
         self.polls += 1
-        while self.later and self.clock and self.clock.ms >= self.later[0][0]:
+        now_ms = self.clock.monotonic_ms() if self.clock else 0
+        while self.later and now_ms >= self.later[0][0]:
             self.logs.update(self.later.pop(0)[1])
         logs = self.answers.pop(0) if self.answers else self.logs
         names = {p.topic for p in logs if is_subscribed(wanted, p)}
@@ -113,19 +115,3 @@ class FakeCluster:
 
     def close(self):
         self.is_closed = True
-
-
-class FakeClock:
-    def __init__(self):
-        self.ms = 1_000_000
-        self.slept_ms = 0
-
-    def now_ms(self):
-        return self.ms
-
-    def monotonic_ms(self):
-        return self.ms
-
-    def sleep_ms(self, duration_ms):
-        self.slept_ms += duration_ms
-        self.ms += duration_ms

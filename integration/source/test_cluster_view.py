@@ -99,13 +99,6 @@ def test_a_topic_made_again_has_another_id(kafka, view, topic):
     assert len(after.leaders) == 1
 
 
-class Clock(ManualClock):
-    """Whoever sleeps finds that the time has passed."""
-
-    def sleep_ms(self, duration_ms):
-        self.advance(duration_ms)
-
-
 def test_positions_of_a_deleted_topic_leave_a_source_and_a_spout(
     kafka, topic, produce, tmp_path
 ):
@@ -119,7 +112,7 @@ def test_positions_of_a_deleted_topic_leave_a_source_and_a_spout(
     transactions = {"tx.id": "topics", "tx.store": f"sqlite:///{tmp_path}/s.db"}
     config = parse_source(options | transactions, streaming=True)
     assert config.transactions is not None
-    clock, view = Clock(), view_of(kafka, retry_interval_ms=100)
+    clock, view = ManualClock(), view_of(kafka, retry_interval_ms=100)
     ledger = assembly.ledger(config.transactions)
     run = TransactionalMicroBatches(config, config.transactions, view, clock, ledger)
     other = view_of(kafka, retry_interval_ms=100)

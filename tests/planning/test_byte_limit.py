@@ -8,7 +8,7 @@ import pytest
 from kafka_tx.errors import FetchError
 from kafka_tx.model import OffsetRange, TopicPartition
 from kafka_tx.planning.byte_limit import ByteLimit
-from tests.fake_cluster import FakeClock
+from kafka_tx.testing import ManualClock
 
 P0, P1, OTHER = TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("u", 0)
 SECONDS = 1_000
@@ -40,7 +40,7 @@ class Log:
 
 @pytest.fixture
 def clock():
-    return FakeClock()
+    return ManualClock()
 
 
 def taken(limit, starts, ends):

@@ -7,7 +7,8 @@ import pytest
 from kafka_tx.errors import BrokerUnavailableError
 from kafka_tx.model import LogPosition, Retention, TopicPartition
 from kafka_tx.planning.retention import SOON_MS, RetentionEdges
-from tests.fake_cluster import FakeClock, FakeCluster
+from kafka_tx.testing import ManualClock
+from tests.fake_cluster import FakeCluster
 
 P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
 DAY_MS, HOUR_MS, MINUTE_MS = 86_400_000, 3_600_000, 60_000
@@ -20,9 +21,7 @@ def cluster():
 
 @pytest.fixture
 def clock():
-    made = FakeClock()
-    made.ms = 10 * DAY_MS
-    return made
+    return ManualClock(10 * DAY_MS)
 
 
 @pytest.fixture
@@ -73,11 +72,11 @@ def test_by_size_it_is_what_four_hours_push_out_and_a_quarter_of_the_log_at_most
     cluster.set(0, 1_000_000, 2_000_000)
     assert edge_of(edges, cluster, 1_000_001) == 1_000_000
 
-    clock.ms += 10 * MINUTE_MS
+    clock.advance(10 * MINUTE_MS)
     cluster.set(0, 1_000_000, 2_001_000)
     assert edge_of(edges, cluster, 1_000_001) == 1_024_000
 
-    clock.ms += 10 * MINUTE_MS
+    clock.advance(10 * MINUTE_MS)
     cluster.set(0, 1_000_000, 3_000_000)
     assert edge_of(edges, cluster, 1_000_001) == 1_500_000
 
@@ -89,7 +88,7 @@ def test_a_log_that_has_not_reached_its_size_or_has_no_limit_has_none(
     cluster.set(0, 0, 2_000_000)
     assert edge_of(edges, cluster, 1) == 0
 
-    clock.ms += 10 * MINUTE_MS
+    clock.advance(10 * MINUTE_MS)
     cluster.kept["t"] = Retention(None, is_by_size=False)
     cluster.set(0, 50, 3_000_000)
     assert edge_of(edges, cluster, 60) == 50

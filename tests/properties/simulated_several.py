@@ -32,12 +32,12 @@ from kafka_tx.source.microbatches import MicroBatches
 from kafka_tx.source.questions import Answer, Question, moves
 from kafka_tx.source.transactional import TransactionalMicroBatches
 from kafka_tx.spark.queries import foreach
+from kafka_tx.testing import ManualClock
 from kafka_tx.transactions.ledger.ledger import Ledger
 from kafka_tx.transactions.ledger.manual_changes import moved
 from kafka_tx.transactions.ownership.memory import MemoryStore
 from tests.properties.simulated_log import Brokers
 from tests.properties.simulated_query import Sink
-from tests.properties.simulated_source import Clock
 
 PLAIN = "topic b"
 SETTLED_AFTER = 600
@@ -175,7 +175,7 @@ class World:
         self.second = PLAIN if is_plain else "b"
         self.numbers = "a" if is_plain else numbers
         self.sources = ["a", self.second][:: 1 if first == "a" else -1]
-        self.clock = Clock()
+        self.clock = ManualClock()
         self.brokers = Brokers()
         self.name = f"several{next(_names)}"
         self.sink = Sink(mode)

@@ -50,13 +50,6 @@ _names = map(str, itertools.count(1))
 _schema_ids = itertools.count(1)
 
 
-class Clock(ManualClock):
-    """Whoever sleeps finds that the time has passed."""
-
-    def sleep_ms(self, duration_ms: int) -> None:
-        self.advance(duration_ms)
-
-
 class StoreBeside(MemoryStore):
     """A store that knows the sink, where that is in the same database."""
 
@@ -91,7 +84,7 @@ class World:
         self.startless = startless
         self.connect = connect
         self.must_be_classic = False
-        self.clock = Clock()
+        self.clock = ManualClock()
         self.brokers = Brokers()
         self.store = StoreBeside(f"sim{next(_names)}", self)
         self.sink = Sink(mode)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.fake_cluster import FakeClock, FakeCluster
+from kafka_tx.testing import ManualClock
+from tests.fake_cluster import FakeCluster
 from tests.running.polling import WITHIN_S, Case
 
 
@@ -15,7 +16,7 @@ def cluster():
 
 @pytest.fixture
 def clock():
-    return FakeClock()
+    return ManualClock(monotonic_ms=1_000_000)
 
 
 @pytest.fixture

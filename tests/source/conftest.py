@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from kafka_tx.testing import ManualClock
 from kafka_tx.transactions.ledger import ledger
-from tests.fake_cluster import FakeClock, FakeCluster
+from tests.fake_cluster import FakeCluster
 
 NUMBERING = "0a1b2c3d4e5f"
 
@@ -24,7 +25,7 @@ def cluster():
 
 @pytest.fixture
 def clock():
-    return FakeClock()
+    return ManualClock()
 
 
 def offsets_in(positions):

@@ -23,8 +23,9 @@ from kafka_tx.spark.connect.meeting import ConnectRun, ServedStreamReader, serve
 from kafka_tx.spark.queries.foreach import for_each_transaction
 from kafka_tx.spark.source.stream import KafkaTxStreamReader
 from kafka_tx.spark.versions.streams import ReadAllAvailable
+from kafka_tx.testing import ManualClock
 from kafka_tx.transactions.ownership.memory import MemoryStore
-from tests.fake_cluster import FakeClock, FakeCluster
+from tests.fake_cluster import FakeCluster
 from tests.source.test_transactional import Job
 
 SEEN: list[TransactionAttempt] = []
@@ -187,7 +188,7 @@ def cluster():
 
 @pytest.fixture
 def clock():
-    return FakeClock()
+    return ManualClock()
 
 
 @pytest.fixture
