@@ -8,15 +8,16 @@ import pytest
 
 from kafka_tx.assembly import open_store
 from kafka_tx.errors import FencedError, OwnerLivesError
+from kafka_tx.testing import ManualClock
 from kafka_tx.transactions.layout.txid_layout import ALIVE, CALL
 from kafka_tx.transactions.ledger.ledger import Ledger
 from kafka_tx.zookeeper.client import ZooKeeperClient
 from kafka_tx.zookeeper.session_settings import ZooKeeperSettings
-from tests.fake_cluster import FakeClock, FakeCluster
+from tests.fake_cluster import FakeCluster
 from tests.source.test_transactional import Job
 
 
-class LivingClock(FakeClock):
+class LivingClock(ManualClock):
     """Others go on while somebody sleeps."""
 
     def __init__(self):
