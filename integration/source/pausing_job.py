@@ -68,6 +68,16 @@ class PausingLedger:
         self._pause.reach("before-mirror", txid)
         return done
 
+    def commit_with_next(
+        self, epoch: int, txid: int, completed_ms: int, told: Any, **more: Any
+    ) -> None:
+        def written(is_first: bool) -> None:
+            self._pause.reach("before-mirror", txid)
+            told(is_first)
+
+        self._pause.reach("after-commit-log", txid)
+        self._ledger.commit_with_next(epoch, txid, completed_ms, written, **more)
+
 
 class PausingReader(KafkaTxStreamReader):
     """The real reader, with pauses."""
