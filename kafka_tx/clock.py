@@ -5,12 +5,17 @@ from __future__ import annotations
 import time
 
 
+def now_ms() -> int:
+    """Wall clock, milliseconds since the Unix epoch."""
+    return time.time_ns() // 1_000_000
+
+
 class SystemClock:
     """The machine's clocks."""
 
     def now_ms(self) -> int:
         """Wall clock, milliseconds since the Unix epoch."""
-        return time.time_ns() // 1_000_000
+        return now_ms()
 
     def monotonic_ms(self) -> int:
         """Milliseconds since some point."""

@@ -81,14 +81,13 @@ class Format:
         ``thing`` is what has the number, and where; ``at`` are fields of the error.
         None: it has no number.
         """
-        if type(found) is int and found in self.reads:
-            return
-        is_number = type(found) is int and found > 0
-        has = "no format number" if found is None else f"format {found!r}"
-        if found is None or (is_number and found < FIRST):  # type: ignore[operator]
-            why = _EARLIER
+        if type(found) is int and found > 0:
+            if found in self.reads:
+                return
+            why = _EARLIER if found < FIRST else _LATER
         else:
-            why = _LATER if is_number else _FOREIGN
+            why = _EARLIER if found is None else _FOREIGN
+        has = "no format number" if found is None else f"format {found!r}"
         reads = " and ".join(map(str, self.reads))
         raise FormatError(
             f"{thing} has {has}. This version of kafka_tx, {VERSION}, reads format"

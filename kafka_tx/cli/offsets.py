@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import replace
@@ -19,6 +18,7 @@ from kafka_tx.cli.kafka_logs import KafkaConfigOption, KafkaOption, Logs, kafka_
 from kafka_tx.cli.positions import committed_of, doors_of, only_of_a_source
 from kafka_tx.cli.stores import STORE, IdOption, JsonOption, StoreOption, opened
 from kafka_tx.cli.targets import EXAMPLE, Target, confirmed, target_of
+from kafka_tx.clock import now_ms
 from kafka_tx.errors import ConfigError, StateError
 from kafka_tx.model import QueryShape, TransactionAttempt
 from kafka_tx.planning.new_checkpoints import lost_with_checkpoint
@@ -257,11 +257,11 @@ def forget(
         if topic not in known:
             names = ", ".join(sorted(known)) or "none"
             raise ConfigError.illegal("--topic", topic, f"a topic of '{id_}': {names}")
-        _tell_move(change, before, forgotten(before, topic, _now_ms()))
+        _tell_move(change, before, forgotten(before, topic, now_ms()))
         if not change.is_agreed():
             return
         epoch = ledger.acquire()
-        ledger.adopt(epoch, forgotten(ledger.load(), topic, _now_ms()))
+        ledger.adopt(epoch, forgotten(ledger.load(), topic, now_ms()))
     change.done(
         f"Done. If logs of '{topic}' start above offset 0, set their offsets to the"
         " start (kafka-tx offsets set). Then start the job with a new checkpoint."
@@ -349,7 +349,7 @@ def _moved(before: LedgerState, target: Target, sink: TransactionAttempt) -> Com
         before,
         target.offsets,
         target.topic_ids,
-        _now_ms(),
+        now_ms(),
         sink.txid,
         target.leader_epochs,
     )
@@ -391,10 +391,6 @@ def _sink_at(numbering: str, attempt: str) -> TransactionAttempt:
         legal = "txid:attempt, as the sink's error says, with --numbering"
         raise ConfigError.illegal("--attempt", attempt, legal)
     return replace(TransactionAttempt.parse(attempt), numbering=numbering)
-
-
-def _now_ms() -> int:
-    return int(time.time() * 1000)
 
 
 def _tell_move(change: Change, before: LedgerState, wanted: Committed) -> None:

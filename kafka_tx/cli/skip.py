@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from contextlib import closing
 from dataclasses import replace
 from typing import Annotated
@@ -21,6 +20,7 @@ from kafka_tx.cli.stores import (
     opened,
     text_or_file,
 )
+from kafka_tx.clock import now_ms
 from kafka_tx.errors import ConfigError, StateConflictError, StateError
 from kafka_tx.model import BatchMetadata, CommittedOffset, LogPosition, OffsetRange
 from kafka_tx.offsets.discovery import is_another
@@ -229,9 +229,8 @@ def _first(state: LedgerState, txid: int, store: Store) -> BatchMetadata:
 
 
 def _behind(state: LedgerState, batch: BatchMetadata) -> Committed:
-    now_ms = int(time.time() * 1000)
     epochs = batch.leader_epochs()
-    return moved(state, batch.ends(), batch.topic_ids, now_ms, 0, epochs)
+    return moved(state, batch.ends(), batch.topic_ids, now_ms(), 0, epochs)
 
 
 def _tell(change: Change, batch: BatchMetadata) -> None:

@@ -19,6 +19,7 @@ from kafka_tx import assembly
 from kafka_tx.cli.kafka_logs import KafkaConfigOption, KafkaOption, Logs, kafka_options
 from kafka_tx.cli.positions import KnownId, known_doors
 from kafka_tx.cli.stores import STORE, JsonOption, StoreOption, checked, opened
+from kafka_tx.clock import now_ms
 from kafka_tx.errors import (
     ConfigError,
     FormatError,
@@ -267,7 +268,7 @@ def top(
         logs = Logs(kafka_options(bootstrap_servers, kafka, kafka_config))
 
     def poll() -> list[dict[str, Any]]:
-        return rows(found_ids(store, None), logs, time.time() * 1000)
+        return rows(found_ids(store, None), logs, now_ms())
 
     if as_json:
         for found in _polls(poll, every, count):

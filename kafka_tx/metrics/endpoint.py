@@ -6,7 +6,6 @@ import errno
 import gzip
 import json
 import socket
-import time
 from collections.abc import Mapping
 from functools import cache
 from http.server import BaseHTTPRequestHandler, HTTPServer
@@ -17,6 +16,7 @@ from threading import Lock, Thread
 from urllib.parse import parse_qs, urlsplit
 from weakref import ref
 
+from kafka_tx.clock import now_ms
 from kafka_tx.errors import ConfigError
 from kafka_tx.logs import event_log
 from kafka_tx.metrics.connections import BoundedConnections
@@ -280,14 +280,14 @@ class _Handler(BaseHTTPRequestHandler):
             self._answer(400, b"hang is a number of seconds, as in /health?hang=1800\n")
             return
         hang_ms = int(given[-1]) * 1000 if given else STALLED_AFTER_MS
-        found = health(self.server.shown(), time.time_ns() // 1_000_000, hang_ms)
+        found = health(self.server.shown(), now_ms(), hang_ms)
         text = json.dumps(found).encode() + b"\n"
         code = 200 if found["healthy"] else 503
         self._answer(code, text, "application/json", {"Cache-Control": "no-store"})
 
     def _status(self) -> None:
         try:
-            shown = status(self.server.shown(), time.time_ns() // 1_000_000)
+            shown = status(self.server.shown(), now_ms())
             text = json.dumps(shown, separators=(",", ":")).encode()
         except Exception:
             logger.exception("the status could not be written as JSON")

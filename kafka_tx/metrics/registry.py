@@ -12,6 +12,7 @@ from copy import deepcopy
 from itertools import product
 from threading import RLock
 
+from kafka_tx.clock import now_ms
 from kafka_tx.logs import event_log
 from kafka_tx.metrics import catalogue
 from kafka_tx.metrics.activity import Activity, BatchEnded, Failure
@@ -58,7 +59,7 @@ class MetricsRegistry:
         *,
         spark_version: str = "",
         monotonic_ms: Callable[[], float] = lambda: time.monotonic() * 1000,
-        now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
+        now_ms: Callable[[], int] = now_ms,
     ) -> None:
         self._now_ms = now_ms
         self._activities: defaultdict[str, Activity] = defaultdict(Activity)

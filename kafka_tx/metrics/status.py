@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import platform
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -219,6 +219,8 @@ def _number(name: str, found: tuple[float, ...] | None) -> float | None:
     return round(found[0], 1) if name == "lag_seconds" else int(found[0])
 
 
-def _over(topics: list[Json], column: str, summarise: Any) -> float | None:  # noqa: ANN401 - sum, max or min
+def _over(
+    topics: list[Json], column: str, summarise: Callable[[list[float]], float]
+) -> float | None:
     known = [each for row in topics for each in row[column] if each is not None]
     return summarise(known) if known else None

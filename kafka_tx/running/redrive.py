@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import closing, suppress
 from dataclasses import dataclass, replace
@@ -10,6 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from kafka_tx import assembly, sink_assembly
+from kafka_tx.clock import now_ms
 from kafka_tx.config import SinkConfig, SourceConfig, check_name
 from kafka_tx.errors import (
     AuthenticationError,
@@ -361,7 +361,7 @@ class Redrive:
         if BYTES in dead_letter.about:  # too large to have its value
             place = OffsetRange(at, offset, offset + 1)
             record = self._original(dead_letter, place)
-        span = facts.record_times(time.time_ns() // 1_000_000)
+        span = facts.record_times(now_ms())
         time_ms, late = dead_letter_form.timed(record.timestamp_ms, span)
         headers = [*(record.headers or ()), *late]
         record = replace(record, headers=headers, timestamp_ms=time_ms)

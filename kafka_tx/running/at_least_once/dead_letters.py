@@ -11,6 +11,7 @@ from math import inf
 import pyarrow as pa
 
 from kafka_tx import assembly, sink_assembly
+from kafka_tx.clock import now_ms
 from kafka_tx.config import SinkConfig, SourceConfig
 from kafka_tx.errors import (
     DamagedRecordsError,
@@ -245,13 +246,13 @@ def out_records(
     batch: pa.RecordBatch, dead_letter: DeadLetter, topic: TopicFacts
 ) -> Iterator[OutRecord]:
     """The records of a batch, in the form in which they are written."""
-    now_ms = time.time_ns() // 1_000_000
+    times = topic.letter_times(now_ms())
     for offset, record in records_of(batch):
         assert record.partition is not None
         where = record.topic, record.partition, offset
         error = cut(dead_letter.error, LONGEST_ERROR)
         own = headers_of(*where, error, dead_letter.attempts)
-        time_ms, late = timed(record.timestamp_ms, topic.letter_times(now_ms))
+        time_ms, late = timed(record.timestamp_ms, times)
         yield replace(
             record,
             topic=topic.name,

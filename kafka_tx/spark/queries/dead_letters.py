@@ -12,6 +12,7 @@ from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 from pyspark.sql.utils import is_remote
 
 from kafka_tx import sink_assembly
+from kafka_tx.clock import now_ms
 from kafka_tx.config import (
     LEGAL_OPTIONS,
     SinkConfig,
@@ -265,8 +266,7 @@ def _time(rows: DataFrame, facts: TopicFacts) -> tuple[Column, Column]:
     if "timestamp" not in rows.columns:
         return F.lit(None).cast("timestamp"), none
     time_ms = F.expr("unix_millis(cast(timestamp as timestamp))")
-    now_ms = time.time_ns() // 1_000_000
-    first_ms, last_ms = dead_letter_form.possible(facts.letter_times(now_ms))
+    first_ms, last_ms = dead_letter_form.possible(facts.letter_times(now_ms()))
     may_stay = (time_ms != 0) & time_ms.between(first_ms, last_ms)
     more = _headers({dead_letter_form.TIME: time_ms})
     is_known = F.col("timestamp").isNotNull()
