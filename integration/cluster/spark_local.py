@@ -9,6 +9,7 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
+from integration.cluster import java_names
 from integration.cluster.class_archives import class_archive
 from integration.cluster.jars import jar_paths
 from integration.cluster.java import java
@@ -77,6 +78,8 @@ def local_session(
     java()
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     jars, quick = more_jars(), java_options is None
+    if quick and not EVERYTHING:
+        java_names.ask_once()
     builder = SparkSession.builder.master(f"local[{cores}]").appName("kafka_tx")
     settings = {
         **SETTINGS,
