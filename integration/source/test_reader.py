@@ -16,6 +16,7 @@ from integration.cluster.versions import KAFKA_JARS
 from integration.cluster.waiting import wait_until
 from integration.log_ends import log_ends
 from integration.promptness import promptly
+from integration.sizes import in_all
 from kafka_tx.errors import OffsetOutOfRangeError, OtherTopicError, UnknownTopicError
 from kafka_tx.kafka import range_fetch
 from kafka_tx.kafka.client_settings import client_settings
@@ -35,6 +36,12 @@ PROMPT_S = 1.5
 def new_reader(request):
     """The class of a reader, in turn both."""
     return request.param
+
+
+BOTH_IN_ALL = pytest.mark.parametrize(
+    "new_reader", [NativeRangeReader, *in_all(KafkaRangeReader)], indirect=True
+)
+"""For what takes seconds; ``tests/native`` asks the same of both on a mock cluster."""
 
 
 @pytest.fixture
@@ -88,10 +95,11 @@ def trim(cluster, topic, before):
 # --- transactions -------------------------------------------------------------------
 
 
-@pytest.fixture
-def mixed(topic, produce):
+@pytest.fixture(scope="module")
+def mixed(kafka, produce):
     """Committed 0-1 with marker 2, aborted 3-4 with 5, committed 6 with 7."""
-    name = topic()
+    name = fresh_name("mixed")
+    kafka.create_topic(name, 1)
     produce.committed(name, ["a", "b"])
     produce.aborted(name, ["x", "y"])
     produce.committed(name, ["c"])
@@ -276,6 +284,7 @@ def test_nulls_headers_and_both_kinds_of_time_arrive(kafka, topic, produce, new_
     assert abs(second[0]["timestamp"].timestamp() - time.time()) < 600
 
 
+@BOTH_IN_ALL
 @pytest.mark.parametrize("codec", ["gzip", "snappy", "lz4", "zstd"])
 def test_compressed_records_are_read(topic, produce, read, codec):
     name = topic(config={"compression.type": codec})
@@ -299,6 +308,7 @@ def test_a_record_larger_than_a_fetch_is_read(topic, produce, read):
 # --- faults -------------------------------------------------------------------------
 
 
+@BOTH_IN_ALL
 def test_a_broker_killed_and_restarted_in_mid_range_costs_no_record(
     mortal_kafka, new_reader
 ):
@@ -339,6 +349,7 @@ def read_planned(kafka, new_reader):
     return given
 
 
+@BOTH_IN_ALL
 @pytest.mark.parametrize("batch_bytes", [1, 1 << 20])
 def test_a_topic_made_anew_is_not_read_as_the_one_that_was_planned(
     kafka, read_planned, topic, produce, batch_bytes
