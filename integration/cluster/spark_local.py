@@ -56,6 +56,10 @@ INTERPRETED = {
 }
 """Many small plans cost a tenth less where Spark does not compile them."""
 
+SELDOM = {"spark.sql.streaming.pollingDelay": "50ms"}
+"""A query that has nothing to do looks for more so often, instead of every 10 ms: that
+takes a quarter of a core of each one."""
+
 ARCHIVE = f"spark-{SPARK_LINE}"
 """The name of the archive of Spark's classes."""
 
@@ -141,7 +145,7 @@ def iceberg_session(
 
 def quick_settings() -> dict[str, str]:
     """Settings for speed alone; none in ``make test-all``."""
-    return {} if EVERYTHING else quick_checkpoints() | INTERPRETED
+    return {} if EVERYTHING else quick_checkpoints() | INTERPRETED | SELDOM
 
 
 def quick_environment() -> dict[str, str]:

@@ -10,8 +10,10 @@ from __future__ import annotations
 import ctypes
 import time
 from collections import Counter
-from collections.abc import Mapping
-from threading import Lock
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from socket import create_connection
+from threading import Event, Lock, Thread
 from typing import Any
 
 import confluent_kafka.cimpl
@@ -27,6 +29,7 @@ from kafka_tx.kafka.errors import client_error
 
 _PRODUCER = 0
 _TEXT_BYTES = 512
+_SOON_S = 0.01
 
 
 class MockCluster:
@@ -64,11 +67,35 @@ class MockCluster:
         Raises:
             KafkaError: The topic exists.
         """
-        code = self._library.rd_kafka_mock_topic_create(
-            self._cluster, name.encode(), partitions, 1
-        )
+        with self._awake():
+            code = self._library.rd_kafka_mock_topic_create(
+                self._cluster, name.encode(), partitions, 1
+            )
         if code:
             raise KafkaError(f"mock topic '{name}' cannot be created: error {code}")
+
+    @contextmanager
+    def _awake(self) -> Iterator[None]:
+        """Let a request of this process wait for the cluster no longer than it must.
+
+        Its thread may sleep for a second, and does not always hear of such a request.
+        It does hear of connections.
+        """
+        host, _, port = self.bootstrap_servers.partition(",")[0].rpartition(":")
+        is_over = Event()
+
+        def connect() -> None:
+            while not is_over.wait(_SOON_S):
+                with suppress(OSError):
+                    create_connection((host, int(port)), 1).close()
+
+        connecting = Thread(target=connect, name="kafka_tx-mock", daemon=True)
+        connecting.start()
+        try:
+            yield
+        finally:
+            is_over.set()
+            connecting.join()
 
     def produce(
         self,
@@ -108,11 +135,13 @@ class MockCluster:
 
     def stop_broker(self, broker_id: int = 1) -> None:
         """Let a broker (the first is 1) refuse connections, keeping its records."""
-        self._library.rd_kafka_mock_broker_set_down(self._cluster, broker_id)
+        with self._awake():
+            self._library.rd_kafka_mock_broker_set_down(self._cluster, broker_id)
 
     def start_broker(self, broker_id: int = 1) -> None:
         """Let a stopped broker answer again at its old address."""
-        self._library.rd_kafka_mock_broker_set_up(self._cluster, broker_id)
+        with self._awake():
+            self._library.rd_kafka_mock_broker_set_up(self._cluster, broker_id)
 
     def close(self) -> None:
         """Stop the brokers and drop their records. Calling it twice is harmless."""

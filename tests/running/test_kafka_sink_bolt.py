@@ -85,6 +85,7 @@ def read(cluster):
                 "group.id": "reader",
                 "isolation.level": "read_committed",
                 "enable.partition.eof": True,
+                "fetch.wait.max.ms": "10",
             }
         )
         consumer.assign([TopicPartition(topic, 0, 0)])

@@ -232,6 +232,8 @@ class Unproven:
 
 @pytest.fixture
 def unproven(tmp_path, monkeypatch):
+    # no broker answers: its thread would be waited for
+    monkeypatch.setattr("kafka_tx.running.lag_watch.LagWatch.poll", lambda self: None)
     made = Unproven(tmp_path, monkeypatch)
     yield made
     made.close()
