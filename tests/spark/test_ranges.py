@@ -14,7 +14,7 @@ from kafka_tx.errors import (
 )
 from kafka_tx.model import OffsetRange, TopicPartition
 from kafka_tx.options.source import parse_source
-from kafka_tx.spark.source import ranges
+from kafka_tx.spark.source import ranges, reports
 
 P0 = TopicPartition("t", 0)
 
@@ -53,7 +53,7 @@ def read(monkeypatch):
     monkeypatch.setattr(ranges, "_BELIEVED_AFTER_S", 0.02)
     monkeypatch.setattr(ranges, "_PAUSE_S", 0.01)
     read_reports: list[Any] = []
-    monkeypatch.setattr(ranges, "send_read_report", read_reports.append)
+    monkeypatch.setattr(reports, "send_read_report", read_reports.append)
 
     def read(log, start, end, **options):
         monkeypatch.setattr(assembly, "range_reader", lambda config: log)
