@@ -20,11 +20,12 @@ from kafka_tx.model import TopicPartition
 _log = event_log(__name__)
 
 _SEARCH_S = 15.0
-"""How long is searched for the end of the damage."""
+"""Longest search for the end of the damage."""
 _ANSWER_S = 2.0
 _CORRUPT = ClientError.INVALID_MSG
 _IN_VAIN, _LEAST_COUNTS = 4, 3
-"""So many answers without a record, over so many statistics: there is none."""
+"""After more answers than these, in more statistics, a record that did not come is
+damaged."""
 _SLICE_S = 0.1
 _OWN = {
     "enable.partition.eof": "true",
@@ -67,8 +68,8 @@ class _Search:
         self._partition = partition
         self._until_s = time.monotonic() + _SEARCH_S
         self._answers: list[int] = []
-        self._is_told = False
-        """Whether an error said that records cannot be read; else nothing came."""
+        self._is_reported = False
+        """Whether the client reported damage; if not, it only gave no record."""
         watch = ErrorWatch(addresses(settings))
         self._consumer = new_consumer({**settings, **_OWN}, watch, self._statistics)
 
@@ -89,9 +90,9 @@ class _Search:
             ClientPartition(*self._partition), timeout=_ANSWER_S
         )
         high = self._highest(position, end)
-        if high < end or self._is_told:
+        if high < end or self._is_reported:
             return high
-        # Or the partition gives nothing now: then these are silent, too.
+        # Perhaps the partition gives nothing now: then others cannot be read, either.
         others = (position - 1, low) if position > low else ()
         return high if any(map(self._is_readable, others)) else None
 
@@ -121,7 +122,7 @@ class _Search:
         return high
 
     def _between(self, position: int, high: int) -> int | None:
-        """An offset between two that can be read: of a whole batch among damaged."""
+        """An offset that can be read: of an intact batch among damaged ones."""
         step = -(-(high - position) // _SAMPLES)
         inside = range(position + step, high, step)
         return next((at for at in inside if self._is_readable(at)), None)
@@ -136,7 +137,7 @@ class _Search:
             message = self._consumer.poll(_SLICE_S)
             error = None if message is None else message.error()
             if error is not None and error.code() in {*UNREADABLE, _CORRUPT}:
-                self._is_told = True
+                self._is_reported = True
                 return False
             if message is not None and (message.offset() or 0) >= start:
                 return error is None or error.code() == ClientError._PARTITION_EOF
@@ -144,7 +145,7 @@ class _Search:
 
     @property
     def _has_answered_in_vain(self) -> bool:
-        """Whether brokers have answered for a while, and no record came out of it.
+        """Whether brokers have answered again and again, without a record.
 
         A broker that is slow or away has not.
         """

@@ -1,4 +1,4 @@
-"""What kind of group a name has: only groups of consumers take offsets.
+"""The kinds of groups: only groups of consumers take offsets.
 
 Asks each broker for its groups. The requests of an admin client to a group's own broker
 end the process where that is not ready (see ``group_commits``).
@@ -28,10 +28,10 @@ logger = event_log(__name__)
 def foreign_kind(
     settings: Mapping[str, str], group: str, within_s: float = WITHIN_S
 ) -> str:
-    """What a group is, in words, if it is none of consumers; else empty.
+    """The kind of a group that is not one of consumers, in words; otherwise empty.
 
-    Empty, too, for a group that does not exist, and where brokers do not tell: then its
-    first commit shows what it is.
+    Also empty for a group that does not exist, and if brokers do not report the kind:
+    then its first commit shows it.
     """
     watch = ErrorWatch(addresses(settings))
     admin = new_admin(settings, watch)

@@ -19,8 +19,9 @@ OF_PARTITIONS = BackOff(
 
 
 class DamagedReads(Generic[K]):
-    """What could not be read, by what has to be read again: brokers may mend it.
+    """Failed reads of damaged records, and when each of them is tried again.
 
+    ``K`` names what is read: a txid, or a partition and an offset.
     Times are milliseconds of the caller's monotonic clock.
     """
 
@@ -44,10 +45,10 @@ class DamagedReads(Generic[K]):
         self._at_ms.pop(what, None)
 
     def landed(self, what: K) -> None:
-        """It is done."""
+        """It was read: its next failure is the first one again."""
         self._failures.pop(what, None)
         self._at_ms.pop(what, None)
 
     def wakes_after(self, now_ms: int) -> int | None:
-        """When the next try is due that is not due yet; None: none waits so long."""
+        """The time of the first try after ``now_ms``; None: there is none."""
         return min((at for at in self._at_ms.values() if at > now_ms), default=None)
