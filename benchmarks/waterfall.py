@@ -77,7 +77,7 @@ def watched(query: StreamingQuery, watch: Watch) -> list[Steps]:
     """The micro-batches with records of a query that runs; not its first ones."""
     progress = [p for p in query.recentProgress if p["numInputRows"]]
     found = [
-        _of_trigger(p["durationMs"], watch.batches.get(p["batchId"], {}))
+        of_trigger(p["durationMs"], watch.batches.get(p["batchId"], {}))
         for p in progress
     ]
     stages = stages_of(query)
@@ -94,7 +94,7 @@ def _began_ms(progress: Mapping[str, Any]) -> float:
     return datetime.fromisoformat(progress["timestamp"]).timestamp() * 1000
 
 
-def _of_trigger(durations: Mapping[str, int], inside: Steps) -> Steps:
+def of_trigger(durations: Mapping[str, int], inside: Steps) -> Steps:
     whole = durations["triggerExecution"]
     steps = {
         row: float(sum(durations.get(name, 0) for name in names))
