@@ -59,9 +59,9 @@ def copy_(
     for name, stored in found.items():
         offsets = stored.at_least_once()[1]
         _check(source, target, stored, there.get(name))
-        records = f"{len(stored.store.read())} records"
+        count = f"{len(stored.store.read())} records"
         reads = f"offsets of {len(offsets)} partitions"
-        change.tell(f"{name}: {reads if offsets else records}")
+        change.tell(f"{name}: {reads if offsets else count}")
         if beside := _beside(source, stored):
             stays = f"{', '.join(beside)} in {stored.store.url}"
             change.tell(f"{name}: not copied, its job goes on writing to: {stays}")
