@@ -5,7 +5,8 @@ Four sources run in turn: kafka_tx with a ``tx.id`` on PostgreSQL and without on
 source in Python that does nothing (``empty``), and Spark's connector.
 
 * ``first``: seconds from the start of the first query to the end of the last first
-  batch.
+  batch; ``started``: processor time of all processes until then, in seconds. Where
+  others use the machine, compare this.
 * ``processes``, ``threads``, ``memory``: of Spark's JVM and all below it; shared pages
   count in parts.
 * ``private``, ``cpu``: of a planner, in the median: memory that it shares with nobody,
@@ -126,9 +127,10 @@ class Reads:
     def measured(self, number: int, seconds: float) -> Figures:
         """What a session holds while its queries wait."""
         jvm = self._spark._jvm.java.lang.ProcessHandle.current().pid()  # type: ignore[union-attr]
-        began = time.monotonic()
+        began, used = time.monotonic(), sum(map(whole_s, tree(int(jvm))))
         with self.waiting(number):
             first_s = time.monotonic() - began
+            used = sum(map(whole_s, tree(int(jvm)))) - used
             time.sleep(SETTLED_S)
             processes = tree(int(jvm))
             planners = [p for p in processes if is_planner(p)]
@@ -140,6 +142,7 @@ class Reads:
             now = self._written()
             figures = {
                 "first": first_s,
+                "started": used,
                 "processes": float(len(processes)),
                 "threads": float(sum(map(threads, processes))),
                 "memory": sum(memory(p)["Pss"] for p in processes),
@@ -234,9 +237,19 @@ def is_planner(process: int) -> bool:
 
 def used_s(process: int) -> float:
     """Processor time of a process so far; 0 if it has ended."""
+    return ticks(process, 11, 13)
+
+
+def whole_s(process: int) -> float:
+    """As ``used_s``, with the children that have ended."""
+    return ticks(process, 11, 15)
+
+
+def ticks(process: int, first: int, end: int) -> float:
+    """Seconds in these fields of a process's statistics; 0 if it has ended."""
     with suppress(OSError):
         fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2]
-        return sum(map(int, fields.split()[11:13])) / _TICKS
+        return sum(map(int, fields.split()[first:end])) / _TICKS
     return 0.0
 
 
