@@ -61,7 +61,8 @@ class TransactionalMicroBatches(MicroBatches):
     2. If n is stored, an earlier run planned it. Transactional: the stored ranges stay.
        Opaque: ranges are planned anew from the committed offsets, unless other sources
        of the query have parts of this batch.
-    3. Otherwise n is planned, and stored before Spark gets its end.
+    3. Otherwise n is planned, and stored before Spark gets its end, in one write with
+       the commit of n-1. Nothing to plan, or an error: the commit is written alone.
     4. ``ranges`` returns the stored ranges; tasks read exactly these.
     5. The batch is in Spark's commit log: the listener, or step 1 of n+1, commits n:
        one atomic write, then the group mirror.

@@ -106,8 +106,9 @@ class Ledger:
        the state and makes its first writes, all in memory; ``publish`` writes them to
        the store, if the store has not changed.
     2. It stores the ranges of txid n before any task may read them: ``plan``.
-    3. n is done: ``commit``, from the planning process, from the listener in the user's
-       process, or from both. The first one writes; the other finds the commit.
+    3. n is done: ``commit``, from the listener in the user's process, or
+       ``commit_with_next``, from the planning process; or from both. The first one
+       writes; the other finds the commit.
 
     Both processes write under one epoch. Every write expects the position that its
     decision was made on; if the other process has moved it, the decision is made again.
