@@ -37,25 +37,17 @@ _OWN = {
 _SAMPLES = 32
 """How many offsets inside of the damage are tried for a batch that is whole."""
 
-_ends: dict[tuple[str, TopicPartition, int], int] = {}
-"""By brokers, partition and first damaged offset: where it ends; for this process."""
-
 
 def end_of_damage(
     settings: Mapping[str, str], partition: TopicPartition, position: int
 ) -> int | None:
     """The first offset above ``position`` that can be read, or the log's end.
 
-    None if that is not known after some seconds. Once found, the answer stays.
+    None if that is not known after some seconds. Nothing is remembered: the next leader
+    may have other records, and the end is what a user leaves out.
     """
-    key = addresses(settings), partition, position
-    if key not in _ends:
-        with closing(_Search(settings, partition)) as search:
-            found = search.end(position)
-        if found is None:
-            return None
-        _ends[key] = found
-    return _ends[key]
+    with closing(_Search(settings, partition)) as search:
+        return search.end(position)
 
 
 class _Search:

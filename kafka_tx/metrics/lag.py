@@ -187,8 +187,10 @@ class PartitionLags:
         return int(records), max(behind[key][0] for key in mine)
 
     def waits_for_brokers(self, tx_id: str) -> bool:
-        """Whether the last poll had no answer for a partition."""
-        return any(key[0] == tx_id for key in self._unanswered)
+        """Whether the last poll had an answer for no partition."""
+        silent = {key for key in self._unanswered if key[0] == tx_id}
+        known = {key for key in self._positions | self._logs if key[0] == tx_id}
+        return bool(silent) and known <= silent
 
     def near_loss(self) -> dict[str, int]:
         """The ids whose next records retention deletes soon, with the least headroom.

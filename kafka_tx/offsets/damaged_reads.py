@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from typing import Generic, TypeVar
 
 from kafka_tx.offsets.retry import BackOff
@@ -48,6 +48,11 @@ class DamagedReads(Generic[K]):
         """It was read: its next failure is the first one again."""
         self._failures.pop(what, None)
         self._at_ms.pop(what, None)
+
+    def landed_where(self, is_read: Callable[[K], bool]) -> None:
+        """As ``landed``, for all that were read."""
+        for what in [*filter(is_read, self._failures)]:
+            self.landed(what)
 
     def wakes_after(self, now_ms: int) -> int | None:
         """The time of the first try after ``now_ms``; None: there is none."""

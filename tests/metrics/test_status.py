@@ -12,7 +12,7 @@ from kafka_tx.metrics import MetricsRegistry
 from kafka_tx.metrics.activity import KEPT_BATCHES, KEPT_ERRORS, BatchEnded
 from kafka_tx.metrics.events import InFlight, OffsetsStored
 from kafka_tx.metrics.status import STALLED_AFTER_MS, health, status
-from kafka_tx.model import LogBounds
+from kafka_tx.model import LogBounds, TopicPartition, Unavailable
 from kafka_tx.transactions.layout.commit_stats import TableWrite
 from tests.metrics.facts import ORDERS_0, ORDERS_1, batch, ends
 
@@ -234,6 +234,18 @@ def test_a_wait_for_a_broker_stays_healthy(job: Job) -> None:
 
     job.registry.record_log("job", {ORDERS_0: LogBounds(0, 9)})
     assert not told(job)[0]
+
+
+def test_one_silent_partition_among_others_excuses_no_hang(job: Job) -> None:
+    job.fly(NOW_MS)
+    second = TopicPartition("orders", 1)
+    job.registry.record_log("job", {ORDERS_0: Unavailable("no leader")})
+    job.registry.record_log("job", {second: LogBounds(0, 9)})
+    job.now_ms += STALLED_AFTER_MS + 1
+    assert not told(job)[0]
+
+    job.registry.record_log("job", {second: Unavailable("no leader")})
+    assert told(job)[0]
 
 
 def test_an_error_is_unhealthy_without_its_text_until_the_next_start(job: Job) -> None:

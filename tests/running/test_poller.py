@@ -162,6 +162,20 @@ def test_damage_lets_its_partition_rest_longer_each_time_and_then_ends(case):
         case.poller.fetch_failed(P0, damage)
 
 
+def test_damage_of_what_was_read_meanwhile_counts_anew(case):
+    damage = damaged(OffsetRange(P0, 0, 9, "id"), "damaged", 3, "one:9092", "", 5)
+    for _ in range(20):
+        case.poller.fetch_failed(P0, damage)
+        case.poller.was_read(OffsetRange(P0, 3, 4))
+
+    for _ in range(8):
+        case.poller.fetch_failed(P0, damage)
+        case.poller.was_read(OffsetRange(P0, 4, 9))  # not what was damaged
+        case.poller.was_read(OffsetRange(P1, 0, 9))
+    with pytest.raises(DamagedRecordsError):
+        case.poller.fetch_failed(P0, damage)
+
+
 def test_other_damage_of_a_partition_counts_anew(case):
     for position in range(20):
         damage = damaged(OffsetRange(P0, 0, 99), "damaged", position, "one:9092", "")

@@ -99,11 +99,13 @@ class Case:
         self.is_open = True
         self.clock = ManualClock()
         self.fetch_failed: list[TopicPartition] = []
+        self.read: list[OffsetRange] = []
         self.events: SimpleQueue[Any] = SimpleQueue()
         self.metrics = SpoutMetrics("job", MetricsRegistry())
         poller: Any = SimpleNamespace(
             parts=SimpleNamespace(dead_letters=dead_letters),
             fetch_failed=self.saw_failed_fetch,
+            was_read=self.read.append,
             metrics=self.metrics,
             unburied=self.unburied,
         )
@@ -178,8 +180,12 @@ def test_a_fetch_that_failed_is_no_failure_of_the_records():
     case.outcomes.finished(started, chunk(range(5), [gone], facts))
 
     assert case.fetch_failed == [P0]
+    assert case.read == []
     assert case.manager.counts.failed == 0
     assert case.due() == [(5, 10)]
+    started = case.send()
+    case.outcomes.finished(started, chunk(started.roots, [], {"t-0": {"records": 5}}))
+    assert [str(each) for each in case.read] == ["t-0 [5, 10)"]
 
 
 def test_fetches_of_one_partition_that_failed_in_a_chunk_are_one_failure_of_it():

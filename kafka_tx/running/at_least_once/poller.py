@@ -278,6 +278,15 @@ class SpoutPoller:
         self._refresh()
         return until_ms
 
+    def was_read(self, records: OffsetRange) -> None:
+        """These records are not damaged, or not any more."""
+        self._damaged.landed_where(
+            lambda at: (
+                at[0] == records.topic_partition
+                and records.start <= at[1] < records.end
+            )
+        )
+
     def _with_command(self, damage: DamagedRecordsError) -> DamagedRecordsError:
         records = damaged_records(damage)
         if not self.parts.skip or records is None:

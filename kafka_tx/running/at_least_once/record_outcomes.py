@@ -228,6 +228,9 @@ class RecordOutcomes:
                 again = "%s will be fetched again: %s"
                 logger.warning(again, partition, reason, attempt=started.attempt)
             self._pollers[started.spout].fetch_failed(partition, first)
+        for emission in started.emissions:
+            if emission.range.topic_partition not in unread:
+                self._pollers[started.spout].was_read(emission.range)
 
     def _release(self, started: InFlightChunk, roots: Roots) -> None:
         now_ms = self._clock.monotonic_ms()
@@ -275,6 +278,7 @@ class RecordOutcomes:
             poller.metrics.written[at] += result.written
             poller.metrics.cut[at] += result.cut
             _complete(emission, records, result.present)
+            poller.was_read(records)
             return
         if not poller.unburied(emission, records):
             return  # no record needs the letter any more
