@@ -188,7 +188,8 @@ DRIVER: Proofs = {
     ),
     "the schema's `latest` changes between two tries of a batch": (
         "",
-        _SCHEMAS + "test_a_replay_is_decoded_as_it_was_planned",
+        _SCHEMAS
+        + "test_a_killed_driver_replays_under_a_newer_schema_as_it_was_planned",
         _SCHEMAS + "test_an_opaque_replay_is_decoded_as_it_was_planned",
         "",
     ),

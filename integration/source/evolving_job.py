@@ -34,19 +34,22 @@ from kafka_tx.model import TransactionAttempt
 POINTS = ("planned", "map", "kafka-part", "table-part", "all")
 """In the order of a batch. Of a part: some rows are written, and others never come."""
 
-PARTITIONS = 2
-LAST = "2"
-"""The id of a batch's last row."""
+PARTITIONS, ORDERS = 2, 1_000
+"""Of a batch that is killed."""
+
+LAST = str(ORDERS)
+"""The id of its last row."""
+
+_EXECUTION = "spark.sql.execution"
+AT_ONCE = {
+    f"{_EXECUTION}.arrow.maxRecordsPerBatch": "100",
+    f"{_EXECUTION}.pandas.udf.buffer.size": "4",
+}
+"""Rows that are there reach their writer without waiting for others."""
 
 _NOWHERE = Pause("none", 0, "")
 _POLL_EVERY_S = 0.1
 _PART_WITHIN_S = 60
-_EXECUTION = "spark.sql.execution"
-ROW_BY_ROW = {
-    f"{_EXECUTION}.arrow.maxRecordsPerBatch": "1",
-    f"{_EXECUTION}.pandas.udf.buffer.size": "4",
-}
-"""Rows of a part reach its writer without waiting for others."""
 
 
 class Sinks:
@@ -180,7 +183,7 @@ def run(spark: SparkSession, given: argparse.Namespace) -> None:
     """Count what there is, or up to the pause."""
     work = Path(given.work)
     pause = Pause(given.point, given.txid, f"{work}/reached")
-    for name, value in ROW_BY_ROW.items():
+    for name, value in AT_ONCE.items():
         spark.conf.set(name, value)
     sinks = Sinks(work, given.out, given.servers, spark, pause)
     read_out(writer(spark, given, sinks), LASTS_S)

@@ -7,9 +7,15 @@ import threading
 from datetime import UTC, datetime
 from decimal import Decimal
 from io import BytesIO
+from typing import Any
+from uuid import UUID, uuid4
 
 import fastavro
 import pytest
+from confluent_kafka.schema_registry import (
+    SchemaRegistryClient,
+    header_schema_id_serializer,
+)
 from confluent_kafka.schema_registry.avro import AvroDeserializer, AvroSerializer
 from confluent_kafka.serialization import MessageField, SerializationContext
 from pyspark.errors import PySparkException, StreamingQueryException
@@ -24,16 +30,22 @@ from integration.cluster.running import running
 from integration.cluster.versions import AVRO
 from integration.consuming import committed_records
 from integration.log_ends import log_ends
+from integration.pausing import Life, kill_when_paused
 from integration.reading import reader
 from integration.sizes import in_all
+from integration.source import evolving_job
 from integration.source.evolving_job import (
+    ORDERS,
     PARTITIONS,
+    POINTS,
     Sinks,
     arguments,
+    had_part,
     look,
     seen,
     writer,
 )
+from integration.topologies import tally
 from kafka_tx import OpaqueMap
 from kafka_tx.model import OffsetRange, TopicPartition
 from kafka_tx.options.formats import fixed_option
@@ -299,6 +311,7 @@ def test_broken_records_are_dead_letters_with_their_bytes(
     number_of = registry.register(f"{name}-value", ORDER)
     good = framed(ORDER, number_of, order(1))
     broken = [b"no schema", good[:-1], good + b"!", framed(ORDER, 4_000_000, order(1))]
+    broken.append(b"\x01 as a UUID begins")
     produce(name, [Record(value, key="k") for value in (good, *broken, None, good)])
     taken: list[int] = []
 
@@ -331,6 +344,7 @@ def test_broken_records_are_dead_letters_with_their_bytes(
     assert "the bytes end within the value" in reasons[1]
     assert "bytes are left after the value" in reasons[2]
     assert "has no id 4000000" in reasons[3]
+    assert "or no such ids at all" in reasons[4]
 
 
 def test_what_is_written_is_read_by_confluents_own_deserializer(
@@ -532,11 +546,13 @@ class Evolving:
             self.run(spark, sinks, **more)
         sinks.behind = lambda: None
 
-    def check(self, sinks):
+    def check(self, sinks, first=2):
         """Each id counts once, and the unfinished batch has the columns of its plan."""
-        assert seen(self.work) == [[(1, None), (2, None)], [(3, False)]]
-        counts = sinks.counts()
-        assert counts == [{"1": 1, "2": 1, "3": 1}] * len(counts)
+        newer = first + 1
+        older = [(n, None) for n in range(1, newer)]
+        assert seen(self.work) == [older, [(newer, False)]]
+        wanted = {str(n): 1 for n in range(1, newer + 1)}
+        assert all(found == wanted for found in sinks.counts())
 
 
 def dead():
@@ -548,7 +564,7 @@ def evolving(kafka, registry, topic, produce, tmp_path):
     return Evolving(kafka, registry, topic, produce, tmp_path)
 
 
-@pytest.mark.parametrize("checkpoint", ["one", *in_all("two")])
+@pytest.mark.parametrize("checkpoint", in_all("one", "two"))
 def test_a_replay_is_decoded_as_it_was_planned(spark, evolving, checkpoint):
     """A newer schema comes between the sinks' commits and Spark's commit log."""
     evolving.write(ORDER, order(1), order(2))
@@ -570,6 +586,181 @@ def test_an_opaque_replay_is_decoded_as_it_was_planned(spark, evolving, tmp_path
     evolving.run(spark, sinks, tx__mode="opaque")
 
     evolving.check(sinks)
+
+
+KILLS = [[(point, name) for name in ("one", "two")] for point in POINTS]
+"""The jobs of each driver: with the checkpoint and without."""
+
+USUAL = ("kafka-part", "one")
+"""A kill leaves here a map that has the batch, a topic that has a part of it in an open
+transaction, and tables that have none."""
+
+
+@pytest.mark.parametrize("cases", [[USUAL], *in_all(*KILLS)])
+@pytest.mark.timeout(900)
+def test_a_killed_driver_replays_under_a_newer_schema_as_it_was_planned(
+    spark, kafka, registry, topic, produce, tmp_path, python, cases
+):
+    """SIGKILL behind the plan and in the middle of the sinks; then the schema changes.
+
+    The batch is finished under the newer ``latest``, in each sink once.
+    """
+    jobs = [
+        Evolving(kafka, registry, topic, produce, tmp_path / "-".join(each))
+        for each in cases
+    ]
+    lives = []
+    for (point, _), job in zip(cases, jobs, strict=True):
+        job.write(ORDER, *map(order, range(1, ORDERS + 1)))
+        words = (*job.words(), "--point", point)
+        lives.append(Life(evolving_job.__name__, job.work, words))
+    kill_when_paused(lives, python)
+    for (point, _), job in zip(cases, jobs, strict=True):
+        assert "part" not in point or had_part(job.work)
+        job.write(NEWER, order(ORDERS + 1, vip=False))
+
+    for (_, checkpoint), job in zip(cases, jobs, strict=True):
+        sinks = job.sinks(spark)
+        job.run(spark, sinks, checkpoint)
+        job.check(sinks, ORDERS)
+
+
+# --- topologies -----------------------------------------------------------------------
+
+KEPT: list[tuple[Any, ...]] = []
+"""What bolts on the driver were given."""
+
+
+class KeepRow(kafka_tx.BasicBolt):
+    def execute(self, row, collector):
+        KEPT.append((row.id, row.vip))
+
+
+class KeepBatch(kafka_tx.Committer, kafka_tx.BatchBolt):
+    def prepare(self, context, collector):
+        self.rows = []
+
+    def execute(self, row):
+        self.rows.append((row.id, row.vip, row.value_error, row.value_bytes))
+
+    def finish_batch(self):
+        KEPT.extend(self.rows)
+
+
+@pytest.fixture
+def kept():
+    KEPT.clear()
+    yield KEPT
+    KEPT.clear()
+
+
+@pytest.fixture
+def mixed(registry, topic, produce):
+    """Two versions, a tombstone, an id in a header, and a record that is cut."""
+    name = topic()
+    old = registry.register(f"{name}-value", ORDER)
+    new = registry.register(f"{name}-value", NEWER)
+    whole = framed(NEWER, new, order(3, vip=False))
+    records = [
+        framed(ORDER, old, order(1)),
+        None,
+        framed(NEWER, new, order(2, vip=False)),
+        Record(whole[5:], headers=[("__value_schema_id", whole[:5])]),
+        Record(whole[:-1], key="k", headers=[("h", b"x")]),
+        framed(ORDER, old, order(4)),
+    ]
+    produce(name, records)
+    return name, records[4]
+
+
+def test_a_broken_record_of_a_spout_fails_alone_and_is_buried_whole(
+    spark, kafka, registry, topic, mixed, kept, tmp_path
+):
+    (name, broken), dead = mixed, topic()
+    config = kafka_tx.SpoutConfig(
+        hosts=kafka_tx.BrokerHosts(kafka.bootstrap_servers),
+        topic=name,
+        scheme=kafka_tx.AvroScheme(
+            subject=f"{name}-value", registry={"schema.registry.url": registry.url}
+        ),
+        dead_letter_topic=dead,
+        retry_limit=1,
+    )
+    builder = kafka_tx.TopologyBuilder("typed")
+    builder.set_spout("spout", kafka_tx.KafkaSpout(config))
+    builder.set_bolt("keep", KeepRow()).shuffle_grouping("spout").on_driver()
+    handle = builder.build().start(spark, {"tx.store": f"sqlite:///{tmp_path}/o.db"})
+    with tally.ending(handle):
+        assert handle.process_all_available(120)
+
+    assert sorted(kept) == [(1, True), (2, False), (3, False), (4, True)]
+    (letter,) = committed_records(kafka.bootstrap_servers, dead)
+    assert (letter.key, letter.value) == (b"k", broken.value)
+    headers: Any = letter.headers
+    assert headers[0] == ("h", b"x")
+    assert "the bytes end within the value" in str(headers)
+
+
+def test_rows_of_a_transactional_spout_are_typed(
+    spark, kafka, registry, mixed, kept, tmp_path
+):
+    name, broken = mixed
+    spout = kafka_tx.TransactionalKafkaSpout(
+        {
+            "kafka.bootstrap.servers": kafka.bootstrap_servers,
+            "subscribe": name,
+            "startingOffsets": "earliest",
+        },
+        scheme=kafka_tx.AvroScheme(
+            subject=f"{name}-value",
+            registry={"schema.registry.url": registry.url},
+            mode="PERMISSIVE",
+        ),
+    )
+    builder = kafka_tx.TransactionalTopologyBuilder(name, "spout", spout)
+    keep = builder.set_committer_bolt("keep", KeepBatch())
+    keep.global_grouping("spout").on_driver()
+
+    tally.run_out(
+        builder.build().start(spark, {"tx.store": f"sqlite:///{tmp_path}/o.db"})
+    )
+
+    reason = next(row[2] for row in kept if row[3])
+    assert reason.endswith("the bytes end within the value")
+    whole = [(n, vip, None, None) for n, vip in ((1, True), (2, False), (3, False))]
+    assert kept == [*whole, (None, None, reason, broken.value), (4, True, None, None)]
+
+
+def test_records_of_newer_producers_name_their_schema_by_a_uuid(
+    spark, kafka, topic, produce, told
+):
+    """In a header, from Confluent's own serializer. Apicurio's API has no such ids."""
+    name, guid = topic(), str(uuid4())
+    known = {"schema": json.dumps(ORDER), "id": 8, "guid": guid, "version": 1}
+    told.answers[f"/subjects/{name}-value/versions"] = [(200, known)]
+    told.answers[f"/schemas/guids/{guid}"] = [(200, known)]
+    told.version(f"{name}-value", "latest", 9, json.dumps(NEWER))
+    values = AvroSerializer(
+        SchemaRegistryClient({"url": told.url}),
+        json.dumps(ORDER),
+        conf={"schema.id.serializer": header_schema_id_serializer},
+    )
+    headers: list[Any] = []
+    context = SerializationContext(name, MessageField.VALUE, headers)
+    produce(name, [Record(values(order(4), context), headers=headers)])
+
+    source = reader(
+        spark,
+        kafka.bootstrap_servers,
+        streaming=False,
+        subscribe=name,
+        value__format="avro",
+        schema__registry__url=told.url,
+    )
+
+    assert headers[0][1] == b"\x01" + UUID(guid).bytes
+    assert source.load().select("value.id", "value.vip").collect() == [(4, True)]
+    assert f"/schemas/guids/{guid}" in told.paths()
 
 
 # --- a registry with faults -----------------------------------------------------------

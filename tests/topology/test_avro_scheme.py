@@ -12,12 +12,14 @@ import pytest
 import kafka_tx
 from kafka_tx.errors import ConfigError, RecordFormatError, RegistryError
 from kafka_tx.model import OffsetRange, TopicPartition
+from kafka_tx.record_schema import arrow_schema
 from kafka_tx.running.at_least_once.reading import KafkaRecords, NumberedRange
 from kafka_tx.schemas import registry as registry_module
 from kafka_tx.schemas.defaults import number
 from kafka_tx.testing import MemoryLog
 from kafka_tx.topology.rows.avro_scheme import AvroScheme
 from kafka_tx.topology.rows.blocks import to_rows
+from kafka_tx.topology.rows.schemes import reads_headers
 from tests.schemas.told import Told
 from tests.told_registry import told as told
 
@@ -64,6 +66,29 @@ def test_fields_of_the_record_are_fields_of_the_row(registry) -> None:
     assert to_rows(made.rows) == [(7, "none"), (8, "x")]
     assert made.records is not None
     assert made.records.to_pylist() == [0, 2]
+
+
+def test_spouts_read_headers_where_they_may_name_schemas(registry) -> None:
+    """And ids are found in them."""
+    scheme = AvroScheme(subject="t-value", registry=registry)
+    outer = kafka_tx.MetadataScheme(scheme)
+    assert reads_headers(outer)
+    assert not reads_headers(kafka_tx.MetadataScheme(AvroScheme('"long"')))
+    options = {"kafka.bootstrap.servers": "localhost:9", "subscribe": "t"}
+    assert kafka_tx.TransactionalKafkaSpout(
+        options, scheme=outer
+    ).config.include_headers
+    assert not kafka_tx.TransactionalKafkaSpout(options).config.include_headers
+    config = kafka_tx.SpoutConfig(
+        hosts=kafka_tx.BrokerHosts("localhost:9"), topic="t", scheme=outer
+    )
+    assert kafka_tx.KafkaSpout(config)._source("localhost:9").include_headers
+
+    head = framed(1, b"")
+    row = {"value": number(7), "headers": [{"key": "__value_schema_id", "value": head}]}
+    given = pa.RecordBatch.from_pylist([row], schema=arrow_schema(True))
+
+    assert to_rows(scheme.decode(given).rows) == [(7, "none")]
 
 
 def test_tombstones_take_no_place_in_wide_rows(monkeypatch) -> None:

@@ -44,6 +44,7 @@ from kafka_tx.topology.at_least_once.records import AtLeastOnceSource
 from kafka_tx.topology.declare.spout_config import SpoutConfig
 from kafka_tx.topology.declare.spout_hosts import StaticHosts, ZkHosts
 from kafka_tx.topology.rows.fields import Fields
+from kafka_tx.topology.rows.schemes import reads_headers
 
 logger = event_log(__name__)
 
@@ -221,6 +222,7 @@ class KafkaSpout:
             num_retries=1,
             retry_interval_ms=200,
             skip_offsets=offset_ranges("skip_offsets", config.skip_offsets),
+            include_headers=reads_headers(config.scheme),
         )
 
 

@@ -23,7 +23,7 @@ from kafka_tx.options.source import parse_source
 from kafka_tx.running.task_reader import TaskReader
 from kafka_tx.topology.declare.spout_hosts import SCHEMES, is_scheme
 from kafka_tx.topology.kafka.spout import KafkaBatchSpout
-from kafka_tx.topology.rows.schemes import Scheme
+from kafka_tx.topology.rows.schemes import Scheme, reads_headers
 
 _NOT_FOR_SPOUTS = {
     "tx": "the topology's id is the builder's first argument, and 'tx.store' is one of"
@@ -79,6 +79,8 @@ class KafkaSpoutFromOptions(KafkaBatchSpout):
         config = _source(options)
         if scheme is not None and not is_scheme(scheme):
             raise ConfigError.illegal("scheme", scheme, SCHEMES)
+        if reads_headers(scheme):
+            config = replace(config, include_headers=True)
         if max_bytes is not None:
             limits = replace(config.limits, max_bytes=max_bytes)
             config = replace(config, limits=limits)

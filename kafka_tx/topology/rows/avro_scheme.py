@@ -27,7 +27,7 @@ class AvroScheme:
 
     Each record is decoded with the schema that it names and resolved into the reader's
     schema, which is fetched once, where the scheme is made. A record whose value is
-    null gives no row. A spout must read headers to find schema ids in them.
+    null gives no row. Spouts read headers for it, which may name schemas.
 
     With ``FAILFAST`` a broken record is an error: in an at-least-once topology it fails
     alone, in a transactional one it stops the topology. With ``PERMISSIVE`` its fields
@@ -102,6 +102,11 @@ class AvroScheme:
             names += _ADDED
             types += [pa.string(), pa.binary()]
         return Fields(tuple(names), tuple(types))
+
+    @property
+    def reads_headers(self) -> bool:
+        """Whether records may name their schemas in headers."""
+        return bool(self._format.registry)
 
     @property
     def _slot(self) -> Slot:

@@ -58,6 +58,13 @@ class Scheme(Protocol):
         """The rows of these records; the same records give the same rows."""
 
 
+def reads_headers(scheme: object) -> bool:
+    """Whether a scheme, or one inside of it, asks for the records' headers."""
+    inner = getattr(scheme, "inner", None)
+    asks = bool(getattr(scheme, "reads_headers", False))
+    return asks or (inner is not None and reads_headers(inner))
+
+
 @dataclass(frozen=True, slots=True)
 class RawScheme:
     """The unchanged value; field ``bytes``. Source: Storm, RawMultiScheme."""
