@@ -51,6 +51,8 @@ from kafka_tx import (
     TransactionalTopologyBuilder,
 )
 
+FROM_THE_FIRST = {"startingOffsets": "earliest"}
+"""A query may begin after the first records: topics are new."""
 WAIT = {"kafka.fetch.max.wait.ms": "10"}
 BASELINE = "spark-wait10"
 
@@ -148,7 +150,11 @@ class Save(Committer, BatchBolt):
 
 def topology(pending: int, run: Run) -> Stop:
     spout = TransactionalKafkaSpout(
-        {"kafka.bootstrap.servers": run.servers, "subscribe": run.topic},
+        {
+            "kafka.bootstrap.servers": run.servers,
+            "subscribe": run.topic,
+            **FROM_THE_FIRST,
+        },
         scheme=KeyValueScheme(),
     )
     builder = TransactionalTopologyBuilder(run.topic, "spout", spout, PARTITIONS)
@@ -178,6 +184,7 @@ def source(run: Run) -> Stop:
     options = {
         "kafka.bootstrap.servers": run.servers,
         "subscribe": run.topic,
+        **FROM_THE_FIRST,
         "tx.id": run.topic,
         "tx.store": f"sqlite:///{run.work}/store.db",
     }
@@ -189,7 +196,12 @@ def source(run: Run) -> Stop:
 
 
 def spark_source(options: Mapping[str, str], run: Run) -> Stop:
-    given = {"kafka.bootstrap.servers": run.servers, "subscribe": run.topic, **options}
+    given = {
+        "kafka.bootstrap.servers": run.servers,
+        "subscribe": run.topic,
+        **FROM_THE_FIRST,
+        **options,
+    }
     watch = Watch()
     return stream("kafka", given, partial(save, run, watch), run, watch)
 
