@@ -78,8 +78,8 @@ def show(
     of the group.
     """
     if format_ is None:
-        if topic or bootstrap_servers or unchecked:
-            why = "--topic, --bootstrap-servers and --unchecked go with --format"
+        if topic or bootstrap_servers or kafka or kafka_config or unchecked:
+            why = "--topic, --unchecked and what names brokers go with --format"
             raise ConfigError(why, option="--format")
         _show(id_, store, as_json=as_json)
         return
@@ -120,6 +120,9 @@ def _brokers(
     *,
     unchecked: bool,
 ) -> Iterator[Logs | None]:
+    if unchecked and (bootstrap_servers or kafka or kafka_config):
+        why = "--unchecked asks no brokers: leave it out, or what names brokers"
+        raise ConfigError(why, option="--unchecked")
     if bootstrap_servers is not None:
         options = kafka_options(bootstrap_servers, kafka, kafka_config)
         with closing(Logs(options)) as logs:

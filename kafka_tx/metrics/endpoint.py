@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import gzip
 import json
+import re
 import socket
 from collections.abc import Mapping
 from functools import cache
@@ -23,6 +24,8 @@ from kafka_tx.metrics.connections import BoundedConnections
 from kafka_tx.metrics.exposition import exposition
 from kafka_tx.metrics.registry import MetricsRegistry
 from kafka_tx.metrics.status import STALLED_AFTER_MS, health, status
+
+_SECONDS = re.compile("[0-9]{1,9}")
 
 _PAGE_RULES = {
     "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline';"
@@ -276,7 +279,7 @@ class _Handler(BaseHTTPRequestHandler):
     def _health(self) -> None:
         """One line of JSON for supervisors, without what only the page may show."""
         given = parse_qs(urlsplit(self.path).query).get("hang", [])
-        if given and not given[-1].isdecimal():
+        if given and not _SECONDS.fullmatch(given[-1]):
             self._answer(400, b"hang is a number of seconds, as in /health?hang=1800\n")
             return
         hang_ms = int(given[-1]) * 1000 if given else STALLED_AFTER_MS

@@ -326,12 +326,17 @@ def test_a_position_that_its_log_does_not_confirm_is_not_handed_over(
     assert why in result.stderr
 
 
+UNASKED = ("--unchecked", "--bootstrap-servers")
+
+
 @pytest.mark.parametrize(
     ("given", "why"),
     [
         (("--format", "spark", "--json"), "leave --json out"),
         (("--topic", "orders"), "go with --format"),
         (("--unchecked",), "go with --format"),
+        (("--kafka", "client.id=me"), "go with --format"),
+        (("--format", "spark", *UNASKED, "localhost:1"), "asks no brokers"),
     ],
 )
 def test_options_that_do_not_fit_are_refused(run, store, url, given, why):

@@ -101,6 +101,7 @@ def test_each_scrape_shows_the_present(
         ("/health?hang=60", 200),
         ("/health?hang=-1", 400),
         ("/health?hang=1m", 400),
+        (f"/health?hang={'9' * 5_000}", 400),
         ("/metrics?x=1", 200),
         ("/", 200),
         ("/api/status", 200),
