@@ -110,8 +110,8 @@ test-all: servers
 	$(MAKE) --no-print-directory chaos
 
 # The tests that matter on every line of Spark, each in an environment of its own, and jobs
-# that move from one to another. make matrix SPARK=4.0.5 runs one of them; SMOKE=1 only the shortest part of those that
-# `make test` does not run, two at a time.
+# that move from one to another. SPARK=4.0.5 runs one of them; SMOKE=1 only the shortest
+# part of those that `make test` does not run, two at a time.
 matrix: servers
 ifdef SMOKE
 	set -o pipefail; $(IN)/nox --list-sessions --json -s smoke | $(IN)/python -c 'import json, sys; \
