@@ -8,7 +8,13 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Hashable, Iterator
-from contextlib import AbstractContextManager, ExitStack, closing, contextmanager
+from contextlib import (
+    AbstractContextManager,
+    ExitStack,
+    closing,
+    contextmanager,
+    suppress,
+)
 from dataclasses import dataclass, fields, replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -315,9 +321,11 @@ class Database:
                 if name.startswith(OURS):
                     check_columns(connection, tables.tables[name])
         if not set(tables.tables) <= existing:
-            try:
-                self._create(tables)
-            except exc.DBAPIError:  # another process may have created some
+            for _ in tables.tables:  # while each try finds one that another made
+                with suppress(exc.DBAPIError):
+                    self._create(tables)
+                    break
+            else:
                 self._create(tables)
         self._ready.add(tables)
 

@@ -8,6 +8,7 @@ import traceback
 from pathlib import Path
 
 import pytest
+import sqlalchemy as sa
 
 from kafka_tx.errors import (
     ConfigError,
@@ -16,7 +17,8 @@ from kafka_tx.errors import (
     StateUnavailableError,
 )
 from kafka_tx.sql import store as store_module
-from kafka_tx.sql.state_tables import STATE
+from kafka_tx.sql.database import Database
+from kafka_tx.sql.state_tables import OWNER, STATE
 from kafka_tx.sql.store import SqlStore
 from tests.conformance.crash_suite import CrashSuite
 
@@ -310,3 +312,19 @@ def test_postgresql_may_forget_commits_by_these_settings(commit, names, standbys
 
     assert weakness.startswith(told)
     assert bool(weakness) is bool(told)
+
+
+def test_a_first_owner_finds_each_table_made_by_another_one(tmp_path, monkeypatch):
+    """Some databases make tables one by one, and others make them at the same time."""
+    create, missing = Database._create, [OWNER, STATE]
+
+    def comes_second(database, tables):
+        if missing:
+            with database._connect(writes=True) as connection, connection.begin():
+                missing.pop().create(connection)
+            raise sa.exc.OperationalError("CREATE TABLE", {}, Exception("it exists"))
+        create(database, tables)
+
+    monkeypatch.setattr(Database, "_create", comes_second)
+
+    assert SqlStore(f"sqlite:///{tmp_path}/store.db", "id").acquire() == 1
