@@ -126,6 +126,18 @@ def rows(spark, kafka):
     return read
 
 
+@pytest.fixture
+def with_id(spark, kafka, tmp_path):
+    """A stream of a topic with the topic's name as its id."""
+
+    def stream(topic, **options):
+        given = {"tx__id": topic, "tx__store": f"sqlite:///{tmp_path}/store.db"}
+        servers = kafka.bootstrap_servers
+        return reader(spark, servers, subscribe=topic, **given, **options)
+
+    return stream
+
+
 def test_values_are_typed_and_older_records_are_resolved(
     rows, registry, topic, produce, options
 ):
@@ -305,7 +317,7 @@ def test_fail_fast_stops_the_query_and_names_the_record(
 
 
 def test_broken_records_are_dead_letters_with_their_bytes(
-    spark, kafka, registry, topic, produce, options, tmp_path
+    kafka, registry, topic, produce, options, with_id, tmp_path
 ):
     name, letters = topic(), topic(name="letters")
     number_of = registry.register(f"{name}-value", ORDER)
@@ -322,15 +334,7 @@ def test_broken_records_are_dead_letters_with_their_bytes(
         bad = df.where("value_error IS NOT NULL")
         return bad.withColumn("reason", F.col("value_error"))
 
-    source = reader(
-        spark,
-        kafka.bootstrap_servers,
-        subscribe=name,
-        tx__id=name,
-        tx__store=f"sqlite:///{tmp_path}/store.db",
-        value__mode="PERMISSIVE",
-        **options,
-    )
+    source = with_id(name, value__mode="PERMISSIVE", **options)
     made = source.load().writeStream.foreachBatch(
         kafka_tx.with_dead_letters(take, letters)
     )
@@ -381,7 +385,7 @@ def test_what_is_written_is_read_by_confluents_own_deserializer(
 
 
 def test_a_stream_writes_what_it_has_read(
-    spark, kafka, registry, topic, produce, rows, options, tmp_path
+    kafka, registry, topic, produce, rows, options, with_id, tmp_path
 ):
     """Typed in, typed out, under another subject, once for each record."""
     name, copy = topic(), topic(name="copy")
@@ -390,14 +394,7 @@ def test_a_stream_writes_what_it_has_read(
     orders = [order(n) for n in range(5)]
     produce(name, [framed(ORDER, known, each) for each in orders])
     given = {name.replace("__", "."): value for name, value in options.items()}
-    source = reader(
-        spark,
-        kafka.bootstrap_servers,
-        subscribe=name,
-        tx__id=name,
-        tx__store=f"sqlite:///{tmp_path}/store.db",
-        **options,
-    )
+    source = with_id(name, **options)
 
     written = (
         source.load()

@@ -20,9 +20,8 @@ class CachedCluster:
     """Polls topics and logs; caches each answer as ``counts_until_ms`` says.
 
     With few partitions every batch sees the current logs. ``forget`` invalidates the
-    answers after a failure. An old answer loses
-    nothing: the end of a log only grows, and bounds name the id of their topic. All
-    methods raise as ``ClusterView.topics``.
+    answers after a failure. An old answer loses nothing: the end of a log only grows,
+    and bounds name the id of their topic. All methods raise as ``ClusterView.topics``.
     """
 
     def __init__(

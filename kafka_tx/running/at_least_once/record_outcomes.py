@@ -127,6 +127,9 @@ class RecordOutcomes:
             else:
                 self.fail(started, roots, f"{failure.component}: {failure.reason}")
         self._fetch_again(started, unread, facts)
+        for emission in started.emissions:
+            if emission.range.topic_partition not in unread:
+                self._pollers[started.spout].was_read(emission.range)
         return len(started) - len(ended.untried)
 
     def _untried(self, started: InFlightChunk, roots: Roots) -> None:
@@ -228,9 +231,6 @@ class RecordOutcomes:
                 again = "%s will be fetched again: %s"
                 logger.warning(again, partition, reason, attempt=started.attempt)
             self._pollers[started.spout].fetch_failed(partition, first)
-        for emission in started.emissions:
-            if emission.range.topic_partition not in unread:
-                self._pollers[started.spout].was_read(emission.range)
 
     def _release(self, started: InFlightChunk, roots: Roots) -> None:
         now_ms = self._clock.monotonic_ms()
