@@ -304,16 +304,21 @@ def put_store_back(world: World, number: int) -> None:
 
 
 def reset_an_id(world: World, number: int) -> None:
-    """``offsets reset``: of all ids as its text says, or of one of two by mistake."""
+    """``offsets reset``: of all ids as its text says, or of one of two by mistake.
+
+    It refuses an id that the store does not have, and then nobody empties a sink.
+    """
     job = world.job
     if job.kind != "two sources" or world.is_hurt:
+        return
+    chosen = job.streams if number % 4 == 0 else job.streams[number % 2 :][:1]
+    stores = [world.databases[job.store].store(s.tx_id) for s in chosen]
+    if not all(store.read() for store in stores):
         return
     world.stop()
     world.rivals.clear()
     world.went_back = None
-    chosen = job.streams if number % 4 == 0 else job.streams[number % 2 :][:1]
-    for stream in chosen:
-        store = world.databases[job.store].store(stream.tx_id)
+    for store in stores:
         store.write(store.acquire(), {}, store.read())
     if len(chosen) > 1:
         for where, table in world.sinks:
