@@ -26,7 +26,7 @@ IN_MEMORY = place=$$(mktemp -d "$$($(IN)/python -m integration.cluster.memory)/t
 setup: $(INSTALLED)
 	@$(IN)/python -m integration.cluster.java >/dev/null
 
-# The Spark of tests and demo: named beside the package, or pip downloads the newest, too.
+# The Spark of tests and demo: pip is told beside the package, or it downloads newer ones, too.
 SPARK_OF_TESTS := $(shell sed -n 's/.*"\(pyspark==[^"]*\)".*/\1/p' pyproject.toml)
 BUILT_FROM := pyproject.toml setup.py kafka_tx/stored.py $(wildcard kafka_tx/native/src/*)
 NO_COMPILER := No C compiler: kafka_tx will read and write in Python, which is slower. \
@@ -65,7 +65,8 @@ $(INSTALLED): $(BUILT_FROM) | $(IN)/pip
 	@$(IN)/python -m integration.cluster.java
 	@command -v $${CC:-cc} >/dev/null || echo "$(NO_COMPILER)"
 	@echo "Installing what the tests need into .venv; PySpark (some 450 MB) is most of it"
-	@set -o pipefail; $(IN)/python -m pip install --editable '.[postgresql,test,docs,dev]' $(SPARK_OF_TESTS) \
+	@set -o pipefail; $(IN)/python -m pip install --editable '.[postgresql,test,docs,dev]' \
+	    --constraint <(echo '$(SPARK_OF_TESTS)') \
 	    | grep -E --line-buffered '^ *(Downloading|Building|Installing|Successfully)'
 	@echo "Compiling the tests once; else each of $(WORKERS) processes would"
 	-@$(IN)/python -m pytest tests integration --collect-only -q >/dev/null
