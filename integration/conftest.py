@@ -27,7 +27,6 @@ from integration.cluster.versions import SPARK_LINE
 from integration.cluster.warm_python import WarmPython
 from integration.sizes import EVERYTHING
 
-TIMEOUT_S = 300
 ALSO_IN_CONTAINERS = {"test_cluster.py", "test_records.py", "test_source_parity.py"}
 """Files that run on both providers where there is no time for all of them."""
 
@@ -50,12 +49,8 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Give tests here more time than those without servers, and mark some of them."""
+    """Mark the files of both providers."""
     for item in items:
-        if not item.nodeid.startswith("integration/"):
-            continue
-        if item.get_closest_marker("timeout") is None:
-            item.add_marker(pytest.mark.timeout(TIMEOUT_S))
         if item.path.name in ALSO_IN_CONTAINERS:
             item.add_marker(pytest.mark.containers_smoke)
 

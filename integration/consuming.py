@@ -18,7 +18,7 @@ from confluent_kafka import (
 from integration.cluster.waiting import NotReadyError, wait_until
 from integration.log_ends import log_ends
 
-WITHIN_S = 30.0
+WITHIN_S = 60.0
 SETTLES_WITHIN_S = 3.0
 
 

@@ -13,7 +13,7 @@ import pytest
 from tests.chromium import chromium
 from tests.doc_pages import ROOT
 
-pytestmark = [pytest.mark.all, pytest.mark.timeout(300)]  # 15 s on an idle machine
+pytestmark = pytest.mark.all  # 15 s on an idle machine
 
 PHONE = {"width": 375, "height": 667}
 DESK = {"width": 1280, "height": 800}

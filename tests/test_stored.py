@@ -23,6 +23,7 @@ from pyspark.sql.types import StringType, StructField, StructType
 from typer.testing import CliRunner
 
 from integration.stored import builds, sets, texts
+from integration.stored.__main__ import do
 from integration.stored.builds import LATER, numbers
 from integration.stored.jobs import JOBS, StoredJob, go_on, saved_jobs
 from kafka_tx import stored
@@ -183,23 +184,39 @@ def test_commands_read_the_release(release):
 
 
 @pytest.fixture(scope="module")
-def more(tmp_path_factory) -> Path:
-    """A build of which each record has a member that this version does not know."""
-    return builds.build(tmp_path_factory.mktemp("builds") / "more", builds.MORE)
+def more(tmp_path_factory):
+    """What does as told with a build whose records have a member unknown to this one.
+
+    One process, as a Python with all imports takes seconds to start.
+    """
+    place = builds.build(tmp_path_factory.mktemp("builds") / "more", builds.MORE)
+    run = [sys.executable, "-m", "integration.stored", "-"]
+    errors = place.with_name("errors.txt")
+    pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    with (
+        errors.open("w") as told,
+        subprocess.Popen(run, cwd=place, stderr=told, text=True, **pipes) as process,
+    ):
+
+        def do_there(*words):
+            assert process.stdin is not None
+            assert process.stdout is not None
+            print(*words, file=process.stdin, flush=True)
+            assert f"by {place}/kafka_tx" in process.stdout.readline(), (
+                errors.read_text()
+            )
+
+        yield do_there
 
 
-def python(build, *words) -> str:
-    run = [sys.executable, "-m", "integration.stored", *map(str, words)]
-    done = subprocess.run(run, cwd=build, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert f"by {build}/kafka_tx" in done.stdout
-    return done.stdout
+def by_this_one(*words):
+    do([*map(str, words)])
 
 
 def test_drivers_of_two_versions_take_turns_and_die(more, tmp_path):
     """This one, the other, this one, the other: nothing is lost, nothing doubled."""
-    for turn, build in enumerate((ROOT, more, ROOT, more)):
-        python(build, "play", tmp_path, turn)
+    for turn, play in enumerate((by_this_one, more, by_this_one, more)):
+        play("play", tmp_path, turn)
 
     url = f"sqlite:///{tmp_path}/store.db"
     with closing(sqlite3.connect(tmp_path / "store.db")) as database:
@@ -212,7 +229,7 @@ def test_drivers_of_two_versions_take_turns_and_die(more, tmp_path):
 def more_members(more, tmp_path_factory):
     """The set of that build."""
     folder = tmp_path_factory.mktemp("more")
-    python(more, "make", folder)
+    more("make", folder)
     return folder
 
 

@@ -24,7 +24,7 @@ QUICK = ("fsync=off", "full_page_writes=off")
 STILL_ENDING = "shared memory block"
 """What a server says when processes of a killed one have not noticed yet."""
 
-WITHIN_S = 10.0
+WITHIN_S = 60.0
 
 
 class PostgresServer(ServerProcess):

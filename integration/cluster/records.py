@@ -12,7 +12,7 @@ from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
-WITHIN_S = 30.0
+WITHIN_S = 60.0
 
 
 @dataclass(frozen=True)

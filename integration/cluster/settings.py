@@ -7,8 +7,19 @@ from collections.abc import Iterable, Mapping
 SESSION_MS = 3000
 """A broker that is silent for so long loses its leaderships."""
 
-STEADY = {"broker.session.timeout.ms": "60000"}
-"""For a broker that nobody hurts: not fenced where the machine halts for seconds."""
+PATIENT_MS = 300_000
+STEADY = {
+    "broker.session.timeout.ms": "60000",
+    **{
+        f"group.{kind}.{most}session.timeout.ms": str(PATIENT_MS)
+        for kind in ("share", "streams")
+        for most in ("", "max.")
+    },
+}
+"""For a broker that nobody hurts: not fenced where the machine halts for seconds.
+
+Nor are members of groups that tests hold without a heartbeat.
+"""
 
 PROTOCOL = "security.protocol"
 LOGIN = "LOGIN"

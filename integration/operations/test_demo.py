@@ -37,7 +37,6 @@ def check(out: str, err: str, crashes: int) -> None:
 
 
 @pytest.mark.all
-@pytest.mark.timeout(TIMEOUT_S)
 def test_it_counts_every_record(monkeypatch, capfd):
     """Its JVM starts as those of the tests do: in half the time.
 
@@ -97,12 +96,10 @@ def run_demo(*more: str, **environment: str) -> None:
 
 
 @pytest.mark.all
-@pytest.mark.timeout(TIMEOUT_S)
 def test_the_demo_counts_every_record_once_through_three_kills():
     run_demo(**quick_environment())
 
 
 @pytest.mark.all
-@pytest.mark.timeout(TIMEOUT_S)
 def test_the_demo_runs_on_a_real_cluster_too_and_cleans_up(kafka):
     run_demo("--bootstrap-servers", kafka.bootstrap_servers)

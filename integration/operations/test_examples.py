@@ -40,7 +40,6 @@ from kafka_tx.spark import quiet_stop
 EXAMPLES = REPOSITORY / "examples"
 WITHIN_S = 540
 """An example that is a process has all of Spark to start, beside other tests."""
-pytestmark = pytest.mark.timeout(600)
 
 FIRST_LINE_S = 2.0
 """Computed until an example says something."""

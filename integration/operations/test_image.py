@@ -45,7 +45,6 @@ def dist(tmp_path: Path) -> Path:
 
 
 @pytest.mark.all
-@pytest.mark.timeout(900)
 def test_the_image_is_built_and_runs_a_job(builder, dist, kafka, topic, produce):
     name = topic(2)
     produce(name, [str(n) for n in range(25)])

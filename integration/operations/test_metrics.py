@@ -203,10 +203,10 @@ def test_the_endpoint_answers_when_the_job_has_stopped(
 ) -> None:
     job.stop()
 
-    first = requests.get(endpoint.url, timeout=5).text
+    first = requests.get(endpoint.url, timeout=60).text
     time.sleep(2 * SCRAPE_INTERVAL_S)
 
-    assert requests.get(endpoint.url, timeout=5).text == first
+    assert requests.get(endpoint.url, timeout=60).text == first
     wait_until("the target is up", lambda: prometheus.target_healths() == ["up"])
 
 
@@ -227,7 +227,7 @@ def test_promtool_accepts(arguments: tuple[str, ...]) -> None:
 
 
 def test_promtool_finds_no_fault_with_the_names(endpoint: Endpoint) -> None:
-    text = requests.get(endpoint.url, timeout=5).text
+    text = requests.get(endpoint.url, timeout=60).text
 
     found = promtool("check", "metrics", given=text)
 

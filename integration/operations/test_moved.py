@@ -28,7 +28,6 @@ def python_of(line: str) -> Path:
 
 
 @pytest.mark.all
-@pytest.mark.timeout(600)
 @pytest.mark.parametrize("door", [[], ["--connect"]], ids=["classic", "connect"])
 def test_a_job_moves_to_a_newer_spark_and_back(kafka, topic, produce, tmp_path, door):
     old, new = python_of("4.0"), python_of("4.3")

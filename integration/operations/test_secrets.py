@@ -13,7 +13,6 @@ from integration.operations.secrets_job import PLANTED
 
 
 @pytest.mark.all
-@pytest.mark.timeout(300)
 def test_no_plan_event_log_page_checkpoint_error_or_log_has_a_secret(
     kafka, topic, produce, tmp_path, python
 ):

@@ -59,7 +59,6 @@ def told_by_doctor(python: Path):
 
 
 @pytest.mark.all
-@pytest.mark.timeout(180)
 def test_a_wheel_brings_the_native_reader(source, tmp_path):
     make = ("make", "--no-print-directory", "-C", REPOSITORY, "wheel")
 
@@ -82,7 +81,6 @@ def test_a_wheel_brings_the_native_reader(source, tmp_path):
 
 
 @pytest.mark.all
-@pytest.mark.timeout(180)
 def test_without_a_compiler_it_installs_and_says_once_that_it_reads_in_python(
     source, tmp_path
 ):

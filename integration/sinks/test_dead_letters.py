@@ -318,7 +318,7 @@ def test_rejected_records_are_counted_once_they_are_committed(spark, job):
 
 
 def scraped(attached):
-    return requests.get(f"http://127.0.0.1:{attached.port}/metrics", timeout=5).text
+    return requests.get(f"http://127.0.0.1:{attached.port}/metrics", timeout=60).text
 
 
 # --- sent back ------------------------------------------------------------------------

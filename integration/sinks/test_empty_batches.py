@@ -35,7 +35,6 @@ def window(second, count):
 
 
 @pytest.mark.all
-@pytest.mark.timeout(900)
 def test_windows_are_written_once_wherever_their_driver_is_killed(
     spark, kafka, topic, produce, tmp_path, python
 ):

@@ -207,7 +207,6 @@ def run_job(work, point, **given):
 
 
 @pytest.mark.all
-@pytest.mark.timeout(800)
 def test_a_driver_that_is_killed_between_sending_and_committing_repeats_nothing(
     kafka, topic, produce, values, tmp_path
 ):

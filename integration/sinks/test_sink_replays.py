@@ -112,7 +112,6 @@ def forget_offsets(sink):
 
 
 @pytest.mark.all
-@pytest.mark.timeout(500)
 def test_a_batch_is_not_repeated_where_brokers_really_forgot(
     spark, servers, fresh_driver
 ):

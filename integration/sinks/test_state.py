@@ -16,7 +16,7 @@ from integration.sinks.state_job import Results, counting, urls_of
 from kafka_tx.errors import OutOfOrderError
 from kafka_tx.model import TransactionAttempt
 
-pytestmark = [pytest.mark.all, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.all
 
 WITHIN_S = 120
 

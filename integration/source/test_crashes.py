@@ -71,7 +71,7 @@ def killed(world, versions):
     return jobs
 
 
-@pytest.mark.timeout(size(600, 3_000))
+@pytest.mark.timeout(size(900, 3_000))
 def test_the_first_drivers_were_of_a_later_version(killed):
     for job in killed.values():
         if isinstance(job, QueryJob):
@@ -79,7 +79,7 @@ def test_the_first_drivers_were_of_a_later_version(killed):
                 assert "later" in str(store.read())
 
 
-@pytest.mark.timeout(size(600, 3_000))
+@pytest.mark.timeout(size(900, 3_000))
 @pytest.mark.parametrize("name", [case.name for case in CASES])
 def test_a_kill_at_every_point_loses_and_repeats_nothing(spark, killed, name):
     job = killed[name]

@@ -131,7 +131,6 @@ def test_ranges_in_the_tier_and_across_its_end_are_read(tiered, reader):
 
 
 @pytest.mark.all
-@pytest.mark.timeout(300)
 def test_each_record_counts_once_also_in_a_batch_that_is_replayed(
     spark, cluster, tmp_path
 ):
@@ -176,7 +175,6 @@ def test_each_record_counts_once_also_in_a_batch_that_is_replayed(
 
 
 @pytest.mark.all
-@pytest.mark.timeout(300)
 def test_both_kinds_of_topologies_process_each_record(spark, cluster, tmp_path):
     stores = [f"sqlite:///{tmp_path}/{door}.db" for door in ("each", "numbered")]
     each = at_least_once(spark, cluster, NAME, Nothing(), {"tx.store": stores[0]})

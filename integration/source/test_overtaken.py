@@ -54,7 +54,6 @@ def await_file(child, file):
     wait_until(what, file.exists, timeout_s=WITHIN_S, complain=complaint)
 
 
-@pytest.mark.timeout(2 * WITHIN_S)
 def test_a_driver_that_wakes_does_not_revert_its_successor(
     spark, kafka, topic, produce, frozen, tmp_path, monkeypatch
 ):

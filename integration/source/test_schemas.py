@@ -594,7 +594,6 @@ transaction, and tables that have none."""
 
 
 @pytest.mark.parametrize("cases", [[USUAL], *in_all(*KILLS)])
-@pytest.mark.timeout(900)
 def test_a_killed_driver_replays_under_a_newer_schema_as_it_was_planned(
     spark, kafka, registry, topic, produce, tmp_path, python, cases
 ):

@@ -5,6 +5,7 @@
     python -m integration.stored                    the set of the release
     python -m integration.stored make FOLDER        the set in another folder
     python -m integration.stored play FOLDER SEED   jobs on the store in the folder
+    python -m integration.stored -                  each line that it reads, likewise
 """
 
 from __future__ import annotations
@@ -21,12 +22,18 @@ from integration.stored.jobs import JOBS, StoredJob
 
 def main() -> None:
     words = sys.argv[1:] or ["make", str(sets.RELEASE)]
+    for told in map(str.split, sys.stdin) if words == ["-"] else [words]:
+        do(told)
+
+
+def do(words: list[str]) -> None:
     command, folder = words[0], Path(words[1])
     if command == "make":
         sets.make(folder)
     else:
         play(folder, random.Random(words[2]))
-    print(f"{command}: {folder}, by {Path(kafka_tx.__file__).parent}")
+    place = Path(kafka_tx.__file__).parent
+    print(f"{command}: {folder}, by {place}", flush=True)
 
 
 def play(folder: Path, chance: random.Random) -> None:
@@ -41,6 +48,7 @@ def play(folder: Path, chance: random.Random) -> None:
         for _ in range(chance.randint(5, 25)):
             assert job.run.step(), job.run.error
         job.check_doubled()
+        job.close()
     file.write_text(json.dumps({name: job.saved() for name, job in jobs.items()}))
 
 

@@ -78,7 +78,6 @@ def failover():
                 standby.stop()
 
 
-@pytest.mark.timeout(60)
 def test_a_failover_to_a_standby_that_is_behind_stops_the_job_and_loses_nothing(
     failover,
 ):

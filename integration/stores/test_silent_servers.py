@@ -227,7 +227,7 @@ def test_zookeeper_on_a_silent_connection_gives_up_and_comes_back(zookeeper):
 
 
 def _client(server):
-    return psycopg.connect(server.url().replace("+psycopg", ""), connect_timeout=5)
+    return psycopg.connect(server.url().replace("+psycopg", ""), connect_timeout=60)
 
 
 def test_a_dead_clients_lock_is_not_waited_for_long(url, proxy, server):

@@ -172,7 +172,6 @@ def test_a_job_is_good_where_it_went_on_or_said_why_not(account, is_good, words)
 
 
 @pytest.mark.all
-@pytest.mark.timeout(900)
 def test_a_person_loses_and_doubles_nothing_in_a_short_run():
     lines: list[str] = []
 
@@ -183,7 +182,6 @@ def test_a_person_loses_and_doubles_nothing_in_a_short_run():
 
 
 @pytest.mark.all
-@pytest.mark.timeout(600)
 def test_a_short_run_loses_and_doubles_nothing():
     """Wide limits: other tests run beside it, on machines that may be slow."""
     lines: list[str] = []

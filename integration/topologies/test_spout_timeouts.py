@@ -46,7 +46,6 @@ def started(
 
 
 @pytest.mark.all
-@pytest.mark.timeout(240)
 def test_bolts_that_need_longer_than_the_time_out_for_a_chunk_do_their_work(
     kafka, topic, produce, spark, tmp_path
 ):
@@ -67,7 +66,6 @@ def test_bolts_that_need_longer_than_the_time_out_for_a_chunk_do_their_work(
 
 
 @pytest.mark.all
-@pytest.mark.timeout(400)
 def test_with_all_defaults_bolts_of_8_ms_a_record_complete_from_the_start(
     kafka, topic, produce, spark, tmp_path
 ):
@@ -90,7 +88,6 @@ def test_with_all_defaults_bolts_of_8_ms_a_record_complete_from_the_start(
     assert completed[2] > 0, "nothing counts within the default time-out"
 
 
-@pytest.mark.timeout(240)
 def test_a_record_that_hangs_times_out_alone(kafka, topic, produce, spark, tmp_path):
     name = topic(1)
     produce(name, ["hang" if n == 11 else f"v{n}" for n in range(20)])
@@ -124,7 +121,6 @@ class Takes(kafka_tx.BasicBolt):
 
 
 @pytest.mark.all
-@pytest.mark.timeout(240)
 def test_a_record_that_fans_out_to_more_than_a_tasks_share_is_completed(
     kafka, topic, produce, spark, tmp_path
 ):
@@ -175,7 +171,6 @@ class Ends(kafka_tx.BasicBolt):
         assert row.year >= 2000
 
 
-@pytest.mark.timeout(240)
 def test_records_that_break_outside_of_their_bolt_fail_alone(
     kafka, topic, produce, spark, tmp_path
 ):
@@ -198,7 +193,6 @@ def test_records_that_break_outside_of_their_bolt_fail_alone(
     assert (status.completed, status.failed, status.skipped) == (40, 4, 4)
 
 
-@pytest.mark.timeout(240)
 def test_a_bolt_on_the_driver_that_hangs_gives_its_place_to_others(
     kafka, topic, produce, spark, tmp_path
 ):

@@ -105,7 +105,6 @@ def case(kafka_zk, zookeeper, spark, tmp_path):
 
 
 @pytest.mark.all
-@pytest.mark.timeout(400)
 def test_it_outlives_a_zookeeper_that_freezes_dies_and_forgets_it(case):
     case.produce(200)
     case.wait_until_done()
@@ -139,7 +138,6 @@ def begun(manager: PartitionManager | None) -> PartitionManager:
     return manager
 
 
-@pytest.mark.timeout(240)
 def test_a_moved_leader_keeps_what_a_partition_is_about(kafka_zk, zookeeper):
     servers, topic = kafka_zk.bootstrap_servers, f"moved-{uuid.uuid4().hex[:8]}"
     kafka_zk.create_topic(topic, 1, replication=2)

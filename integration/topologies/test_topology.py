@@ -15,7 +15,6 @@ from integration.topologies.tally import (
     BATCHES,
     MODES_WITH_STORES,
     PARTITIONS,
-    WITHIN_S,
     Leftovers,
 )
 from integration.topologies.topology_job import COMPONENTS, Trouble, kept, recount
@@ -25,7 +24,6 @@ from kafka_tx.spark.topologies import engine
 RECORDS = size(4_800, 500_000, "KAFKA_TX_TOPOLOGY_RECORDS")
 
 
-@pytest.mark.timeout(WITHIN_S)
 @pytest.mark.parametrize(("mode", "store"), MODES_WITH_STORES)
 def test_failures_in_every_component_and_lost_workers_count_nothing_twice(
     zookeeper, spark, kafka, topic, produce, tmp_path, mode, store

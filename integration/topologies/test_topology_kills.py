@@ -15,7 +15,6 @@ from integration.topologies.tally import (
     MODES,
     PARTITIONS,
     STORES,
-    WITHIN_S,
     Leftovers,
     committed_past,
 )
@@ -42,7 +41,6 @@ class Held(Trouble):
 
 
 @pytest.mark.all  # test_topology_faults has an opaque one
-@pytest.mark.timeout(WITHIN_S)
 @pytest.mark.parametrize("store", STORES)
 @pytest.mark.parametrize("mode", MODES)
 def test_a_broker_that_goes_and_comes_back_costs_no_record(

@@ -65,7 +65,6 @@ def in_transactions(
 
 
 @pytest.mark.all
-@pytest.mark.timeout(240)
 def test_a_bolt_that_resets_the_time_out_has_all_the_time_it_needs(
     spark, kafka, topic, produce, tmp_path
 ):
@@ -84,7 +83,6 @@ def test_a_bolt_that_resets_the_time_out_has_all_the_time_it_needs(
 
 
 @pytest.mark.all
-@pytest.mark.timeout(240)
 def test_a_topic_that_is_not_there_yet_is_waited_for_without_empty_transactions(
     spark, kafka, produce, tmp_path
 ):
@@ -109,7 +107,6 @@ def test_a_topic_that_is_not_there_yet_is_waited_for_without_empty_transactions(
     assert sum(batch.records for batch in recent) == 10
 
 
-@pytest.mark.timeout(240)
 def test_a_topic_made_anew_is_read_from_its_beginning_however_long_it_is(
     spark, kafka, topic, produce, tmp_path
 ):
@@ -158,7 +155,6 @@ def test_a_topic_made_anew_is_read_from_its_beginning_however_long_it_is(
     assert all(are_idle)
 
 
-@pytest.mark.timeout(240)
 def test_at_another_cluster_behind_the_same_name_no_position_counts(
     spark, kafka, mortal_kafka, topic, produce, tmp_path
 ):
@@ -212,7 +208,6 @@ def records_of(handle):
 
 
 @pytest.mark.all
-@pytest.mark.timeout(300)
 def test_stop_keeps_its_bound_while_the_brokers_that_keep_the_offsets_are_away(
     spark, mortal_kafka
 ):

@@ -47,7 +47,6 @@ class CrashSuite:
     def store_url(self):
         raise NotImplementedError
 
-    @pytest.mark.timeout(120)
     def test_a_killed_writer_leaves_no_half_write(self, store_url):
         moments = random.Random(7)
         for _ in range(self.kills):
@@ -67,7 +66,6 @@ class CrashSuite:
             }
             assert order(last) >= order(first)
 
-    @pytest.mark.timeout(60)
     def test_a_new_owner_in_another_process_stops_the_writer(self, store_url):
         writer, _ = self.start_writer(store_url)
 

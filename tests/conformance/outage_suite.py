@@ -22,7 +22,6 @@ class OutageSuite:
     def outage(self):
         raise NotImplementedError
 
-    @pytest.mark.timeout(240)
     def test_every_write_lands_once_while_the_server_is_killed(
         self, open_store, outage
     ):

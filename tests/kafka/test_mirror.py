@@ -272,7 +272,7 @@ def test_other_consumers_of_the_group_see_the_offsets(
     consumer = Consumer(
         {"bootstrap.servers": cluster.bootstrap_servers, "group.id": "mirrored"}
     )
-    (committed,) = consumer.committed([ClientPartition(name, 0)], timeout=5)
+    (committed,) = consumer.committed([ClientPartition(name, 0)], timeout=60)
     consumer.close()
     assert committed.offset == 1
 

@@ -15,7 +15,7 @@ from kafka_tx.model import LogPosition, TopicPartition
 from kafka_tx.offsets.retry import BackOff
 
 P0 = TopicPartition("orders", 0)
-WITHIN_S = 30
+WITHIN_S = 60
 
 
 def at(offset: int) -> Callable[[], dict[TopicPartition, LogPosition]]:

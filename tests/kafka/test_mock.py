@@ -22,7 +22,7 @@ def test_a_topic_has_the_partitions_asked_for_and_is_made_once() -> None:
         cluster.create_topic("orders", 7)
 
         admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
-        metadata = admin.list_topics(timeout=5)
+        metadata = admin.list_topics(timeout=60)
         assert len(metadata.topics["orders"].partitions) == 7
         with pytest.raises(KafkaError, match="orders"):
             cluster.create_topic("orders", 7)
@@ -32,7 +32,7 @@ def test_other_processes_can_use_it() -> None:
     program = (
         "import sys; from confluent_kafka.admin import AdminClient;"
         "print(*AdminClient({'bootstrap.servers': sys.argv[1]})"
-        ".list_topics(timeout=5).topics)"
+        ".list_topics(timeout=60).topics)"
     )
     with MockCluster() as cluster:
         cluster.create_topic("orders")

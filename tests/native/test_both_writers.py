@@ -219,7 +219,6 @@ def clients(cluster):
     around=st.integers(0, 9),
     with_more=st.booleans(),
 )
-@pytest.mark.timeout(240)
 def test_both_write_the_same_records_from_any_columns(
     cluster, clients, found, key_kind, value_kind, around, with_more
 ):

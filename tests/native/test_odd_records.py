@@ -83,7 +83,6 @@ def log(topic):
     include_headers=st.booleans(),
     batch_bytes=st.sampled_from([1, 300, 100_000, 4 << 20]),
 )
-@pytest.mark.timeout(120)
 @pytest.mark.filterwarnings("ignore:Generating overly large repr")
 def test_what_was_written_is_read(
     cluster, settings, log, written, include_headers, batch_bytes

@@ -243,7 +243,7 @@ class OpaqueMaps(Maps):
     kind = OpaqueMap
 
 
-@pytest.mark.timeout(max(180, SIMULATED_STEPS // 500))
+@pytest.mark.timeout(max(900, SIMULATED_STEPS // 500))
 @pytest.mark.parametrize("machine", [TransactionalMaps, OpaqueMaps])
 def test_a_map_is_the_dict_whatever_is_replayed_refused_or_lost(machine):
     play_round(0, machine, steps=20, examples=SIMULATED_STEPS // 500)

@@ -20,7 +20,7 @@ from tests.properties.spout_steps import STEPS, check, settle, step
 
 STEPS_WANTED = SIMULATED_STEPS * 3 // 2
 STEPS_AT_LEAST = SIMULATED_STEPS
-SECONDS_AT_MOST = 80 + SIMULATED_STEPS // 1_000
+SECONDS_AT_MOST = 300 + SIMULATED_STEPS // 1_000
 
 seen: Counter[str] = Counter()
 
@@ -95,7 +95,7 @@ WHAT_MUST_HAPPEN = (
 )
 
 
-@pytest.mark.timeout(SECONDS_AT_MOST + 40)
+@pytest.mark.timeout(SECONDS_AT_MOST + 600)
 def test_no_readable_record_is_passed_or_lost_and_everything_ends():
     """A failure prints the steps and a blob that replays them (reproduce_failure).
 

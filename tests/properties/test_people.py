@@ -130,7 +130,7 @@ def quiet():
     logging.disable(logging.NOTSET)
 
 
-@pytest.mark.timeout(max(300, STEPS // 500))
+@pytest.mark.timeout(max(900, STEPS // 500))
 def test_whatever_people_do_nothing_is_lost_or_doubled():
     """A failure names the operations that lead to it, and ``play`` repeats them."""
     began = time.monotonic()

@@ -252,7 +252,6 @@ def walk(steps: int = STEPS_WANTED, *, known_from: int | None = None) -> None:
         )
 
 
-@pytest.mark.timeout(300)
 def test_what_is_said_to_be_processed_is():
     walk()
 
@@ -290,7 +289,6 @@ def by_silence(patch):
     patch.setattr(PartitionManager, "deleted", lambda _: None)
 
 
-@pytest.mark.timeout(300)
 @pytest.mark.parametrize(
     "mistake", [by_length, by_offset, by_first_unfinished, by_any_answer, by_silence]
 )

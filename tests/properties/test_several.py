@@ -27,7 +27,7 @@ WHAT_MUST_HAPPEN = (
 )
 
 
-@pytest.mark.timeout(max(300, SIMULATED_STEPS // 200))
+@pytest.mark.timeout(max(900, SIMULATED_STEPS // 200))
 def test_records_of_both_sources_count_once_or_an_error_says_what_to_do():
     """A source without ``tx.id`` loses none; a failure names the walk."""
     seen.clear()

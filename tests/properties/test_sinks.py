@@ -281,7 +281,6 @@ WHAT_MUST_HAPPEN = (
 ROUNDS = size(1, 10)
 
 
-@pytest.mark.timeout(300)
 def test_each_row_is_written_once_whatever_dies():
     """Until enough was played, and everything happened that must."""
     seen.clear()

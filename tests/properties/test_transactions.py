@@ -26,7 +26,7 @@ from tests.properties.simulated_topology import TIMEOUT_MS, World, run
 
 STEPS_WANTED = SIMULATED_STEPS * 5 // 2
 STEPS_AT_LEAST = SIMULATED_STEPS
-SECONDS_AT_MOST = 90 + SIMULATED_STEPS // 1_000
+SECONDS_AT_MOST = 300 + SIMULATED_STEPS // 1_000
 
 seen: Counter[str] = Counter()
 
@@ -145,7 +145,7 @@ class SimulatedTopology(RuleBasedStateMachine):
             seen.update(self.world.seen)
 
 
-@pytest.mark.timeout(SECONDS_AT_MOST + 30)
+@pytest.mark.timeout(SECONDS_AT_MOST + 600)
 def test_every_record_counts_once_whatever_fails():
     """A failure prints the steps and a blob that replays them (reproduce_failure)."""
     began, rounds = time.monotonic(), itertools.count()

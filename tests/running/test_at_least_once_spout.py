@@ -46,7 +46,7 @@ def poller():
 
     yield make
     for each in made:
-        assert each.release(lambda: 5)
+        assert each.release(lambda: 60)
 
 
 def test_brokers_are_asked_for_the_partitions(poller, cluster):
@@ -88,7 +88,7 @@ def test_topics_are_matched_by_their_whole_names(poller, cluster):
     made = KafkaSpout(config).poller("spout", deployment)
 
     assert made.coordinator.my_managed_partitions() == (P0, P1, P2)
-    assert made.release(lambda: 5)
+    assert made.release(lambda: 60)
 
 
 def test_offsets_are_named_by_the_config_else_the_topology_else_the_spout(
@@ -152,7 +152,7 @@ def test_a_start_that_is_refused_does_not_fence_the_owner(cluster, tmp_path):
     KafkaSpout(given).judge("spout", deployment)
 
     owner.keeper.store_now({})
-    assert owner.release(lambda: 5)
+    assert owner.release(lambda: 60)
 
 
 def test_a_former_owner_of_the_same_id_stores_nothing_more(cluster, tmp_path):
@@ -171,8 +171,8 @@ def test_a_former_owner_of_the_same_id_stores_nothing_more(cluster, tmp_path):
     owner.keeper.store_now(offers(owner))
     with pytest.raises(FencedError, match="another owner took over"):
         former.keeper.store_now(offers(former))
-    assert former.release(lambda: 5)
-    assert owner.release(lambda: 5)
+    assert former.release(lambda: 60)
+    assert owner.release(lambda: 60)
 
 
 def test_a_job_on_other_topics_is_refused_before_it_takes_over(cluster, tmp_path):
@@ -203,5 +203,5 @@ def test_a_job_on_other_topics_is_refused_before_it_takes_over(cluster, tmp_path
     both = replace(given, topic="orders|clicks", is_pattern=True)
     KafkaSpout(both).judge("spout", deployment)
     owner.keeper.store_now(offers)
-    assert own.release(lambda: 5)
-    assert owner.release(lambda: 5)
+    assert own.release(lambda: 60)
+    assert owner.release(lambda: 60)

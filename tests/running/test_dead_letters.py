@@ -113,7 +113,6 @@ def test_a_record_that_is_gone_is_told_so(source, dead):
     assert isinstance(error, LetterUnreadError)
 
 
-@pytest.mark.timeout(60)
 def test_a_topic_that_is_missing_is_an_error_that_names_it(source):
     impatient = {**source.kafka, "topic.metadata.propagation.max.ms": "500"}
     (error,) = write("missing", replace(source, kafka=impatient), dead_letter(0, 1))

@@ -18,7 +18,7 @@ from kafka_tx.topology.declare.bolts import BasicBolt
 from kafka_tx.topology.plan.physical import TaskId
 from tests.local_engine import GivenRecords, WordSpout
 
-WITHIN_S = 20
+WITHIN_S = 60
 ATTEMPT = TransactionAttempt(7, 1)
 may_go = threading.Event()
 

@@ -12,7 +12,7 @@ import pytest
 from kafka_tx.errors import StateUnavailableError
 from kafka_tx.running.heartbeat import Heartbeat, end_with_session
 
-WITHIN_S = 10
+WITHIN_S = 60
 
 PLANNER = """
 import os, sqlite3, sys, threading, time

@@ -92,7 +92,7 @@ def test_the_store_is_asked_once_where_the_very_first_batch_begins(query):
     query.poll("planning")
     assert not query.asked.is_set()
     query.poll("processing")
-    assert query.asked.wait(5)
+    assert query.asked.wait(60)
     query.asked.clear()
 
     query.poll("processing")
@@ -109,5 +109,5 @@ def test_it_polls_by_itself(query, clock):
 
     watch = InFlightWatch(query.registry, running, str, lambda _: None, clock, 0.01)
 
-    assert polled.wait(5)
+    assert polled.wait(60)
     watch.close()

@@ -168,7 +168,7 @@ def test_what_is_forgotten_is_acked_at_once_and_written_later(options, topic, re
     completed, reasons = in_chunks(KafkaBolt(options, delivery="forget"), ROWS)
 
     assert (completed, reasons) == ([0, 1, 2], {})
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while len(read(topic)) < 3:
         assert time.monotonic() < deadline
     assert read(topic) == WRITTEN

@@ -18,7 +18,7 @@ from kafka_tx.testing import ManualClock
 from kafka_tx.transactions.ownership.memory import MemoryOffsetStore
 
 P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
-WITHIN_S = 10
+WITHIN_S = 60
 
 
 class Offsets(MemoryOffsetStore):

@@ -120,7 +120,7 @@ def test_a_process_that_is_killed_or_given_up_is_gone_at_once(server, end):
     process.stdout.close()
 
     # The phase has ended, so the process is gone, or just about to be reaped.
-    assert process.wait(5) == (-9 if end == "killed" else 70)
+    assert process.wait(WITHIN_S) == (-9 if end == "killed" else 70)
 
 
 def test_a_closed_desk_lets_nobody_wait(server):

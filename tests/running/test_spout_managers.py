@@ -92,7 +92,7 @@ def managers(log, store, registry):
 
     yield make
     for keeper in keepers:
-        assert keeper.close(5)
+        assert keeper.close(60)
 
 
 def test_all_partitions_are_looked_up_at_once(managers, log, store):
@@ -147,7 +147,7 @@ def test_offsets_that_a_store_forgot_are_no_fresh_start(log, registry, position)
     store.store({P0: CommittedOffset(7)})
     made.prepare([P0, P1])
     assert made.open(P0, None, is_new=False).emitted_to == 7
-    assert keeper.close(5)
+    assert keeper.close(60)
 
 
 def test_a_start_time_is_looked_up(managers):
@@ -250,7 +250,7 @@ def made_and_clock(log, registry, store):
     store.store({P0: CommittedOffset(10, topic_id="id-1", leader_epoch=0)})
     keeper = OffsetKeeper("job", store, registry, clock)
     yield SpoutManagers(PartitionRules(), StartRules(), log, keeper, registry), clock
-    assert keeper.close(5)
+    assert keeper.close(60)
 
 
 def test_an_end_below_the_stored_offset_is_polled_again_before_it_counts(

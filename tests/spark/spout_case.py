@@ -36,7 +36,7 @@ from kafka_tx.topology.rows.schemes import MetadataScheme
 from kafka_tx.transactions.ownership.memory import MemoryOffsetStore
 from tests.local_engine import LocalEngine
 
-WITHIN_S = 10
+WITHIN_S = 60
 P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
 
 

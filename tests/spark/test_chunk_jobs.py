@@ -14,7 +14,7 @@ from kafka_tx.spark.at_least_once.runner import ChunkJob
 from kafka_tx.spark.versions.job_failures import JobLostError
 
 ATTEMPT = TransactionAttempt(3, 1)
-WITHIN_S = 10
+WITHIN_S = 60
 
 
 class Engine:

@@ -56,7 +56,7 @@ from kafka_tx.transactions.ownership.takeover import DraftingStore, taken_over
 from tests.fake_cluster import FakeCluster
 from tests.local_engine import LocalEngine
 
-WITHIN_S = 10
+WITHIN_S = 60
 SPOUTS = pytest.mark.parametrize(
     "kind", [MemoryTransactionalSpout, OpaqueMemoryTransactionalSpout]
 )

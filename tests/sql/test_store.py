@@ -193,7 +193,6 @@ for _ in range(3):
 """
 
 
-@pytest.mark.timeout(60)
 def test_processes_that_make_the_file_at_the_same_moment_all_get_an_epoch(tmp_path):
     answers = run(FIRST_OWNERS, f"sqlite:///{tmp_path}/state.db")
 
@@ -235,7 +234,6 @@ print(store.read())
 """
 
 
-@pytest.mark.timeout(60)
 def test_a_forked_process_opens_connections_of_its_own(tmp_path):
     assert run(FORKS, f"sqlite:///{tmp_path}/state.db")[0] == str(
         {"child": "19", "parent": "19"}
