@@ -24,6 +24,8 @@ from kafka_tx.schemas.avro import Array, Enum, Map, Primitive, Record, Type, Uni
 MOST_DIGITS = 38
 """Of Spark's decimals."""
 
+_NULL = Primitive("null")
+
 
 class Kind(IntEnum):
     """How a slot is stored; Arrow's layout of that type."""
@@ -112,7 +114,8 @@ class _Numbered:
 
     def slot(self, schema: Type, path: str, *, is_nullable: bool = False) -> Slot:
         if isinstance(schema, Union):
-            return self.slot(_other_than_null(schema, path), path, is_nullable=True)
+            other = _other_than_null(schema, path)
+            return self.slot(other, path, is_nullable=_NULL in schema.branches)
         number = self._next
         self._next += 1
         kind, arrow, spark, parts = self._described(schema, path)
@@ -186,7 +189,7 @@ def _leaf(schema: Type, path: str) -> tuple[Kind, pa.DataType, Any]:
 
 
 def _other_than_null(schema: Union, path: str) -> Type:
-    others = [each for each in schema.branches if each != Primitive("null")]
+    others = [each for each in schema.branches if each != _NULL]
     if len(others) > 1:
         kinds = ", ".join(getattr(each, "name", each.kind) for each in schema.branches)
         raise SchemaError(

@@ -7,13 +7,12 @@ header instead.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 from uuid import UUID
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -26,11 +25,9 @@ from kafka_tx.schemas.program import Program
 from kafka_tx.schemas.resolution import resolve
 
 SchemaKey = int | UUID
-Ints = npt.NDArray[np.int64]
-Flags = npt.NDArray[np.bool_]
 
 _PREFIX, _LONG_PREFIX = 5, 17
-_NO_ID = -1
+_NONE = -1
 
 
 class Broken(NamedTuple):
@@ -41,13 +38,6 @@ class Broken(NamedTuple):
     reason: str
 
 
-class Named(NamedTuple):
-    """Rows whose schema a header names, and the header's bytes; null: it has none."""
-
-    rows: Ints
-    heads: pa.Array
-
-
 class TypedColumn(NamedTuple):
     """A column of the reader's type, and the records that are null in it for a fault.
 
@@ -56,6 +46,21 @@ class TypedColumn(NamedTuple):
 
     column: pa.Array
     broken: list[Broken]
+
+
+class _Writer(NamedTuple):
+    """Who wrote a record, by the bytes that name its schema.
+
+    Attributes:
+        begin: How many bytes of a value name the schema, where no header does.
+        program: Its index, or ``_NONE``.
+        why: Why there is no program; empty: the bytes name no schema.
+    """
+
+    key: SchemaKey | None = None
+    begin: int = 0
+    program: int = _NONE
+    why: str = ""
 
 
 @dataclass(slots=True)
@@ -74,151 +79,92 @@ class FramedColumn:
     writer: Callable[[SchemaKey], SchemaText] | None
     decode: Decoder = field(default_factory=decoder)
     _programs: list[Program] = field(default_factory=list)
-    _known: dict[SchemaKey, int] = field(default_factory=dict)
-    _refused: dict[SchemaKey, str] = field(default_factory=dict)
+    _known: dict[bytes, _Writer] = field(default_factory=dict)
 
-    def typed(self, values: pa.Array, named: Named | None = None) -> TypedColumn:
+    def typed(self, values: pa.Array, named: pa.Array | None = None) -> TypedColumn:
         """Decode keys or values.
 
         Args:
             values: Binary.
-            named: The headers that name schemas.
+            named: As ``named_in``: a header wins over the first bytes.
 
         Raises:
             RegistryError: The registry does not answer, or refuses.
         """
-        rows = len(values)
-        chosen = np.full(rows, _NO_ID, np.int32)
-        begins = np.zeros(rows, np.int32)
-        broken: list[Broken] = []
-        is_there: Flags = values.is_valid().to_numpy(zero_copy_only=False)
-        if self.writer is None:
-            chosen[is_there] = self._own()
-        else:
-            for key, begin, mine, why in _groups(values, is_there, named):
-                found = why if key is None else self._program(key)
-                if isinstance(found, int):
-                    chosen[mine], begins[mine] = found, begin
-                else:
-                    broken += [Broken(row, key, found) for row in mine.tolist()]
+        heads = _first_bytes(values, _PREFIX if self.writer else 0)
+        in_header = np.zeros(len(values), bool)
+        if named is not None:
+            in_header = named.is_valid().to_numpy(zero_copy_only=False)
+            heads = pc.if_else(
+                values.is_valid(),
+                pc.coalesce(_first_bytes(named, _PREFIX), heads),
+                None,
+            )
+        encoded = heads.dictionary_encode()
+        writers = [*map(self._writer, encoded.dictionary.to_pylist()), _Writer()]
+        at = pc.fill_null(encoded.indices, _NONE).to_numpy()  # null: the last writer
+        chosen = np.array([each.program for each in writers], np.int32)[at]
+        begins = np.array([each.begin for each in writers], np.int32)[at]
+        begins[in_header] = 0
         made = self.decode(values, begins, chosen, self._programs, self.column)
-        keys = {index: key for key, index in self._known.items()}
-        for row, reason, detail in made.failures:
-            why = self._programs[chosen[row]].why(reason, detail)
-            broken.append(Broken(row, keys.get(int(chosen[row])), why))
-        return TypedColumn(made.column, sorted(broken, key=lambda each: each.row))
+        reasons = {
+            row: self._programs[chosen[row]].why(reason, detail)
+            for row, reason, detail in made.failures
+        }
+        for row in np.flatnonzero((chosen == _NONE) & (at != _NONE)).tolist():
+            head = encoded.dictionary[at[row]].as_py()
+            reasons[row] = writers[at[row]].why or _unnamed(head, in_header[row])
+        broken = [
+            Broken(row, writers[at[row]].key, why) for row, why in reasons.items()
+        ]
+        return TypedColumn(made.column, sorted(broken))
 
-    def _program(self, key: SchemaKey) -> int | str:
-        """The index of a writer's program, or why there is none."""
-        if key not in self._known:
-            assert self.writer is not None
-            if key in self._refused:
-                return self._refused[key]
-            try:  # the reader's own is known without a registry
-                is_own = key == self.reader.id
-                schema = self.reader if is_own else self.writer(key)
-            except SchemaError as error:
-                return error.message  # the registry may know it later
+    def _writer(self, head: bytes) -> _Writer:
+        if head not in self._known:
+            key, schema = _key(head), self.reader
+            begin = _LONG_PREFIX if isinstance(key, UUID) else _PREFIX
+            if self.writer is None:
+                begin = 0
+            elif key is None:
+                return _Writer()
+            elif key != self.reader.id:  # the reader's own needs no registry
+                try:
+                    schema = self.writer(key)
+                except SchemaError as error:  # the registry may know it later
+                    return _Writer(key, why=error.message)
             try:
                 made = resolve(parse(schema.text, schema.references), self.column)
             except SchemaError as error:
-                self._refused[key] = error.message
-                return error.message
-            self._known[key] = len(self._programs)
-            self._programs.append(made)
-        return self._known[key]
-
-    def _own(self) -> int:
-        if not self._programs:
-            writer = parse(self.reader.text, self.reader.references)
-            self._programs.append(resolve(writer, self.column))
-        return 0
+                self._known[head] = _Writer(key, why=error.message)
+            else:
+                self._known[head] = _Writer(key, begin, len(self._programs))
+                self._programs.append(made)
+        return self._known[head]
 
 
-def named_in(headers: pa.Array, name: str) -> Named | None:
-    """The last header of this name of each row that has one; None: no row has."""
-    if headers.null_count == len(headers):
-        return None
-    keys = pc.struct_field(headers.values, 0)
-    places = np.flatnonzero(pc.fill_null(pc.equal(keys, name), False).to_numpy(False))
+def named_in(headers: pa.Array, name: str) -> pa.Array | None:
+    """The last header of this name of each row, null where it has none.
+
+    None: no row has one. A header without a value is empty.
+    """
+    names, values = headers.values.flatten()
+    places = np.flatnonzero(pc.fill_null(pc.equal(names, name), False).to_numpy(False))
     rows = np.searchsorted(headers.offsets.to_numpy(), places, side="right") - 1
-    is_last = np.append(rows[1:] != rows[:-1], True)[: len(rows)]
-    kept = is_last & (rows >= 0) & (rows < len(headers))
-    if not kept.any():
+    is_inside = (rows >= 0) & (rows < len(headers))
+    if not is_inside.any():
         return None
-    heads = pc.struct_field(headers.values, 1).take(pa.array(places[kept]))
-    return Named(rows[kept], heads)
+    found = np.full(len(headers), _NONE)
+    found[rows[is_inside]] = places[is_inside]  # of a row's places the last one stays
+    return pc.fill_null(values, b"").take(pa.array(found, mask=found == _NONE))
 
 
-class _Group(NamedTuple):
-    """Rows of one schema: its key or why there is none, and where values begin."""
-
-    key: SchemaKey | None
-    begin: int
-    rows: Ints
-    why: str = ""
-
-
-def _groups(values: pa.Array, is_there: Flags, named: Named | None) -> Iterator[_Group]:
-    """The rows by the schemas that they name; a header wins over the bytes."""
-    ids = _ids(values, is_there)
-    is_odd = is_there & (ids == _NO_ID)
-    if named is not None:
-        ids[named.rows] = _NO_ID
-        is_odd[named.rows] = False
-        kept = is_there[named.rows]
-        heads = named.heads.filter(pa.array(kept))
-        yield from _by_head(named.rows[kept], heads, 0, "its header")
-    for number, rows in _by_id(ids):
-        yield _Group(number, _PREFIX, rows)
-    odd = np.flatnonzero(is_odd)
-    heads = pc.binary_slice(values.take(pa.array(odd)), 0, _LONG_PREFIX)
-    yield from _by_head(odd, heads, _LONG_PREFIX, "its first byte")
-
-
-def _ids(values: pa.Array, is_there: Flags) -> Ints:
-    """The id in the prefix of each row, -1 for none."""
-    _, ends, data = values.buffers()
-    count, first = len(values), values.offset
-    at = np.frombuffer(ends, np.int32)[first : first + count + 1].astype(np.int64)
-    ids = np.full(count, _NO_ID, np.int64)
-    rows = np.flatnonzero(is_there & (np.diff(at) >= _PREFIX))
-    if not len(rows):
-        return ids
-    held = np.frombuffer(data, np.uint8)
-    begin = at[:-1][rows]
-    found = np.zeros(len(rows), np.int64)
-    for byte in range(1, _PREFIX):
-        found = found << 8 | held[begin + byte]
-    ids[rows] = np.where(held[begin] == 0, found, _NO_ID)
-    return ids
-
-
-def _by_id(ids: Ints) -> Iterator[tuple[int, Ints]]:
-    """The ids that occur, without those of no schema, and the rows of each."""
-    if not len(ids) or (ids == ids[0]).all():
-        if len(ids) and ids[0] >= 0:
-            yield int(ids[0]), np.arange(len(ids))
-        return
-    order = np.argsort(ids, kind="stable")
-    found, begins = np.unique(ids[order], return_index=True)
-    for number, mine in zip(found.tolist(), np.split(order, begins[1:]), strict=True):
-        if number >= 0:
-            yield number, mine
-
-
-def _by_head(rows: Ints, heads: pa.Array, begin: int, where: str) -> Iterator[_Group]:
-    """The rows by the bytes that name their schemas."""
-    encoded = pc.fill_null(heads, b"").dictionary_encode()
-    for index, mine in _by_id(encoded.indices.to_numpy().astype(np.int64)):
-        head = encoded.dictionary[index].as_py()
-        key, why = _key(head), ""
-        if key is None and begin and len(head) < _PREFIX:
-            why = f"it has {len(head)} bytes, too few for a schema id"
-        elif key is None:
-            first = head[:1].hex() or "nothing"
-            why = f"{where} names no schema: it is {first}; legal: 00 or 01, and an id"
-        yield _Group(key, begin, rows[mine], why)
+def _first_bytes(values: pa.Array, size: int) -> pa.Array:
+    """What names the schema in each value; of a long prefix all of it."""
+    heads = pc.binary_slice(values, 0, size)
+    is_long = pc.starts_with(heads, b"\1")
+    if not pc.any(is_long).as_py():
+        return heads
+    return pc.if_else(is_long, pc.binary_slice(values, 0, _LONG_PREFIX), heads)
 
 
 def _key(head: bytes) -> SchemaKey | None:
@@ -227,6 +173,16 @@ def _key(head: bytes) -> SchemaKey | None:
     if head[:1] == b"\1" and len(head) >= _LONG_PREFIX:
         return UUID(bytes=head[1:_LONG_PREFIX])
     return None
+
+
+def _unnamed(head: bytes, is_header: bool) -> str:
+    if not is_header and len(head) < _PREFIX:
+        return f"it has {len(head)} bytes, too few for a schema id"
+    where, first = "its header" if is_header else "its first byte", head[:1].hex()
+    return (
+        f"{where} names no schema: it is {first or 'nothing'}; legal: 00 or 01, and an"
+        " id"
+    )
 
 
 def reshaped(given: pa.Array, wanted: pa.DataType) -> pa.Array:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from contextlib import closing
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
 from functools import lru_cache
 from pathlib import Path
 
@@ -47,20 +48,8 @@ def reader_schema(record_format: RecordFormat) -> SchemaText:
             its settings are illegal.
         RegistryError: The registry does not answer, or refuses the client.
     """
-    option = f"{record_format.side}.schema"
-    if record_format.registry:
-        check_settings(record_format.registry)
-    try:
-        found = _found(record_format, option)
-        column(found)
-    except SchemaError as error:
-        where = f", subject '{record_format.subject}'" if record_format.subject else ""
-        raise ConfigError(
-            f"option '{option}' is {record_format.schema[:200]!r}{where}:"
-            f" {error.message}. {_advice(error, record_format)}",
-            option=option,
-        ) from None
-    return found
+    with _refusals(record_format, lambda error: _advice(error, record_format)):
+        return _found(record_format)
 
 
 def writer_schema(record_format: RecordFormat, *, registers: bool) -> SchemaText:
@@ -69,31 +58,37 @@ def writer_schema(record_format: RecordFormat, *, registers: bool) -> SchemaText
     ``registers``: one that was given as a text is registered unless it is already.
 
     Raises:
-        ConfigError: The schema cannot be had, or is not registered.
+        ConfigError: The schema cannot be had, is refused, or is not registered.
         RegistryError: The registry does not answer, or refuses the client.
     """
-    option = f"{record_format.side}.schema"
-    check_settings(record_format.registry)
+    advice = "Nothing was written."
+    if record_format.is_text and not registers:
+        advice += " Set auto.register.schemas=true to register it"
+    with _refusals(record_format, lambda _: advice):
+        found = _found(record_format)
+        if found.id is not None:
+            return found
+        with closing(Registry(record_format.registry, LOAD_PATIENCE_S)) as registry:
+            return registry.registered(
+                record_format.subject, found.text, registers=registers
+            )
+
+
+@contextmanager
+def _refusals(
+    record_format: RecordFormat, advice: Callable[[SchemaError], str]
+) -> Iterator[None]:
+    """Let an error of a schema name its option and the next step."""
     try:
-        found = _found(record_format, option)
-        parse(found.text, found.references)
-        if found.id is None:
-            with closing(Registry(record_format.registry, LOAD_PATIENCE_S)) as registry:
-                return registry.registered(
-                    record_format.subject, found.text, registers=registers
-                )
+        yield
     except SchemaError as error:
-        more = (
-            " Set auto.register.schemas=true to register it"
-            if record_format.is_text and not registers
-            else ""
-        )
+        option = f"{record_format.side}.schema"
+        where = f", subject '{record_format.subject}'" if record_format.subject else ""
         raise ConfigError(
-            f"option '{option}' is {record_format.schema[:200]!r}, subject"
-            f" '{record_format.subject}': {error.message}. Nothing was written.{more}",
+            f"option '{option}' is {record_format.schema[:200]!r}{where}:"
+            f" {error.message}. {advice(error)}",
             option=option,
         ) from None
-    return found
 
 
 @lru_cache(maxsize=64)
@@ -102,17 +97,23 @@ def column(schema: SchemaText) -> Slot:
     return column_of(parse(schema.text, schema.references))
 
 
-def _found(record_format: RecordFormat, option: str) -> SchemaText:
+def _found(record_format: RecordFormat) -> SchemaText:
+    if record_format.registry:
+        check_settings(record_format.registry)
     word = record_format.schema
     if word.startswith("@"):
-        return SchemaText(_content(option, word.removeprefix("@")))
-    if word.startswith(("{", "[", '"')):
-        return SchemaText(word)
-    with closing(Registry(record_format.registry, LOAD_PATIENCE_S)) as registry:
-        if word.startswith("id:"):
-            return registry.by_id(int(word.removeprefix("id:")))
-        version = None if word == "latest" else int(word)
-        return registry.of_subject(record_format.subject, version)
+        found = SchemaText(_content(f"{record_format.side}.schema", word[1:]))
+    elif word.startswith(("{", "[", '"')):
+        found = SchemaText(word)
+    else:
+        with closing(Registry(record_format.registry, LOAD_PATIENCE_S)) as registry:
+            if word.startswith("id:"):
+                found = registry.by_id(int(word.removeprefix("id:")))
+            else:
+                version = None if word == "latest" else int(word)
+                found = registry.of_subject(record_format.subject, version)
+    column(found)
+    return found
 
 
 def _content(option: str, path: str) -> str:

@@ -14,7 +14,6 @@ from kafka_tx.record_schema import BYTES, ERROR, arrow_schema
 from kafka_tx.schemas.framed import (
     Broken,
     FramedColumn,
-    Named,
     named_in,
     reshaped,
 )
@@ -45,11 +44,10 @@ def typed_schema(formats: tuple[RecordFormat, ...], include_headers: bool) -> pa
 
 
 class _Reading(NamedTuple):
-    """One side: its format, what decodes it, and the schema of the batch's plan."""
+    """One side: its format, and what decodes it, with the schema of the plan."""
 
     format: RecordFormat
     framed: FramedColumn
-    planned: str
 
 
 class TypedBatches:
@@ -76,7 +74,7 @@ class TypedBatches:
         self._include_headers = include_headers
         self._schema = typed_schema(formats, include_headers)
         self._readings = [
-            _Reading(each, *_decoding(each, planned.get(each.side))) for each in formats
+            _Reading(each, _decoding(each, planned.get(each.side))) for each in formats
         ]
 
     def pieces(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
@@ -95,10 +93,12 @@ class TypedBatches:
             RegistryError: The registry does not answer, or refuses.
         """
         columns = dict(zip(batch.schema.names, batch.columns, strict=True))
+        headers = columns.get("headers")
         broken: dict[Side, list[Broken]] = {}
         for reading in self._readings:
             side = reading.format.side
-            made = reading.framed.typed(columns[side], self._named(columns, side))
+            named = None if headers is None else named_in(headers, _HEADER[side])
+            made = reading.framed.typed(columns[side], named)
             if made.broken and not reading.format.is_permissive:
                 raise _error(batch, side, made.broken[0])
             columns[side] = self._as_now(reading, made.column)
@@ -112,21 +112,16 @@ class TypedBatches:
                 columns |= _beside(side, batch.column(side), broken[side], rows)
         return pa.RecordBatch.from_arrays([*columns.values()], schema=self._schema)
 
-    def _named(self, columns: Mapping[str, pa.Array], side: Side) -> Named | None:
-        headers = columns.get("headers")
-        return None if headers is None else named_in(headers, _HEADER[side])
-
     def _as_now(self, reading: _Reading, given: pa.Array) -> pa.Array:
         wanted = self._schema.field(reading.format.side).type
         try:
             return reshaped(given, wanted)
         except SchemaError as error:
-            raise planned_otherwise(
-                reading.format, reading.planned, error.message
-            ) from None
+            planned = reading.framed.reader.name
+            raise _planned_otherwise(reading.format, planned, error.message) from None
 
 
-def planned_otherwise(
+def _planned_otherwise(
     record_format: RecordFormat, planned: str, why: str
 ) -> SchemaError:
     """The error of a replay that this start's schema does not fit."""
@@ -139,28 +134,23 @@ _of_process: dict[tuple[str, frozenset[tuple[str, str]], SchemaText], FramedColu
 _MOST_COLUMNS = 50
 
 
-def _decoding(
-    record_format: RecordFormat, planned: str | None
-) -> tuple[FramedColumn, str]:
-    """What decodes a side in this process, and the name of its schema."""
-    reader = record_format.reader
+def _decoding(record_format: RecordFormat, planned: str | None) -> FramedColumn:
+    """What decodes a side in this process."""
+    reader, settings = record_format.reader, record_format.registry
     assert reader is not None
     if planned is not None and planned != reader.name:
-        if not planned.isdecimal() or not record_format.registry:
-            raise planned_otherwise(
+        if not planned.isdecimal() or not settings:
+            raise _planned_otherwise(
                 record_format, planned, "the schema of the plan is not in a registry"
             )
-        reader = registry_of(record_format.registry).by_id(int(planned))
-    key = record_format.side, frozenset(record_format.registry.items()), reader
+        reader = registry_of(settings).by_id(int(planned))
+    key = record_format.side, frozenset(settings.items()), reader
     if key not in _of_process:
         while len(_of_process) >= _MOST_COLUMNS:
             del _of_process[next(iter(_of_process))]
-        registry = (
-            registry_of(record_format.registry) if record_format.registry else None
-        )
-        writer = None if registry is None else registry.by_id
+        writer = registry_of(settings).by_id if settings else None
         _of_process[key] = FramedColumn(column(reader), reader, writer)
-    return _of_process[key], reader.name
+    return _of_process[key]
 
 
 def _beside(

@@ -6,6 +6,7 @@ columns, so that fastavro only encodes plain values.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from decimal import Context
@@ -22,7 +23,6 @@ from kafka_tx.schemas.avro import (
     NO_DEFAULT,
     Array,
     Enum,
-    Field,
     Fixed,
     Map,
     Primitive,
@@ -31,37 +31,23 @@ from kafka_tx.schemas.avro import (
     Union,
     parse,
 )
+from kafka_tx.schemas.columns import Kind, Slot
+from kafka_tx.schemas.readers import column as column_of
 
-_NULL = Primitive("null")
 _WIDE = Context(prec=60)
-_WHOLE = ("byte", "short", "integer", "long")
-_TAKEN: dict[str, tuple[str, ...]] = {
-    "null": ("void",),
-    "boolean": ("boolean",),
-    "int": _WHOLE[:3],
-    "long": _WHOLE,
-    "float": ("float",),
+_DECIMAL = re.compile(r"decimal\((\d+),(-?\d+)\)")
+_TAKEN = {
+    "integer": ("byte", "short", "integer"),
+    "long": ("byte", "short", "integer", "long"),
     "double": ("float", "double"),
-    "string": ("string",),
-    "bytes": ("binary",),
-    "fixed": ("binary",),
-    "enum": ("string",),
-    "date": ("date",),
-    "timestamp": ("timestamp",),
-    "local-timestamp": ("timestamp_ntz",),
 }
-"""Spark's types that a type takes, by its logical type's family or its own name."""
+"""Spark's types that are written as one; others are written as themselves only."""
 
 
 # --- before any record: the columns ---------------------------------------------------
 
 
 def check_schema(schema: SchemaText, spark: Any, side: Side) -> None:  # noqa: ANN401 - JSON
-    """As ``check_column``, for the text of a schema."""
-    check_column(parse(schema.text, schema.references), spark, side)
-
-
-def check_column(schema: Type, spark: Any, path: str) -> None:  # noqa: ANN401 - JSON
     """Refuse a column that the schema does not take (driver).
 
     ``spark`` is its type as in the JSON of Spark's types.
@@ -69,91 +55,58 @@ def check_column(schema: Type, spark: Any, path: str) -> None:  # noqa: ANN401 -
     Raises:
         ConfigError: Names the column and the rule.
     """
-    schema, _ = _present(schema, path)
-    match schema, spark:
-        case Record(), {"type": "struct", "fields": fields}:
-            _check_fields(schema, {each["name"]: each["type"] for each in fields}, path)
-        case Array(items=part), {"type": "array", "elementType": kind}:
-            check_column(part, kind, f"{path}[]")
-        case Map(values=part), {"type": "map", "keyType": "string", "valueType": kind}:
-            check_column(part, kind, f"{path}{{}}")
-        case Record() | Array() | Map(), _:
-            raise _refused(path, f"is {_word(spark)}", f"takes {schema.kind}")
+    _check(column_of(schema), spark, side)
+
+
+def _check(slot: Slot, spark: Any, path: str) -> None:  # noqa: ANN401 - JSON
+    match slot.kind, spark:
+        case Kind.STRUCT, {"type": "struct", "fields": fields}:
+            _check_fields(slot, {each["name"]: each["type"] for each in fields}, path)
+        case Kind.LIST, {"type": "array", "elementType": kind}:
+            _check(slot.parts[0], kind, f"{path}[]")
+        case Kind.MAP, {"type": "map", "keyType": "string", "valueType": kind}:
+            _check(slot.parts[1], kind, f"{path}{{}}")
+        case ((Kind.STRUCT | Kind.LIST | Kind.MAP), _):
+            raise _refused(path, f"is {_word(spark)}", f"takes {slot.type.kind}")
+        case Kind.DECIMAL, _:
+            _check_decimal(slot.arrow, spark, path)
         case _:
-            _check_leaf(schema, spark, path)
+            taken = _TAKEN.get(slot.spark, (slot.spark,))
+            if spark not in taken:
+                rule = f"takes {' or '.join(taken)} ({slot.type.kind})"
+                raise _refused(path, f"is {_word(spark)}", rule)
 
 
-def _check_fields(schema: Record, given: Mapping[str, Any], path: str) -> None:
-    names = {each.name for each in schema.fields}
-    for name in given:
-        if name not in names:
-            raise _refused(
-                f"{path}.{name}",
-                "is a column",
-                f"has no such field in record '{schema.name}': leave the column out, or"
-                " add the field to the schema",
-            )
-    for each in schema.fields:
+def _check_fields(slot: Slot, given: Mapping[str, Any], path: str) -> None:
+    assert isinstance(slot.type, Record)
+    fields = slot.type.fields
+    for name in sorted(given.keys() - {each.name for each in fields}):
+        raise _refused(
+            f"{path}.{name}",
+            "is a column",
+            f"has no such field in record '{slot.type.name}': leave the column out, or"
+            " add the field to the schema",
+        )
+    for each, part in zip(fields, slot.parts, strict=True):
         inner = f"{path}.{each.name}"
         if each.name in given:
-            check_column(each.type, given[each.name], inner)
+            _check(part, given[each.name], inner)
         elif each.default is NO_DEFAULT:
             raise _refused(inner, "is no column", "has this field without a default")
-        elif isinstance(each.default, str) and _is_bytes(each):
+        elif isinstance(each.default, str) and part.type.kind in ("bytes", "fixed"):
             raise _refused(
                 inner, "is no column", "has bytes as its default: give the column"
             )
 
 
-def _check_leaf(schema: Type, spark: Any, path: str) -> None:  # noqa: ANN401 - JSON
-    logical = getattr(schema, "logical", None)
-    name = logical.name if logical else ""
-    if name == "duration":
-        raise _refused(
-            path, f"is {_word(spark)}", "has a duration, which is not written"
+def _check_decimal(wanted: pa.Decimal128Type, spark: Any, path: str) -> None:  # noqa: ANN401 - JSON
+    digits, scale = wanted.precision, wanted.scale
+    found = _DECIMAL.fullmatch(str(spark))
+    if found is None or int(found[1]) > digits or int(found[2]) != scale:
+        rule = (
+            f"takes decimals of at most {digits} digits with {scale} behind the point"
         )
-    if logical is not None and name == "decimal":
-        _check_decimal(logical.precision, logical.scale, spark, path)
-        return
-    family, _, unit = name.rpartition("-")
-    taken = _TAKEN.get(family or name, _TAKEN[schema.kind])
-    if unit == "nanos" or family == "time":
-        taken = _TAKEN[schema.kind]
-    if spark not in taken:
-        raise _refused(
-            path, f"is {_word(spark)}", f"takes {' or '.join(taken)} ({schema.kind})"
-        )
-
-
-def _check_decimal(precision: int, scale: int, spark: Any, path: str) -> None:  # noqa: ANN401 - JSON
-    found = str(spark).removeprefix("decimal(").removesuffix(")").partition(",")
-    fits = str(spark).startswith("decimal(") and (
-        int(found[0]) <= precision and int(found[2]) == scale
-    )
-    if not fits:
-        raise _refused(
-            path,
-            f"is {_word(spark)}",
-            f"takes decimals of at most {precision} digits with {scale} behind the"
-            " point",
-        )
-
-
-def _present(schema: Type, path: str) -> tuple[Type, bool]:
-    """The type of values that are not null; and whether null may be."""
-    if not isinstance(schema, Union):
-        return schema, schema == _NULL
-    others = [each for each in schema.branches if each != _NULL]
-    if len(others) != 1:
-        raise _refused(
-            path, "is a column", "has a union of more than null and one type"
-        )
-    return others[0], len(others) < len(schema.branches)
-
-
-def _is_bytes(given: Field) -> bool:
-    kinds = given.type.branches if isinstance(given.type, Union) else (given.type,)
-    return any(each.kind in ("bytes", "fixed") for each in kinds)
+        raise _refused(path, f"is {_word(spark)}", rule)
 
 
 def _refused(path: str, what: str, rule: str) -> ConfigError:
@@ -177,14 +130,15 @@ class AvroColumn:
 
     side: Side
     schema: SchemaText
-    _tree: Type = field(init=False)
+    _slot: Slot = field(init=False)
     _plain: Any = field(init=False)
 
     def __post_init__(self) -> None:
         import fastavro
 
-        self._tree = parse(self.schema.text, self.schema.references)
-        self._plain = fastavro.parse_schema(_without_logical(self._tree, {}))
+        self._slot = column_of(self.schema)
+        tree = parse(self.schema.text, self.schema.references)
+        self._plain = fastavro.parse_schema(_without_logical(tree, set()))
 
     def encoded(self, column: pa.Array) -> pa.Array:
         """The records' bytes; null stays null.
@@ -197,101 +151,87 @@ class AvroColumn:
 
         assert self.schema.id is not None
         head = b"\0" + self.schema.id.to_bytes(4, "big")
-        there = column.drop_null()
-        plain = _plain_column(self._tree, there, self.side)
-        made = []
-        for value in _values(plain, self.side):
-            buffer = BytesIO()
-            buffer.write(head)
-            schemaless_writer(buffer, self._plain, value)
-            made.append(buffer.getvalue())
-        left = iter(made)
+        plain = _plain(self._slot, column.drop_null(), self.side)
+        try:
+            left = iter(plain.to_pylist(maps_as_pydicts="strict"))
+        except KeyError:
+            rule = "takes it once"
+            raise _refused(self.side, "has a map with a key twice", rule) from None
+
+        def record() -> bytes:
+            buffer = BytesIO(head)
+            buffer.seek(len(head))
+            schemaless_writer(buffer, self._plain, next(left))
+            return buffer.getvalue()
+
         return pa.array(
-            [next(left) if valid else None for valid in column.is_valid().to_pylist()],
+            [record() if valid else None for valid in column.is_valid().to_pylist()],
             pa.large_binary(),
         )
 
 
-def _values(plain: pa.Array, path: str) -> list[Any]:
-    try:
-        found: list[Any] = plain.to_pylist(maps_as_pydicts="strict")
-    except KeyError:
-        raise _refused(path, "has a map with a key twice", "takes it once") from None
-    return found
-
-
-def _plain_column(schema: Type, given: pa.Array, path: str) -> pa.Array:
-    """The numbers, bytes and texts that are written."""
-    schema, may_be_null = _present(schema, path)
+def _with_nulls(slot: Slot, given: pa.Array, path: str) -> pa.Array:
+    """As ``_plain``, of values that may be null."""
     if not given.null_count:
-        return _plain(schema, given, path)
-    if not may_be_null:
+        return _plain(slot, given, path)
+    if not slot.is_nullable:
         raise _refused(path, "has null", "has no null there")
-    made = _plain(schema, given.drop_null(), path)
+    made = _plain(slot, given.drop_null(), path)
     places = pc.cumulative_sum(given.is_valid().cast(pa.int64()))
     return made.take(pc.if_else(given.is_valid(), pc.subtract(places, 1), None))
 
 
-def _plain(schema: Type, given: pa.Array, path: str) -> pa.Array:
-    """As ``_plain_column``, of values without null."""
-    match schema:
-        case Record(fields=fields):
-            names = {each.name: index for index, each in enumerate(given.type)}
+def _plain(slot: Slot, given: pa.Array, path: str) -> pa.Array:
+    """The numbers, bytes and texts that are written."""
+    match slot.kind:
+        case Kind.STRUCT:
+            there = {each.name for each in given.type}
+            assert isinstance(slot.type, Record)
             parts = {
-                each.name: _plain_column(
-                    each.type, given.field(names[each.name]), f"{path}.{each.name}"
+                each.name: _with_nulls(
+                    part, given.field(each.name), f"{path}.{each.name}"
                 )
-                for each in fields
-                if each.name in names
+                for each, part in zip(slot.type.fields, slot.parts, strict=True)
+                if each.name in there
             }
+            if not parts:
+                return given
             return pa.StructArray.from_arrays([*parts.values()], names=[*parts])
-        case Array(items=part):
-            items = _plain_column(part, given.flatten(), f"{path}[]")
+        case Kind.LIST:
+            items = _with_nulls(slot.parts[0], given.flatten(), f"{path}[]")
             lengths = pc.list_value_length(given).to_numpy(zero_copy_only=False)
             ends = pa.array([0, *lengths.cumsum().tolist()], pa.int32())
             return pa.ListArray.from_arrays(ends, items)
-        case Map(values=part):
-            values = _plain_column(part, given.items, f"{path}{{}}")
+        case Kind.MAP:
+            values = _with_nulls(slot.parts[1], given.items, f"{path}{{}}")
             return pa.MapArray.from_arrays(given.offsets, given.keys, values)
-        case Enum() | Fixed() | Primitive():
-            return _plain_leaf(schema, given, path)
         case _:
-            raise AssertionError(schema)
+            return _plain_leaf(slot, given, path)
 
 
-def _plain_leaf(
-    schema: Enum | Fixed | Primitive, given: pa.Array, path: str
-) -> pa.Array:
+def _plain_leaf(slot: Slot, given: pa.Array, path: str) -> pa.Array:
+    schema = slot.type
     if isinstance(schema, Enum):
         known = pc.is_in(given, value_set=pa.array(schema.symbols))
         if not pc.all(known, min_count=0).as_py():
             raise _refused(path, "has a text", f"takes {', '.join(schema.symbols)}")
         return given
-    if schema.logical.name == "decimal":
-        return _unscaled(given, schema.size if isinstance(schema, Fixed) else None)
-    if isinstance(schema, Fixed):
+    assert isinstance(schema, Fixed | Primitive)
+    size = schema.size if isinstance(schema, Fixed) else None
+    if slot.kind is Kind.DECIMAL:
+        return _unscaled(given, size)
+    if size is not None:
         sizes = pc.binary_length(given)
-        if not pc.all(pc.equal(sizes, schema.size), min_count=0).as_py():
-            raise _refused(path, "has bytes", f"takes {schema.size} bytes")
-        return given
-    return _plain_time(schema.logical.name, given)
-
-
-def _plain_time(name: str, given: pa.Array) -> pa.Array:
-    family, _, unit = name.rpartition("-")
-    if name == "date":
+        if not pc.all(pc.equal(sizes, size), min_count=0).as_py():
+            raise _refused(path, "has bytes", f"takes {size} bytes")
+    if pa.types.is_date(slot.arrow):
         return given.cast(pa.int32())
-    if family in ("timestamp", "local-timestamp") and unit != "nanos":
-        numbers = given.cast(pa.timestamp("us", given.type.tz)).cast(pa.int64())
-        return _floor_1000(numbers) if unit == "millis" else numbers
+    if pa.types.is_timestamp(slot.arrow):
+        micros = given.cast(pa.timestamp("us", given.type.tz)).cast(pa.int64())
+        is_millis = schema.logical.name.endswith("millis")
+        # as Spark's `to_avro` has them: rounded down
+        return pa.array(micros.to_numpy() // 1_000) if is_millis else micros
     return given
-
-
-def _floor_1000(numbers: pa.Array) -> pa.Array:
-    """Milliseconds of microseconds, as Spark's ``to_avro`` has them: rounded down."""
-    rest = pc.subtract(numbers, pc.multiply(pc.divide(numbers, 1000), 1000))
-    below = pc.if_else(pc.less(rest, 0), 1, 0)
-    return pc.subtract(pc.divide(numbers, 1000), below)
 
 
 def _unscaled(given: pa.Array, size: int | None) -> pa.Array:
@@ -303,7 +243,7 @@ def _unscaled(given: pa.Array, size: int | None) -> pa.Array:
     return pa.array(made, pa.binary())
 
 
-def _without_logical(schema: Type, known: dict[str, None]) -> Any:  # noqa: ANN401 - JSON
+def _without_logical(schema: Type, known: set[str]) -> Any:  # noqa: ANN401 - JSON
     """The JSON of a schema that has the same bytes and no logical types."""
     match schema:
         case Primitive(kind=kind):
@@ -317,19 +257,22 @@ def _without_logical(schema: Type, known: dict[str, None]) -> Any:  # noqa: ANN4
         case Fixed() | Enum() | Record():
             if schema.name in known:
                 return schema.name
-            known[schema.name] = None
-            return {"name": schema.name, "type": schema.kind} | _members(schema, known)
+            known.add(schema.name)
+            members = _members(schema, known)
+            return {"type": schema.kind, "name": schema.name, **members}
 
 
-def _members(schema: Fixed | Enum | Record, known: dict[str, None]) -> dict[str, Any]:
-    if isinstance(schema, Fixed):
-        return {"size": schema.size}
-    if isinstance(schema, Enum):
-        return {"symbols": list(schema.symbols)}
-    return {
-        "fields": [
-            {"name": each.name, "type": _without_logical(each.type, known)}
-            | ({} if each.default is NO_DEFAULT else {"default": each.default})
-            for each in schema.fields
-        ]
-    }
+def _members(schema: Fixed | Enum | Record, known: set[str]) -> dict[str, Any]:
+    match schema:
+        case Fixed(size=size):
+            return {"size": size}
+        case Enum(symbols=symbols):
+            return {"symbols": list(symbols)}
+        case Record(fields=fields):
+            return {
+                "fields": [
+                    {"name": each.name, "type": _without_logical(each.type, known)}
+                    | ({} if each.default is NO_DEFAULT else {"default": each.default})
+                    for each in fields
+                ]
+            }

@@ -157,6 +157,27 @@ def test_a_schema_that_cannot_be_had_is_refused(
         KafkaTxDataSource(left).writer(columns, overwrite=False)
 
 
+@pytest.mark.parametrize(
+    ("kind", "said"),
+    [
+        (["int", "string"], "a union of int, string; legal: null and one other type"),
+        (
+            {"type": "fixed", "name": "D", "size": 12, "logicalType": "duration"},
+            "is a duration, which Spark has no type for. Nothing was written",
+        ),
+    ],
+)
+def test_a_schema_without_a_column_is_refused(
+    options, told: Told, kind: Any, said: str
+) -> None:
+    told.schema(8, json.dumps(kind))
+
+    with pytest.raises(ConfigError, match=said):
+        KafkaTxDataSource(options | {"value.schema": "id:8"}).writer(
+            COLUMNS, overwrite=False
+        )
+
+
 def test_tasks_get_no_settings_of_the_registry(options) -> None:
     options |= {"schema.registry.basic.auth.user.info": "me:hunter2"}
 
