@@ -13,7 +13,6 @@ from kafka_tx.model import SchemaText
 from kafka_tx.schemas.avro import LARGEST_TEXT, parse
 from kafka_tx.schemas.columns import Slot, column_of
 from kafka_tx.schemas.registry import (
-    LOAD_PATIENCE_S,
     Registry,
     UnknownSchemaError,
     check_settings,
@@ -68,7 +67,7 @@ def writer_schema(record_format: RecordFormat, *, registers: bool) -> SchemaText
         found = _found(record_format)
         if found.id is not None:
             return found
-        with closing(Registry(record_format.registry, LOAD_PATIENCE_S)) as registry:
+        with closing(Registry.at_start(record_format.registry)) as registry:
             return registry.registered(
                 record_format.subject, found.text, registers=registers
             )
@@ -106,7 +105,7 @@ def _found(record_format: RecordFormat) -> SchemaText:
     elif word.startswith(("{", "[", '"')):
         found = SchemaText(word)
     else:
-        with closing(Registry(record_format.registry, LOAD_PATIENCE_S)) as registry:
+        with closing(Registry.at_start(record_format.registry)) as registry:
             if word.startswith("id:"):
                 found = registry.by_id(int(word.removeprefix("id:")))
             else:

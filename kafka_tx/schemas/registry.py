@@ -6,7 +6,8 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, TypeVar
+from operator import methodcaller
+from typing import Any
 from uuid import UUID
 
 from kafka_tx.errors import ConfigError, RegistryDeniedError, RegistryError, SchemaError
@@ -15,13 +16,15 @@ from kafka_tx.model import SchemaText
 
 logger = event_log(__name__)
 
-T = TypeVar("T")
-
 TASK_PATIENCE_S = 120.0
 """How long a task waits for a registry that is away."""
 
-LOAD_PATIENCE_S = 20.0
-"""How long ``load()`` waits: somebody looks on."""
+START_PATIENCE_S = 20.0
+"""How long the start of a query waits: somebody looks on."""
+
+NOBODY_PATIENCE_S = 5.0
+"""The same, where the name of the registry has no address or nobody listens there: it
+is wrong more often than away."""
 
 _TIMEOUT_S = 10
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.2, 5.0
@@ -56,14 +59,21 @@ class Registry:
     Attributes:
         settings: Of Confluent's client, by their names without ``schema.registry.``.
         patience_s: How long a request is repeated while the registry is away.
+        nobody_s: The same, while no connection can be made; 0: as long.
     """
 
     settings: Mapping[str, str]
     patience_s: float = TASK_PATIENCE_S
+    nobody_s: float = 0.0
     _client: Any = None
     _known: dict[int | UUID, SchemaText] = field(default_factory=dict)
     _unknown: dict[int | UUID, tuple[str, float]] = field(default_factory=dict)
     """Why, and until when; the first one first."""
+
+    @classmethod
+    def at_start(cls, settings: Mapping[str, str]) -> Registry:
+        """One for the start of a query (driver)."""
+        return cls(settings, START_PATIENCE_S, NOBODY_PATIENCE_S)
 
     @property
     def url(self) -> str:
@@ -107,9 +117,7 @@ class Registry:
         number = wanted if isinstance(wanted, int) else None
         for pause_s in (*(_UNKNOWN_PAUSES_S if is_patient else ()), None):
             try:
-                found = self._asked(
-                    lambda client: _by_id(client, wanted), f"id {wanted}"
-                )
+                found = self._asked(partial(_by_id, wanted), f"id {wanted}")
                 return self._with_references(found, number)
             except UnknownSchemaError as error:
                 if pause_s is None:
@@ -122,30 +130,20 @@ class Registry:
     def of_subject(self, subject: str, version: int | None) -> SchemaText:
         """A version of a subject; None: the latest one. Raises as ``by_id``."""
         what = f"subject '{subject}'" + (f", version {version}" if version else "")
-        found = self._asked(
-            lambda client: (
-                client.get_latest_version(subject)
-                if version is None
-                else client.get_version(subject, version)
-            ),
-            what,
-        )
+        ask = methodcaller("get_latest_version", subject)
+        if version is not None:
+            ask = methodcaller("get_version", subject, version)
+        found = self._asked(ask, what)
         return self._with_references(found.schema, found.schema_id)
 
     def registered(self, subject: str, text: str, *, registers: bool) -> SchemaText:
         """A text with its id; it is registered, or must be already. As ``by_id``."""
         from confluent_kafka.schema_registry import Schema
 
-        schema = Schema(text, "AVRO")
-        number = self._asked(
-            lambda client: (
-                client.register_schema(subject, schema)
-                if registers
-                else client.lookup_schema(subject, schema).schema_id
-            ),
-            f"the schema in subject '{subject}'",
-        )
-        return SchemaText(text, number)
+        method = "register_schema" if registers else "lookup_schema"
+        ask = methodcaller(method, subject, Schema(text, "AVRO"))
+        found = self._asked(ask, f"the schema in subject '{subject}'")
+        return SchemaText(text, found if registers else found.schema_id)
 
     def _with_references(self, schema: Any, number: int | None) -> SchemaText:  # noqa: ANN401 - of the client
         kind = schema.schema_type or "AVRO"
@@ -176,7 +174,7 @@ class Registry:
                     " itself"
                 )
             what = f"subject '{each.subject}', version {each.version}"
-            found = self._asked(partial(_version, key), what)
+            found = self._asked(methodcaller("get_version", *key), what)
             self._add_references(found.schema, texts, above | {key})
             texts[key] = found.schema.schema_str
 
@@ -188,9 +186,8 @@ class Registry:
 
     # --- requests ---
 
-    def _asked(self, ask: Callable[[Any], T], what: str) -> T:
-        until_s = time.monotonic() + self.patience_s
-        pause_s = _FIRST_PAUSE_S
+    def _asked(self, ask: Callable[[Any], Any], what: str) -> Any:  # noqa: ANN401 - of the client
+        began_s, pause_s = time.monotonic(), _FIRST_PAUSE_S
         while True:
             try:
                 if self._client is None:
@@ -198,16 +195,22 @@ class Registry:
                 return ask(self._client)
             except Exception as error:  # noqa: BLE001 - the client's own are of many libraries
                 why = self._judged(error, what)
-            if time.monotonic() + pause_s > until_s:
+                patience_s = self._patience_s(error)
+            if time.monotonic() + pause_s > began_s + patience_s:
                 raise RegistryError(
                     f"the schema registry at {self.url} did not give {what} within"
-                    f" {self.patience_s:g} s: {why}. Check 'schema.registry.url', the"
+                    f" {patience_s:g} s: {why}. Check 'schema.registry.url', the"
                     " network, and that the registry runs; then start again. Nothing is"
                     " lost"
                 )
             logger.warning("the schema registry did not give %s: %s", what, why)
             time.sleep(pause_s)
             pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
+
+    def _patience_s(self, error: Exception) -> float:
+        # also of a name without an address; of httpx or httpx2, by Python's version
+        is_nobody = type(error).__name__ == "ConnectError"
+        return self.nobody_s if is_nobody and self.nobody_s else self.patience_s
 
     def _judged(self, error: Exception, what: str) -> str:
         """Why to ask again; raises what another try does not change."""
@@ -253,11 +256,7 @@ def _no_registry(url: str, why: str) -> ConfigError:
     )
 
 
-def _version(key: tuple[str, int], client: Any) -> Any:  # noqa: ANN401 - of the client
-    return client.get_version(*key)
-
-
-def _by_id(client: Any, wanted: int | UUID) -> Any:  # noqa: ANN401 - of the client
+def _by_id(wanted: int | UUID, client: Any) -> Any:  # noqa: ANN401 - of the client
     if not isinstance(wanted, UUID):
         return client.get_schema(wanted)
     try:

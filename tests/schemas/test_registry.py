@@ -115,6 +115,23 @@ def test_nobody_at_the_address_is_an_error_that_may_pass(told: Told) -> None:
         Registry({"url": told.url}, patience_s=0.05).by_id(7)
 
 
+@pytest.mark.parametrize("url", [None, "http://no-such-registry.invalid:8081"])
+def test_a_start_tells_soon_that_nobody_is_at_the_address(
+    told: Told, monkeypatch: pytest.MonkeyPatch, url: str | None
+) -> None:
+    """A registry that answers something is waited for longer; and tasks wait longer."""
+    monkeypatch.setattr("kafka_tx.schemas.registry.NOBODY_PATIENCE_S", 0.1)
+    told.answers["/schemas/ids/7"] = [(503, {}), (503, {}), (200, {"schema": '"int"'})]
+    asked = reading(told, "id:7")
+    assert reader_schema(asked).id == 7
+    told.server.server_close()
+    if url is not None:
+        asked = reading(told, "id:7", registry={"url": url})
+
+    with pytest.raises(RegistryError, match=r"did not give id 7 within 0\.1 s"):
+        reader_schema(asked)
+
+
 @pytest.mark.parametrize("status", [401, 403])
 def test_a_refusal_of_the_client_is_not_tried_again(told: Told, status: int) -> None:
     told.answers["/schemas/ids/7"] = [(status, {"message": "no"})]
