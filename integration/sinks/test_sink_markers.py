@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import partial
 
 import pytest
 from confluent_kafka import Consumer, Producer
@@ -10,6 +11,7 @@ from confluent_kafka.admin._config import AlterConfigOpType as Operation
 from confluent_kafka.admin._config import ConfigEntry, ConfigResource
 
 from integration.cluster.topics import ask, fresh_name
+from integration.cluster.waiting import wait_until
 from integration.consuming import committed_records
 from integration.promptness import promptly
 from kafka_tx import sink_assembly
@@ -17,16 +19,22 @@ from kafka_tx.config import SinkConfig
 from kafka_tx.errors import (
     BrokerUnavailableError,
     ConfigError,
+    FencedError,
     KafkaError,
     StateCorruptedError,
 )
 from kafka_tx.kafka import marker_log
-from kafka_tx.kafka.marker_topic import MarkerTopic
+from kafka_tx.kafka.marker_topic import ALL, MarkerTopic
 from kafka_tx.kafka.out_record import OutRecord
 from kafka_tx.model import TransactionAttempt
 from kafka_tx.sinks.sink_memory import Entry, Memory
 from kafka_tx.sinks.sink_parts import Digest, Marker, Wish
 
+COMPACTED_SOON = {
+    "cleanup.policy": "compact",
+    "segment.ms": "100",
+    "min.cleanable.dirty.ratio": "0.001",
+}
 WELL_BELOW_A_TIMEOUT_S = 10.0
 """Other sinks' transactions were waited for 150 s."""
 
@@ -89,6 +97,11 @@ class Sink:
 
     def recall(self, **more):
         return sink_assembly.marker_log(self.config()).recall(self.id, **more)
+
+    def has_lost(self, topic, log):
+        """Whether no record that the marker topic had is there any more."""
+        self.put(b"other", b"")  # the newest segment is never compacted
+        return not list(topic.read(log, ALL))
 
     def values(self):
         found = committed_records(self.kafka.bootstrap_servers, self.topic)
@@ -200,7 +213,7 @@ def test_a_run_that_wakes_between_two_answers_of_the_next_damages_nothing(
     sink, monkeypatch
 ):
     """The topic was read before it wrote, and its group after."""
-    knows = marker_log.MarkerLog.knows
+    in_group = marker_log.MarkerLog.set_in_group
     woken: list[bool] = []
 
     def wakes_first(log, entry):
@@ -208,14 +221,61 @@ def test_a_run_that_wakes_between_two_answers_of_the_next_damages_nothing(
             woken.append(True)
             sink.settle(1)
             assert sink.write(1)
-        return knows(log, entry)
+        return in_group(log, entry)
 
-    monkeypatch.setattr(marker_log.MarkerLog, "knows", wakes_first)
+    monkeypatch.setattr(marker_log.MarkerLog, "set_in_group", wakes_first)
 
     with pytest.raises(KafkaError, match="another writer of the same part has begun"):
         sink.settle(1, epoch=2)
     assert not sink.start_again(1)
     assert sink.values() == ["1-0"]
+
+
+@pytest.mark.parametrize("what", ["part", "plan"])
+def test_a_run_that_wakes_after_newer_markers_were_compacted_damages_nothing(
+    sink, kafka, monkeypatch, what
+):
+    """Its group knew a marker that the topic has not kept: for a newer one."""
+    kafka.create_topic(sink.markers, 1, config=COMPACTED_SOON)
+    known = sink_assembly.remembered(sink.config())
+
+    def older(*_):
+        sink.settle(1)
+        assert sink.write(1)
+
+    def newer(topic, log):
+        sink.settle(2, epoch=3)
+        assert sink.write(2, run="3", epoch=3)
+        wait_until("compacted", lambda: sink.has_lost(topic, log), timeout_s=90)
+
+    if what == "part":
+        older()
+        after_bounds(monkeypatch, newer)
+        more = {"reads_all_markers": True, "memory": known}
+        frozen = partial(sink.write, 2, run="2", epoch=2, **more)
+    else:
+        after_bounds(monkeypatch, older, newer)
+        frozen = partial(sink.settle, 2, epoch=2)
+
+    with pytest.raises(FencedError, match="is older than attempt"):
+        frozen()
+    assert sink.values() == ["1-0", "2-0"]
+
+
+def after_bounds(monkeypatch, *events):
+    """Let each of the next questions for the topic's bounds be followed by an event."""
+    bounds, left = MarkerTopic.bounds, list(events)
+
+    def followed(topic):
+        found = bounds(topic)
+        if left:
+            event, *later = left
+            left.clear()  # the event asks, too
+            event(topic, found[0])
+            left.extend(later)
+        return found
+
+    monkeypatch.setattr(MarkerTopic, "bounds", followed)
 
 
 @pytest.mark.parametrize("adds_offset", [False, True])

@@ -88,9 +88,10 @@ class MarkerLog:
         except NOT_OURS:
             return None
 
-    def knows(self, entry: Entry) -> bool:
-        """Whether its group has an offset, whoever has set it."""
-        return self._group_offset(entry, _TIMEOUT_MS) is not None
+    def set_in_group(self, entry: Entry) -> tuple[int, str | None] | None:
+        """Offset and metadata in its group, whoever has set them; None: none are."""
+        found = self._group_offset(entry, _TIMEOUT_MS)
+        return None if found is None else (found.offset, found.metadata)
 
     def _group_offset(self, entry: Entry, timeout_ms: int) -> ClientPartition | None:
         places = [ClientPartition(self._topic_of(entry), 0)]
@@ -109,6 +110,9 @@ class MarkerLog:
         run: str | None = None,
     ) -> Memory:
         """All markers of the sink that were committed when the call began.
+
+        One is missing if a later marker took its place meanwhile, and brokers have
+        compacted the topic. The later one comes after ``Memory.end``.
 
         Transactions of other sinks are not waited for. One of this sink that seems to
         be open is ended: it commits nothing later that this call did not read.

@@ -142,9 +142,7 @@ class PartTransaction:
     def _own(self) -> Marker | None:
         """The marker of the part; from the marker topic if the group has expired."""
         part, self._memory = self._part, None
-        found = self._log.kept(Entry(part.id, part.marker(Digest())))
-        kept = None if found is None else found.kept
-        assert kept is None or isinstance(kept, Marker)
+        kept = self._of_group()
         if kept is not None and not needs_all_markers(part, kept):
             return kept
         self._memory = self._recall()
@@ -157,11 +155,20 @@ class PartTransaction:
             logged_entry, of_group = Entry(part.id, logged), Entry(part.id, kept)
             _check_same(self._log, logged_entry, of_group, self._recall)
             return logged
+        if self._of_group() != kept:  # another run wrote, and the topic was compacted
+            return self._own()
         what = (
             f"the marker of part {part.index} of txid {kept.txid} of sink '{part.id}'"
         )
         still = f"group '{part.group}' still has"
         raise _lost(self._log, part.group, f"{what}, which {still}")
+
+    def _of_group(self) -> Marker | None:
+        part = self._part
+        found = self._log.kept(Entry(part.id, part.marker(Digest())))
+        kept = None if found is None else found.kept
+        assert kept is None or isinstance(kept, Marker)
+        return kept
 
     def _recall(self) -> Memory:
         part = self._part
@@ -223,10 +230,7 @@ class PlanKeeper:
             AuthenticationError, KafkaError: The brokers refuse, or do not answer.
         """
         with self._begun(wish) as transaction:
-            memory = self._recall(wish)
-            if memory.is_empty and self._has_group(wish):
-                memory = self._recall(wish)  # an older run may have written since
-                self._check_not_lost(wish, memory)
+            memory = self._recall_all(wish)
             last = max((m.txid for m in memory.markers if not m.life), default=0)
             with _asking_groups(self._log, wish.id, memory, lambda: self._recall(wish)):
                 plan = planned(memory.plan, wish, last)
@@ -244,6 +248,23 @@ class PlanKeeper:
                         raise
         return plan, memory
 
+    def _recall_all(self, wish: Wish) -> Memory:
+        """As ``_recall``; an empty topic is refused if a group knows of a marker.
+
+        Another run may write between two answers: then the group changes.
+        """
+        part = Part(wish.id, wish.attempt, 0, wish.parts)
+        first = Entry(wish.id, part.marker(Digest()))
+        memory, asked = self._recall(wish), None
+        while memory.is_empty and (of_group := self._log.set_in_group(first)):
+            if of_group == asked:
+                what = (
+                    f"what it held of sink '{wish.id}': group '{part.group}' has more"
+                )
+                raise _lost(self._log, part.group, what)
+            memory, asked = self._recall(wish), of_group
+        return memory
+
     def _recall(self, wish: Wish) -> Memory:
         return self._log.recall(wish.id, own=name_of(wish.id, "plan"))
 
@@ -251,20 +272,6 @@ class PlanKeeper:
         name = name_of(wish.id, "plan")
         what = f"the plan of sink '{wish.id}'"
         return Transaction(self._settings, name, what, self._reading, name)
-
-    def _has_group(self, wish: Wish) -> bool:
-        return self._log.knows(Entry(wish.id, _first_part(wish).marker(Digest())))
-
-    def _check_not_lost(self, wish: Wish, memory: Memory) -> None:
-        """A sink without any record must not have a group that knows of some."""
-        if memory.is_empty:
-            group = _first_part(wish).group
-            what = f"what it held of sink '{wish.id}': group '{group}' has more"
-            raise _lost(self._log, group, what)
-
-
-def _first_part(wish: Wish) -> Part:
-    return Part(wish.id, wish.attempt, 0, wish.parts)
 
 
 @contextmanager
@@ -288,11 +295,12 @@ def _check_same(
     """Refuse a marker of the topic that is not its group's, which is as new.
 
     One transaction commits both, so one of them is not the sink's; unless another run
-    has committed between the two answers. Then one of them changes when asked again.
+    has committed between the two answers. Then one of them changes when asked again:
+    the group last, as the topic may have dropped a marker for one that it has now.
     """
     if logged.value == of_group.value:
         return
-    if log.kept(logged) != of_group or logged not in recall().entries(logged.sink):
+    if logged not in recall().entries(logged.sink) or log.kept(logged) != of_group:
         return
     topic, key = log.topic, logged.key.decode()
     raise StateCorruptedError(

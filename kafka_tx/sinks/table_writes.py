@@ -201,6 +201,7 @@ def write_batch(
     """
     if given.txid < 1:
         raise ConfigError.illegal("txid", given.txid, "1 and above")
+    left = _left.get(table.sink, NEVER)  # before the table is asked: others write now
     stored = table.stored(given)
     if is_again and _is_same(given, stored):
         return _is_ours(table, given, is_opaque=is_opaque)
@@ -210,12 +211,13 @@ def write_batch(
         if _is_done(table, given, stored, is_opaque=is_opaque):
             table.check_stored(stored)
             return False
-        _check_left(table, given, stored)
+        _check_left(table, left, given, stored)
         try:
             has_rows = table.write(attempt_to_store(given, stored))
         except OvertakenError as error:
             logger.info("written again into %s: %s", table.what, error, attempt=given)
             overtaken = error
+            left = _left.get(table.sink, NEVER)
             stored = table.stored(given)
             continue
         except Exception:
@@ -274,10 +276,16 @@ def _is_same(given: TransactionAttempt, stored: TransactionAttempt) -> bool:
 
 
 def _check_left(
-    table: SinkTable, given: TransactionAttempt, stored: TransactionAttempt
+    table: SinkTable,
+    left: TransactionAttempt,
+    given: TransactionAttempt,
+    stored: TransactionAttempt,
 ) -> None:
-    """Refuse to write to a table that has lost this program's writes."""
-    left = _left.get(table.sink, NEVER)
+    """Refuse to write to a table that has lost this program's writes.
+
+    ``left`` is from before ``stored`` was asked: what another thread has written since
+    is no loss.
+    """
     is_owner = (given.numbering, given.epoch) == (left.numbering, left.epoch)
     if is_owner and stored.txid < left.txid:
         raise _lost(

@@ -131,12 +131,14 @@ class Progress:
         """
         if attempt.txid < 1:
             raise ConfigError.illegal("txid", attempt.txid, "1 and above")
+        # before the row, which is not locked while it is absent: others write now
+        left = _left.get((self._address, self._name), NEVER)
         self.check_name(connection)
         row = self._row(connection, lock=True)
         stored = _newest(row) if row else NEVER
         what = f"{self._kind} '{self._name}'"
         if not check_store_beside(connection, attempt, what):
-            self._check_left(attempt, stored, what)
+            self._check_left(attempt, left, stored, what)
         is_replay = is_written(attempt, stored, what=what, is_opaque=self._is_opaque)
         next_ = attempt_to_store(attempt, stored)
         names = ("txid", "attempt_id", "epoch", "plan", "numbering", "source")
@@ -166,14 +168,17 @@ class Progress:
         _left[self._address, self._name] = attempt
 
     def _check_left(
-        self, attempt: TransactionAttempt, stored: TransactionAttempt, what: str
+        self,
+        attempt: TransactionAttempt,
+        left: TransactionAttempt,
+        stored: TransactionAttempt,
+        what: str,
     ) -> None:
         """Refuse to write on top of a state that is older than this owner left it.
 
         The attempts of an owner rise. A lower one is of another owner, to which a
         restored store gave the same epoch.
         """
-        left = _left.get((self._address, self._name), NEVER)
         is_owner = (attempt.numbering, attempt.epoch) == (left.numbering, left.epoch)
         is_owner = is_owner and attempt >= left
         if not attempt.numbering or not is_owner or stored.txid >= left.txid:

@@ -174,4 +174,4 @@ def test_an_offset_that_a_person_has_set_is_no_marker(log, commit):
     commit(log, entry, "")
 
     assert log.kept(entry) is None
-    assert log.knows(entry)
+    assert log.set_in_group(entry)

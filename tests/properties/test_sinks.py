@@ -64,7 +64,11 @@ class SimulatedSink(RuleBasedStateMachine):
     def teardown(self):
         if hasattr(self, "patches"):
             with self.patches.pop_all():  # the next test is not simulated
-                self.settle()
+                try:
+                    self.settle()
+                finally:
+                    for program in [*self.frozen, self.program]:
+                        program.kill()
 
     # --- events ---------------------------------------------------------------------
 
@@ -263,7 +267,6 @@ class SimulatedSink(RuleBasedStateMachine):
                 break
             self.step()
         assert self.committed >= wanted, "stuck"
-        self.program.kill()
 
 
 WHAT_MUST_HAPPEN = (
@@ -299,6 +302,26 @@ def test_a_first_run_that_wakes_between_two_requests_of_the_next_damages_nothing
     game.freeze_and_take_over(parts=1)
     game.go_on(loses=0, steps=steps, what="request")
     game.teardown()
+
+
+@pytest.mark.parametrize("door", ["transaction", "bolt"])
+@pytest.mark.parametrize("steps", range(2, 9))
+def test_a_run_that_wakes_after_newer_markers_were_compacted_damages_nothing(
+    door, steps
+):
+    """Its group knew a marker that the topic has not kept: for a newer one."""
+    for more in range(8):
+        game = SimulatedSink()
+        game.start(door=door, parts=1)
+        game.freeze_and_take_over(parts=1)
+        game.go_on(loses=40, steps=steps, what="request")
+        game.wake_a_frozen_run(steps=40, which=0)
+        for _ in range(more):
+            game.step()
+        game.freeze_and_take_over(parts=1)
+        game.go_on(loses=40, steps=40, what="request")
+        game.compact()
+        game.teardown()
 
 
 @pytest.mark.parametrize("parts", [1, 2])

@@ -126,6 +126,33 @@ def test_a_commit_that_is_not_there_afterwards_is_an_error(table):
         write_batch(table, attempt(1))
 
 
+@pytest.mark.parametrize("is_overtaken", [False, True])
+def test_what_another_thread_writes_while_the_table_answers_is_no_loss(
+    table, is_overtaken
+):
+    write_batch(table, attempt(1))
+    stored, asked, other = table.stored, [], Table(table.sink[1])
+    other.commits = table.commits
+
+    def interleaved(given):
+        found = stored(given)
+        asked.append(found)
+        if len(asked) == 1 + is_overtaken:
+            assert write_batch(other, attempt(2))
+        return found
+
+    def overtaken(given):
+        del table.write
+        raise OvertakenError(str(given))
+
+    table.stored = interleaved
+    if is_overtaken:
+        table.write = overtaken
+
+    assert write_batch(table, attempt(3))
+    assert [each.txid for each in table.commits] == [1, 2, 3]
+
+
 def test_a_table_that_lost_what_this_program_wrote_is_not_written_again(table):
     write_batch(table, attempt(1))
     write_batch(table, attempt(2))

@@ -6,7 +6,7 @@ import sqlalchemy as sa
 
 from kafka_tx.errors import ConfigError, FencedError
 from kafka_tx.sql.maps import NonTransactionalMap, OpaqueMap, TransactionalMap
-from kafka_tx.sql.progress import PROGRESS
+from kafka_tx.sql.progress import PROGRESS, Progress
 from kafka_tx.sql.snapshot import SnapshotValue
 from kafka_tx.sql.tables import append_rows
 from tests.conformance.sink_suite import attempt
@@ -71,6 +71,20 @@ def test_a_call_that_is_made_again_knows_what_it_has_written(url, monkeypatch):
     with sa.create_engine(url).connect() as db:
         assert db.execute(sa.text("SELECT count(*) FROM t")).scalar() == 2
         assert db.execute(sa.text("SELECT count(*) FROM u")).scalar() == 2
+
+
+def test_what_another_thread_commits_while_there_is_no_row_is_no_loss(url, monkeypatch):
+    """A row that is absent locks nobody, where the database has no other lock."""
+    row = Progress._row
+
+    def interleaved(self, connection, *, lock=False):
+        found = row(self, connection, lock=lock)
+        self.left(attempt(1))
+        return found
+
+    monkeypatch.setattr(Progress, "_row", interleaved)
+
+    assert append_rows(url, "t", attempt(1, number=2), pa.table({"value": [1]}))
 
 
 KINDS = (NonTransactionalMap, TransactionalMap, OpaqueMap, SnapshotValue, None)

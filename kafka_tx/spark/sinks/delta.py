@@ -314,19 +314,22 @@ class _InJvm(DeltaSink):
 
     def _up_to_date(self, log: Any, snapshot: Any) -> _Seen:  # noqa: ANN401 - of Delta
         key = log.dataPath().toString(), snapshot.metadata().id(), self._name
-        newest, seen = snapshot.version(), _seen.get(key)
-        self._is_first_read = seen is None
-        if seen is None or not 0 <= newest - seen.version <= FARTHEST:
-            seen = _seen[key] = self._read_log(log, snapshot)
+        newest, known = snapshot.version(), _seen.get(key)
+        self._is_first_read = known is None
+        if known is None or not 0 <= newest - known.version <= FARTHEST:
+            seen = self._read_log(log, snapshot)
+        else:  # a copy: another thread may be here
+            seen = _Seen(known.version, dict(known.last))
         for version in range(seen.version + 1, newest + 1):
             info = self._commit_info(log, version)
             if not info:  # the log is not where it usually is
-                seen = _seen[key] = self._read_log(log, snapshot)
+                seen = self._read_log(log, snapshot)
                 break
             found = self._commit(info, version)
             if found is not None:
                 seen.last[found.attempt.numbering] = found
             seen.version = version
+        _seen[key] = seen
         return seen
 
     def _read_log(self, log: Any, snapshot: Any) -> _Seen:  # noqa: ANN401 - of Delta
