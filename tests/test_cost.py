@@ -44,7 +44,7 @@ def cost_of(tests, place):
         env={"PYTHONPATH": str(ROOT)},
         capture_output=True,
         text=True,
-        timeout=50,
+        timeout=300,
         check=False,
     ).stdout
 

@@ -41,7 +41,7 @@ def test_all_tests_run_though_workers_crash(tmp_path: Path, workers: int) -> Non
         env=os.environ | {"PYTHONPATH": str(ROOT)},
         capture_output=True,
         text=True,
-        timeout=50,
+        timeout=300,
         check=False,
     )
 

@@ -51,6 +51,6 @@ class PrometheusServer(ServerProcess):
 
     def targets(self) -> list[dict[str, Any]]:
         """Give what it scrapes, with health and last error."""
-        answer = requests.get(f"{self.url}/api/v1/targets", timeout=10)
+        answer = requests.get(f"{self.url}/api/v1/targets", timeout=60)
         active: list[dict[str, Any]] = answer.json()["data"]["activeTargets"]
         return active

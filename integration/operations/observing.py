@@ -87,7 +87,7 @@ class PrometheusApi:
 
     def _get(self, what: str, **parameters: str) -> Any:
         answer = requests.get(
-            f"{self._url}/api/v1/{what}", params=parameters, timeout=10
+            f"{self._url}/api/v1/{what}", params=parameters, timeout=60
         ).json()
         assert answer["status"] == "success", answer
         return answer["data"]
@@ -111,7 +111,7 @@ class Observed:
     fed: frozenset[Fed]
     without: frozenset[str] = frozenset()
 
-    def assert_every_panel_shows_data(self, timeout_s: float = 60.0) -> None:
+    def assert_every_panel_shows_data(self, timeout_s: float = 180.0) -> None:
         """Each query of each panel the job feeds comes to give a number.
 
         Raises:
@@ -121,7 +121,7 @@ class Observed:
         assert questions
         self._wait_for_answers(questions, timeout_s)
 
-    def assert_every_rule_is_evaluated(self, timeout_s: float = 60.0) -> None:
+    def assert_every_rule_is_evaluated(self, timeout_s: float = 180.0) -> None:
         """Each rule evaluates without error, and the series it looks at exist.
 
         Raises:

@@ -373,7 +373,7 @@ def test_ids_are_watched_in_a_terminal(postgresql):
         with suppress(OSError):  # Linux ends a terminal like this
             while some := os.read(ours, 4096):
                 shown += some
-        assert top.wait(60) == 0
+        assert top.wait(180) == 0
     os.close(ours)
 
     assert shown.count(b"watched") == 2

@@ -74,7 +74,7 @@ def is_down(prometheus: PrometheusApi, *ids: str, among: set[str]) -> None:
     def exactly() -> bool:
         return prometheus.alerting("KafkaTxDown") & among == set(ids)
 
-    wait_until(f"only {ids} are down", exactly, timeout_s=60)
+    wait_until(f"only {ids} are down", exactly)
 
 
 def test_a_job_that_nobody_exports_is_down_wherever_it_was(
@@ -129,7 +129,7 @@ def test_the_exporter_tells_of_jobs_without_a_port_and_is_no_owner(
         serve_them(9)
         return prometheus.alerting("KafkaTxDown") & set(ours) == {"unseen"}
 
-    wait_until("records wait", only_the_unseen_one, timeout_s=60)
+    wait_until("records wait", only_the_unseen_one)
     assert not prometheus.alerted("KafkaTxTwoOwners", "id")
 
 
@@ -143,6 +143,6 @@ def test_two_processes_that_run_one_id_are_two_owners(
     def is_shared() -> bool:
         return "shared" in prometheus.alerting("KafkaTxTwoOwners")
 
-    wait_until("both are seen", is_shared, timeout_s=60)
+    wait_until("both are seen", is_shared)
     pods.vanish("shared-1")
-    wait_until("one is left", lambda: not is_shared(), timeout_s=60)
+    wait_until("one is left", lambda: not is_shared())

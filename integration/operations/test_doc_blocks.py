@@ -135,7 +135,7 @@ class Reader:
         """Stop it: the block then ends."""
         self.handle(name).stop()
         del self.names[name]
-        thread.join(60)
+        thread.join(180)
         assert not thread.is_alive()
 
     def end(self, thread, first=lambda query: None):

@@ -234,13 +234,13 @@ def test_a_transactional_topology_goes_back_from_zookeeper(
     built = builder.build()
 
     handle = built.start(handover.spark, {"tx.store": store})
-    assert handle.process_all_available(60)
+    assert handle.process_all_available(180)
     handle.stop()
     (tmp_path / "dies").touch()
     handover.fill(LATER)
     handle = built.start(handover.spark, {"tx.store": store})
     with pytest.raises(ComponentError, match="died here"):
-        handle.awaitTermination(60)
+        handle.awaitTermination(180)
     handover.add_partition()
 
     held = places(tmp_path)

@@ -104,13 +104,13 @@ def test_of_a_transactional_topology(spark, kafka, topic, produce, tmp_path, log
     produce(name, ["v"] * 2)
     handle = builder.build().start(spark, {"tx.store": f"sqlite:///{tmp_path}/s.db"})
     with ending(handle):
-        assert handle.process_all_available(60)
+        assert handle.process_all_available(180)
         begun = handle.status.committed_txid
         logged.clear()
 
         produce(name, ["v"] * 2 * BATCHES)
 
-        assert handle.process_all_available(60)
+        assert handle.process_all_available(180)
         assert (handle.status.committed_txid or 0) >= (begun or 0) + BATCHES
         assert logged.messages == []
 
@@ -130,12 +130,12 @@ def test_of_an_at_least_once_topology(spark, kafka, topic, produce, tmp_path, lo
     produce(name, ["v"])
     handle = builder.build().start(spark)
     with ending(handle):
-        assert handle.process_all_available(60)
+        assert handle.process_all_available(180)
         logged.clear()
 
         for _ in range(BATCHES):
             produce(name, ["v"])
-            assert handle.process_all_available(60)
+            assert handle.process_all_available(180)
 
         assert handle.status.completed == 1 + BATCHES
         assert logged.messages == []

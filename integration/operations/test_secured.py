@@ -256,7 +256,7 @@ def show(cluster, authority):
         ConfigResource.Type.BROKER, "1", incremental_configs=entries
     )
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
-    admin.incremental_alter_configs([broker])[broker].result(30)
+    admin.incremental_alter_configs([broker])[broker].result(60)
 
 
 def test_a_wrong_password_is_named_and_not_shown(

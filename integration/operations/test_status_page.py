@@ -92,14 +92,14 @@ class Page:
             assert not missing, f"{missing} not in {shown}"
             return True
 
-        wait_until(f"the page says {texts} of {id_}", said, timeout_s=60)
+        wait_until(f"the page says {texts} of {id_}", said)
 
     def draws(self, id_: str, what: str) -> None:
         def drawn() -> bool:
             assert self.job(id_).locator(what).count(), self.job(id_).inner_text()
             return True
 
-        wait_until(f"the page draws {what} of {id_}", drawn, timeout_s=60)
+        wait_until(f"the page draws {what} of {id_}", drawn)
 
 
 @pytest.fixture(scope="module")
@@ -207,7 +207,7 @@ def test_the_page_says_what_the_store_says_while_jobs_run_replay_and_fail(
         for mark in (".lost", ".again"):  # it failed, and was replayed
             page.draws(TOPOLOGY, mark)
     started.processAllAvailable()
-    jobs.handle.process_all_available(60)
+    jobs.handle.process_all_available(180)
 
     txid = committed_txid(tmp_path)
     page.says(QUERY, f"txid {txid:,}", "idle", "Nothing in flight.")

@@ -187,7 +187,7 @@ def alter(kafka, name, limit):
     )
     admin = ask([kafka.bootstrap_servers])
     for done in admin.incremental_alter_configs([resource]).values():
-        done.result(30)
+        done.result(60)
 
 
 def test_only_the_record_without_a_key_fails_in_a_compacted_topic(kafka, topic, values):
@@ -336,7 +336,7 @@ def test_a_transactional_topology_writes_whatever_its_topic_takes(
     handle = builder.build().start(spark, store)
 
     with ending(handle):
-        assert handle.process_all_available(60), handle.status
+        assert handle.process_all_available(180), handle.status
 
     assert numbers(values(name)) == ONCE
 
@@ -364,7 +364,7 @@ def test_only_records_that_no_topic_takes_become_dead_letters_and_lose_their_val
     handle = builder.build().start(spark, store)
 
     with ending(handle):
-        assert handle.process_all_available(60), handle.status
+        assert handle.process_all_available(180), handle.status
         status = handle.status
 
     assert status.dead_letters == len(large)

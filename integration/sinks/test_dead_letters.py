@@ -612,7 +612,7 @@ def drop_group(kafka, job):
     client = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
     group = Redrive(settings(job), job.dead, 10_000).group
     for answer in client.delete_consumer_groups([group]).values():
-        answer.result(30)
+        answer.result(60)
 
 
 def test_what_records_hold_does_not_reach_the_terminal(buried, produce):
@@ -672,7 +672,7 @@ def by_topology(job, odd_times):
     letters.write(DeadLetter(records, 1, "odd"), lambda *answer: answers.put(answer))
     written = 0
     while written < 3:  # a batch of Kafka's is a part
-        _, part = answers.get(timeout=30)
+        _, part = answers.get(timeout=60)
         written += part.written
     assert letters.close(30)
 

@@ -135,7 +135,7 @@ def test_an_unknown_topic_stops_the_topology_with_its_name(
         ending(handle),
         pytest.raises(ComponentError, match=r"topic 'nowhere' with key .* bytes"),
     ):
-        handle.awaitTermination(60)
+        handle.awaitTermination(180)
 
 
 def test_a_record_that_cannot_be_written_becomes_a_dead_letter_that_says_why(

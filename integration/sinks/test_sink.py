@@ -584,7 +584,7 @@ def test_a_query_reads_no_markers_of_its_own_sink(
         each = kafka_tx.for_each_transaction(write)
         writing = reading.load().writeStream.foreachBatch(each)
         writing = writing.option("checkpointLocation", str(at))
-        assert writing.trigger(availableNow=True).start().awaitTermination(60)
+        assert writing.trigger(availableNow=True).start().awaitTermination(180)
 
     by_default = {**servers, "topic": out, "tx.id": f"{name}-default"}
     for _ in range(2):

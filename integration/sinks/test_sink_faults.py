@@ -87,7 +87,7 @@ def end(cluster, topic, level):
     admin.list_topics(topic, timeout=10)  # see AdminConnection.learn_leaders
     wanted = {TopicPartition(topic, 0): OffsetSpec.latest()}
     (found,) = admin.list_offsets(wanted, isolation_level=level).values()
-    return found.result(10).offset
+    return found.result(60).offset
 
 
 def visible(cluster, topic):

@@ -109,10 +109,10 @@ class Sink:
 
     def forget_groups(self):
         admin = ask([self.kafka.bootstrap_servers])
-        groups = [g.group_id for g in admin.list_consumer_groups().result(30).valid]
+        groups = [g.group_id for g in admin.list_consumer_groups().result(60).valid]
         ours = [group for group in groups if group.startswith(f"kafka_tx.{self.id}.")]
         for done in admin.delete_consumer_groups(ours).values():
-            done.result(30)
+            done.result(60)
 
     def open(self, sink, index=0, *, adds_offset=False):
         """Let a writer write its marker, and stand still."""
@@ -415,7 +415,7 @@ def test_a_topic_that_forgets_is_refused_until_it_is_set_as_the_text_says(
     )
     admin = ask([kafka.bootstrap_servers])
     for done in admin.incremental_alter_configs([resource]).values():
-        done.result(30)
+        done.result(60)
 
     sink.settle(1)
     assert sink.write(1)

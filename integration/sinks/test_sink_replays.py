@@ -102,13 +102,13 @@ def write(spark, sink, txid, *, epoch=1, number=0, **more):
 def forget_offsets(sink):
     """What the brokers do after ``offsets.retention.minutes``."""
     admin = ask([sink["kafka.bootstrap.servers"]])
-    listed = admin.list_consumer_groups().result(30).valid
+    listed = admin.list_consumer_groups().result(60).valid
     groups = [
         g.group_id for g in listed if g.group_id.startswith(f"kafka_tx.{sink['tx.id']}")
     ]
     assert groups
     for done in admin.delete_consumer_groups(groups).values():
-        done.result(30)
+        done.result(60)
 
 
 @pytest.mark.all
@@ -129,7 +129,7 @@ def test_a_batch_is_not_repeated_where_brokers_really_forgot(
         admin = ask([cluster.bootstrap_servers])
 
         def remembered():
-            groups = admin.list_consumer_groups().result(30).valid
+            groups = admin.list_consumer_groups().result(60).valid
             return [g for g in groups if "forgetful" in g.group_id]
 
         write(spark, sink, 1, parts=2)
@@ -484,7 +484,7 @@ def test_a_part_that_was_left_open_and_has_no_task_now_holds_no_reader_up(
     wait_until(  # it times out after 120 s
         "all can be read",
         lambda: values(sink["topic"]) == numbers(10 if is_first else 0, 20),
-        timeout_s=10,
+        timeout_s=60,
     )
 
 

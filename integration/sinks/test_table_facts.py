@@ -88,8 +88,8 @@ def test_status_and_metrics_show_the_tables_of_an_id(
             lambda: told(store)[appended, "default"]["txid"] == 2,
         )
         page = f"http://127.0.0.1:{attached.port}"
-        metrics = requests.get(f"{page}/metrics", timeout=10).text
-        (shown,) = requests.get(f"{page}/api/status", timeout=10).json()["ids"]
+        metrics = requests.get(f"{page}/metrics", timeout=60).text
+        (shown,) = requests.get(f"{page}/api/status", timeout=60).json()["ids"]
 
     tables = told(store)
     first, second = tables[appended, "default"], tables[merged, "once"]

@@ -276,7 +276,7 @@ def test_a_transactional_topology_ends_after_some_tries(
         tally.ending(start()) as handle,
         pytest.raises(DamagedRecordsError) as stopped,
     ):
-        handle.awaitTermination(60)
+        handle.awaitTermination(180)
     assert handle.status.replays == QUICK.limit
     assert stopped.value.position == 10
 

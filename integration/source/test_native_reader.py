@@ -171,7 +171,7 @@ def test_a_cancelled_task_leaves_no_reader_behind(spark, tmp_path, kind):
 
     started = time.monotonic()
     context.cancelJobsWithTag("waiting")
-    job.join(30)
+    job.join(180)
 
     assert "cancelled" in raised[0]
     wait_until("the worker has ended", lambda: not worker.exists())

@@ -399,7 +399,7 @@ def test_a_scheduled_run_that_overlaps_another_ends_by_name_and_fences_nobody(
 
     def slow(df, attempt):
         began.set()
-        assert goes_on.wait(60)
+        assert goes_on.wait(180)
         seen.append(attempt.txid)
 
     first = (
@@ -410,12 +410,12 @@ def test_a_scheduled_run_that_overlaps_another_ends_by_name_and_fences_nobody(
         .start()
     )
     try:
-        assert began.wait(60)
+        assert began.wait(180)
         second = reading(spark, kafka, name, store, **asked)
         with pytest.raises(StreamingQueryException, match="KAFKA_TX_OWNER_LIVES"):
             run(second, slow, tmp_path / "two")
         goes_on.set()
-        assert first.awaitTermination(60)
+        assert first.awaitTermination(180)
     finally:
         goes_on.set()
         first.stop()

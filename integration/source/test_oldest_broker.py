@@ -129,10 +129,10 @@ def test_a_transactional_topology_goes_on_after_a_crash(
 
     (tmp_path / "dies").touch()
     with pytest.raises(ComponentError, match="died here"):
-        built.start(spark, settings).awaitTermination(60)
+        built.start(spark, settings).awaitTermination(180)
     (tmp_path / "dies").unlink()
     handle = built.start(spark, settings)
-    assert handle.process_all_available(60)
+    assert handle.process_all_available(180)
     handle.stop()
 
     assert len(places(tmp_path)) >= len(KEYS)

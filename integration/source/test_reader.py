@@ -206,7 +206,7 @@ def test_the_holes_of_a_compacted_topic_are_no_loss(topic, produce, read, end_of
     def rows():
         return read(name, 0, end)
 
-    wait_until("the topic is compacted", lambda: len(rows()) == 3, timeout_s=90)
+    wait_until("the topic is compacted", lambda: len(rows()) == 3)
 
     assert rows() == [(10, None), (11, b"last"), (12, b"open")]
     assert values(read(name, 0, 10)) == []

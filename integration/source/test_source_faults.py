@@ -357,7 +357,7 @@ def compact(kafka, name):
         ConfigResource.Type.TOPIC, name, incremental_configs=entries
     )
     admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
-    admin.incremental_alter_configs([resource])[resource].result(30)
+    admin.incremental_alter_configs([resource])[resource].result(60)
 
 
 def plan_only(store, name, kafka, mode="transactional"):
@@ -405,7 +405,7 @@ def test_a_second_query_with_the_same_id_takes_over(
         produce(name, ["last"])
 
         with pytest.raises(StreamingQueryException, match="KAFKA_TX_FENCED"):
-            queries[0].awaitTermination(60)
+            queries[0].awaitTermination(180)
         assert queries[1].isActive
     finally:
         for query in queries:

@@ -176,7 +176,7 @@ def test_before_a_pattern_matches_there_is_one_empty_batch_at_most(
     for _ in range(2):
         writing = rows.writeStream.foreachBatch(lambda df, n: seen.append(df.count()))
         writing = writing.option("checkpointLocation", str(tmp_path / "checkpoint"))
-        assert writing.trigger(availableNow=True).start().awaitTermination(60)
+        assert writing.trigger(availableNow=True).start().awaitTermination(180)
 
     assert seen == [0]
 

@@ -171,7 +171,7 @@ def each_record(cluster, user, spark, store, **more):
     builder.set_bolt("bolt", bolt).shuffle_grouping("in")
     handle = builder.build().start(spark)
     try:
-        assert handle.process_all_available(60)
+        assert handle.process_all_available(180)
         yield handle
     finally:
         handle.stop()
@@ -191,7 +191,7 @@ def in_batches(cluster, user, spark, tmp_path):
     settings = {"tx.store": f"sqlite:///{tmp_path}/numbered.db"}
     handle = builder.build().start(spark, settings)
     try:
-        assert handle.process_all_available(60)
+        assert handle.process_all_available(180)
         return handle.status.committed_txid
     finally:
         handle.stop()

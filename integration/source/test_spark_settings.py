@@ -112,7 +112,7 @@ def test_asynchronous_progress_tracking_is_named_by_attach_and_by_the_next_start
     try:
         query = writer.start()
         try:
-            wait_until("all is read", lambda: _read(query) >= RECORDS, timeout_s=60)
+            wait_until("all is read", lambda: _read(query) >= RECORDS)
         finally:
             query.stop()
     finally:
@@ -122,7 +122,7 @@ def test_asynchronous_progress_tracking_is_named_by_attach_and_by_the_next_start
     query = writer.start()
     try:
         with pytest.raises(StreamingQueryException) as error:
-            query.awaitTermination(60)
+            query.awaitTermination(180)
     finally:
         query.stop()
     assert "with asyncProgressTrackingEnabled=true, which" in str(error.value)

@@ -101,7 +101,7 @@ class Job:
         )
         try:
             if trigger:
-                assert query.awaitTermination(60)
+                assert query.awaitTermination(180)
             else:
                 query.processAllAvailable()
         finally:
@@ -253,7 +253,7 @@ def test_the_streaming_sink(copied, tmp_path, exactly_once):
         .start()
     )
 
-    assert query.awaitTermination(60)
+    assert query.awaitTermination(180)
     assert held() == list(range(35))
 
 
@@ -270,7 +270,7 @@ def test_write_transaction_and_the_listener(spark, copied, tmp_path):
             .trigger(availableNow=True)
             .start()
         )
-        assert query.awaitTermination(60)
+        assert query.awaitTermination(180)
 
     assert held() == list(range(35))
     assert committed(store) == 1  # without another run

@@ -215,7 +215,6 @@ def test_when_a_broker_dies_its_partitions_move_or_stay_without_leader(
             lambda: (
                 set(registry.topics(Topics((both,)))[both].leaders.values()) == {alive}
             ),
-            timeout_s=60,
         )
         found = registry.topics(Topics((single,)))[single]
         assert sorted(found.leaders) == [0, 1]
@@ -225,7 +224,6 @@ def test_when_a_broker_dies_its_partitions_move_or_stay_without_leader(
     wait_until(
         "every partition has a leader",
         lambda: None not in registry.topics(Topics((single,)))[single].leaders.values(),
-        timeout_s=60,
     )
 
 

@@ -50,7 +50,7 @@ def log_start(bootstrap_servers, topic, partition=0):
     admin.list_topics(topic, timeout=10)  # see AdminConnection.learn_leaders
     wanted = TopicPartition(topic, partition)
     answers = admin.list_offsets({wanted: OffsetSpec.earliest()})
-    return answers[wanted].result(10).offset
+    return answers[wanted].result(60).offset
 
 
 @pytest.mark.parametrize("kind", ["share", "streams", "connect"])

@@ -62,14 +62,13 @@ def test_all_ids_of_a_process_share_few_connections(postgresql, postgresql_serve
     wait_until(
         "what nobody uses is closed",
         lambda: connections() <= IDLE_CONNECTIONS,
-        timeout_s=10,
     )
     for store in stores[1:]:
         store.close()
     assert stores[0].epoch() == 1
     assert connections() >= 1
     stores[0].close()
-    wait_until("nobody is there", lambda: connections() == 0, timeout_s=10)
+    wait_until("nobody is there", lambda: connections() == 0)
     watching.dispose()
 
 

@@ -46,7 +46,7 @@ def echo() -> Iterator[Proxy]:
         with proxies_to(server.getsockname()[1]) as (proxy,):
             yield proxy
         server.shutdown(socket.SHUT_RDWR)
-    thread.join(10)
+    thread.join(60)
 
 
 def connected(proxy):

@@ -109,7 +109,7 @@ class Leftovers:
         self._context: Any = spark.sparkContext
         self._before = {name: poll() for name, poll in self._polls().items()}
 
-    def none(self, within_s: float = 60.0) -> bool:
+    def none(self, within_s: float = 180.0) -> bool:
         """Whether nothing is left; Spark gives its caches back a little later.
 
         Raises:

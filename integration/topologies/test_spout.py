@@ -156,7 +156,7 @@ def test_poison_holds_back_nothing_but_the_commit(
         wait_until("the commit", lambda: stored() == {0: poison[1], 1: count})
         wait_until("the answers", lambda: handle.status.pending == 1)
         (tmp_path / "healed").touch()
-        assert handle.process_all_available(60)
+        assert handle.process_all_available(180)
         assert stored() == {0: count, 1: count}
     finally:
         handle.stop()
@@ -205,7 +205,7 @@ def test_a_record_out_of_tries_becomes_a_dead_letter(
     work = Work(str(tmp_path), poison=((0, 7), (0, 8)))
     handle = topology(config, work).start(spark)
     try:
-        assert handle.process_all_available(60)
+        assert handle.process_all_available(180)
         assert handle.status.dead_letters == 2
     finally:
         handle.stop()
@@ -287,7 +287,7 @@ def test_markers_and_aborted_records_are_no_completed_records(
     built = topology(config, Work(str(tmp_path)))
     handle = built.start(spark, {"tx.store": store, "tx.chunkRecords": 8})
     try:
-        assert handle.process_all_available(60)
+        assert handle.process_all_available(180)
         status = handle.status
     finally:
         handle.stop()
@@ -312,14 +312,14 @@ def test_of_two_topologies_with_the_same_id_the_later_one_goes_on(
     built = topology(config, Work(str(tmp_path)))
     produce(name, ["a"] * 10)
     former = built.start(spark, {"tx.store": store})
-    assert former.process_all_available(60)
+    assert former.process_all_available(180)
     later = built.start(spark, {"tx.store": store})
     try:
         produce(name, ["b"] * 10)
 
         with pytest.raises(FencedError, match="another owner took over"):
-            former.awaitTermination(60)
-        assert later.process_all_available(60)
+            former.awaitTermination(180)
+        assert later.process_all_available(180)
     finally:
         later.stop()
 

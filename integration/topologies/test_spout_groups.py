@@ -71,7 +71,7 @@ def test_offsets_of_idle_partitions_are_written_again_while_it_runs(
     handle = topology(config(kafka, name), Work(str(tmp_path))).start(spark)
     try:
         produce(name, ["a"] * 5, partition=0)
-        assert handle.process_all_available(60)
+        assert handle.process_all_available(180)
 
         admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
         admin.delete_consumer_groups([name])[name].result(60)
@@ -100,7 +100,7 @@ def test_a_topic_that_is_deleted_ends_neither_the_topology_nor_the_mirror(
     try:
         produce(stays, ["a"] * 5)
         produce(goes, ["a"] * 3)
-        assert handle.process_all_available(60)
+        assert handle.process_all_available(180)
         admin.delete_topics([goes])[goes].result(60)
         produce(stays, ["b"] * 4)
 
@@ -140,7 +140,7 @@ def test_offsets_that_expired_in_part_are_no_fresh_start(
     store.store({partitions[0]: CommittedOffset(0)})  # as --to-earliest does
     handle = built.start(spark)
     try:
-        assert handle.process_all_available(60)
+        assert handle.process_all_available(180)
     finally:
         handle.stop()
     assert done(tmp_path) == {(0, offset) for offset in range(5)}
@@ -161,7 +161,7 @@ def test_metadata_that_cannot_be_read_is_mended_by_resetting_the_offset(
 
     handle = built.start(spark)
     try:
-        assert handle.process_all_available(60)
+        assert handle.process_all_available(180)
     finally:
         handle.stop()
     assert done(tmp_path) == {(0, offset) for offset in range(3, 5)}
@@ -175,19 +175,19 @@ def test_a_group_that_is_reset_stops_it_and_a_restart_goes_on_there(
     handle = built.start(spark)
     try:
         produce(name, ["a"] * 5, partition=0)
-        assert handle.process_all_available(60)
+        assert handle.process_all_available(180)
         set_offset(kafka, name, 3)  # as kafka-consumer-groups --reset-offsets does
         produce(name, ["b"], partition=0)
         reason = "at 3, left at 5.*reset-offsets.*Start again if the stored offsets are"
         with pytest.raises(StateLostError, match=reason):
-            handle.awaitTermination(60)
+            handle.awaitTermination(180)
     finally:
         handle.stop()
     assert store.load(partitions[:1])[partitions[0]] == CommittedOffset(3)
 
     handle = built.start(spark)
     try:
-        assert handle.process_all_available(60)
+        assert handle.process_all_available(180)
     finally:
         handle.stop()
     seen = Counter((t.partition, t.offset) for t in tries(tmp_path))
@@ -208,7 +208,7 @@ def test_a_consumer_that_joins_the_group_for_a_moment_ends_nothing(
     name, partitions, store = group
     handle = topology(config(kafka, name), Work(str(tmp_path))).start(spark)
     try:
-        assert handle.process_all_available(60)
+        assert handle.process_all_available(180)
         given = {"bootstrap.servers": kafka.bootstrap_servers, "group.id": name}
         guest = Consumer({**given, "enable.auto.commit": False})
         guest.subscribe([name])
@@ -221,7 +221,7 @@ def test_a_consumer_that_joins_the_group_for_a_moment_ends_nothing(
         assert handle.isActive
 
         guest.close()
-        assert handle.process_all_available(60)
+        assert handle.process_all_available(180)
         assert store.load(partitions[:1])[partitions[0]].offset == 5
     finally:
         handle.stop()

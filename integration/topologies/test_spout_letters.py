@@ -86,7 +86,7 @@ def test_retention_takes_no_more_from_dead_letters_than_what_is_gone(
     ON_FIRST_ROW.append(lambda: kafka.delete_records(name, {0: 4}))
 
     handle = start(name, dead)
-    assert handle.process_all_available(60)
+    assert handle.process_all_available(180)
 
     assert offsets(kafka, dead) == [4, 5, 6, 7, 8, 9]
     assert (handle.status.lost, handle.status.dead_letters) == (4, 6)
@@ -103,7 +103,7 @@ def test_records_that_are_gone_before_their_dead_letter_stop_a_strict_spout(
     ON_FIRST_ROW.append(lambda: kafka.delete_records(name, {0: 4}))
 
     with pytest.raises(DataLossError, match="START_OFFSET_RESET"):
-        start(name, dead, out_of_range="fail").awaitTermination(60)
+        start(name, dead, out_of_range="fail").awaitTermination(180)
 
     assert stored(name) in ({}, {0: 0})
 
@@ -140,7 +140,7 @@ def test_the_dead_letters_that_a_stop_waited_for_are_not_written_again(
     handle.stop()
     assert handle.status.dead_letters == 6
     assert stored(name) == {0: 6}
-    assert start(name, dead).process_all_available(60)
+    assert start(name, dead).process_all_available(180)
 
     assert offsets(kafka, dead) == [0, 1, 2, 3, 4, 5]
 
@@ -153,7 +153,7 @@ def test_a_topic_that_is_smaller_than_the_reason_has_a_letter_with_less_of_it(
     ON_FIRST_ROW.append(long_reason)
 
     handle = start(name, dead)
-    assert handle.process_all_available(60)
+    assert handle.process_all_available(180)
 
     first, second = committed_records(kafka.bootstrap_servers, dead)
     assert (first.key, first.value, second.value) == (None, None, b"v1")
@@ -197,7 +197,7 @@ def test_a_pattern_leaves_the_dead_letters_of_its_own_topology_out(
 
     handle = start(f"{name}.*", dead, is_pattern=True)
     wait_until("the letter", lambda: handle.status.dead_letters == 1)
-    assert handle.process_all_available(60)  # with a look for new partitions
+    assert handle.process_all_available(180)  # with a look for new partitions
 
     assert offsets(kafka, dead) == [0]
     assert handle.status.emitted == 1
@@ -212,7 +212,7 @@ def test_a_clock_that_is_wrong_stops_no_letter_and_send_restores_the_time(
     times = [NOW_MS + 2 * HOUR_MS, NOW_MS - 30 * 24 * HOUR_MS, NOW_MS, NOW_MS * 1_000]
     produce(name, [Record(f"v{t}", timestamp_ms=t) for t in times])
 
-    assert start(name, dead).process_all_available(60)
+    assert start(name, dead).process_all_available(180)
 
     found = committed_records(kafka.bootstrap_servers, dead)
     assert [each.value for each in found] == [f"v{t}".encode() for t in times]
@@ -246,7 +246,7 @@ def test_a_time_that_the_topic_begins_to_refuse_is_replaced(
     ON_FIRST_ROW.append(lambda: set_config(kafka, dead, {next(iter(any_time)): "1000"}))
 
     handle = start(name, dead)
-    assert handle.process_all_available(60)
+    assert handle.process_all_available(180)
 
     assert sorted(offsets(kafka, dead)) == [0, 1]
     found = committed_records(kafka.bootstrap_servers, dead)
@@ -264,4 +264,4 @@ def set_config(kafka, topic, values):
     )
     client = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
     for answer in client.incremental_alter_configs([resource]).values():
-        answer.result(30)
+        answer.result(60)

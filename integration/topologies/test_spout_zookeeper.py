@@ -120,7 +120,7 @@ def test_it_outlives_a_zookeeper_that_freezes_dies_and_forgets_it(case):
     case.wait_until_committed()
 
     assert {partition for partition, _ in case.places} == set(range(3))
-    assert case.handle.process_all_available(60)
+    assert case.handle.process_all_available(180)
     case.handle.stop()
     assert case.committed() == case.ends()
     assert case.handle.exception() is None

@@ -319,7 +319,7 @@ def elected(cluster: Any, name: str) -> int | None:
     if cluster.leader(name, 0) is None:
         admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
         wanted = [ClientPartition(name, 0)]
-        admin.elect_leaders(ElectionType.UNCLEAN, wanted).result(10)
+        admin.elect_leaders(ElectionType.UNCLEAN, wanted).result(60)
     leader: int | None = cluster.leader(name, 0)
     return leader
 

@@ -53,7 +53,7 @@ class CrashSuite:
             writer, first = self.start_writer(store_url)
             time.sleep(moments.uniform(0, self.wait_s))
             writer.kill()
-            writer.communicate(timeout=20)
+            writer.communicate(timeout=300)
 
             store = open_store(store_url, "crash")
             found = store.read()
@@ -72,7 +72,7 @@ class CrashSuite:
         store = open_store(store_url, "crash")
         epoch = store.acquire()
         store.write(epoch, {"mine": "1"})
-        _, complaint = writer.communicate(timeout=30)
+        _, complaint = writer.communicate(timeout=300)
 
         assert writer.returncode == 1
         assert "KAFKA_TX_FENCED" in complaint

@@ -141,7 +141,7 @@ class OwnersSuite:
 
         with ThreadPoolExecutor(4) as pool:
             looking = pool.submit(poll)
-            epochs = list(pool.map(own, range(6), timeout=60))
+            epochs = list(pool.map(own, range(6), timeout=300))
             done.set()
             looking.result()
 
@@ -176,6 +176,6 @@ class OwnersSuite:
                 landed += 1
 
         with ThreadPoolExecutor(3) as pool:
-            list(pool.map(count, range(3), timeout=60))
+            list(pool.map(count, range(3), timeout=300))
 
         assert open_store().get("count") == str(3 * steps)

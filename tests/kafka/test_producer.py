@@ -115,7 +115,7 @@ def test_senders_that_nobody_borrows_are_closed(settings, monkeypatch):
         del sender
 
     assert closed[0].is_set()  # there was no room for it
-    assert all(event.wait(10) for event in closed)
+    assert all(event.wait(60) for event in closed)
 
 
 @pytest.mark.parametrize(

@@ -76,7 +76,7 @@ def write(topic, source, *dead_letters):
     answers: SimpleQueue[Any] = SimpleQueue()
     for dead_letter in dead_letters:
         made.write(dead_letter, lambda _, result: answers.put(result))
-    found = [answers.get(timeout=15) for _ in dead_letters]
+    found = [answers.get(timeout=60) for _ in dead_letters]
     assert made.close(5)
     return found
 

@@ -54,7 +54,7 @@ def run(script, *arguments):
         [sys.executable, "-c", script, *map(str, arguments)],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=300,
     )
     assert finished.returncode == 0, finished.stderr
     return finished.stdout.split("\n")
