@@ -51,7 +51,18 @@ class DeltaTable(Table):
 
 
 class TestDelta(TableSuite):
-    pass
+    """Delta keeps the txid of a statement where it keeps that of an append.
+
+    So what tests of appends show here holds for statements; Iceberg's runs all of both.
+    """
+
+    @pytest.mark.all
+    def test_a_table_that_was_altered_between_two_tries_counts_it_once(self, counts):
+        super().test_a_table_that_was_altered_between_two_tries_counts_it_once(counts)
+
+    @pytest.mark.all
+    def test_counts_that_others_delete_stay_out(self, counts):
+        super().test_counts_that_others_delete_stay_out(counts)
 
 
 @pytest.mark.all
