@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from kafka_tx.errors import SchemaError
@@ -23,6 +23,8 @@ DEEPEST = 64
 
 MOST_TYPES = 10_000
 """Types of a schema, each counted as often as it is used."""
+
+_TOO_DEEP = f"the schema has more than {DEEPEST} types in each other"
 
 NO_DEFAULT: Any = object()
 
@@ -61,6 +63,9 @@ class Primitive:
 
     kind: str
     logical: Logical = _PLAIN
+
+
+NULL = Primitive("null")
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,10 +147,13 @@ def parse(text: str, references: Iterable[str] = ()) -> Type:
         SchemaError: It is no Avro schema, or it is refused: a type that contains
             itself, or more text, depth or types than the bounds above.
     """
-    names: dict[str, _Defined] = {}
-    for each in references:
-        _Parser(names).parse(each)
-    return _Parser(names).parse(text)
+    parser = _Parser({})
+    try:
+        *_, found = [parser.parse(each) for each in (*references, text)]
+        _check_size(found)
+    except RecursionError:
+        raise SchemaError(_TOO_DEEP) from None
+    return found
 
 
 def unqualified(name: str) -> str:
@@ -153,102 +161,96 @@ def unqualified(name: str) -> str:
     return name.rpartition(".")[2]
 
 
-@dataclass(frozen=True, slots=True)
-class _Defined:
-    """A named type, how many types are in it, and how deep they go below it."""
+def _check_size(schema: Type) -> None:
+    """Refuse too many types, and too many in each other.
 
-    type: Type
-    types: int
-    depth: int
+    One that is used again counts again, and is looked at once: a short text may stand
+    for millions of types.
+    """
+    known: dict[int, tuple[int, int]] = {}
+
+    def size(given: Type) -> tuple[int, int]:
+        if id(given) not in known:
+            inner = [size(part) for part in _parts(given)]
+            types = 1 + sum(types for types, _ in inner)
+            known[id(given)] = types, 1 + max((depth for _, depth in inner), default=0)
+        return known[id(given)]
+
+    types, depth = size(schema)
+    if depth > DEEPEST:
+        raise SchemaError(_TOO_DEEP)
+    if types > MOST_TYPES:
+        raise SchemaError(f"the schema has more than {MOST_TYPES} types")
+
+
+def _parts(schema: Type) -> Iterable[Type]:
+    match schema:
+        case Record(fields=fields):
+            return [each.type for each in fields]
+        case Union(branches=branches):
+            return branches
+        case Array(items=part) | Map(values=part):
+            return (part,)
+        case _:
+            return ()
 
 
 @dataclass(slots=True)
 class _Parser:
-    names: dict[str, _Defined]
-    open: set[str] = field(default_factory=set)
-    types: int = 0
-    deepest: int = 0
+    names: dict[str, Type | None]
+    """What is defined so far; None: its definition has not ended."""
 
     def parse(self, text: str) -> Type:
         if len(text) > LARGEST_TEXT:
             raise SchemaError(
                 f"the schema has {len(text)} characters; legal: at most {LARGEST_TEXT}"
             )
-        return self.type(_json(text), "", 1)
+        return self.type(_json(text), "")
 
-    def type(self, given: Any, space: str, depth: int) -> Type:  # noqa: ANN401 - JSON
-        self._enter(1, depth)
-        if isinstance(given, str):
-            return self._named(given, space, depth)
-        if isinstance(given, list):
-            return self._union(given, space, depth)
-        if not isinstance(given, dict):
-            raise SchemaError(f"{_short(given)} is no type of an Avro schema")
-        kind = given.get("type")
-        if isinstance(kind, dict | list):
-            return self.type(kind, space, depth + 1)
-        made = self._complex(kind, given, space, depth)
-        return made or self._named(kind, space, depth, given)
-
-    def _enter(self, types: int, depth: int) -> None:
-        self.types += types
-        self.deepest = max(self.deepest, depth)
-        if depth > DEEPEST:
-            raise SchemaError(f"the schema has more than {DEEPEST} types in each other")
-        if self.types > MOST_TYPES:
-            raise SchemaError(f"the schema has more than {MOST_TYPES} types")
-
-    def _complex(
-        self,
-        kind: Any,  # noqa: ANN401 - JSON
-        given: Mapping[str, Any],
-        space: str,
-        depth: int,
-    ) -> Type | None:
-        match kind:
-            case "array":
-                return Array(self._part(given, "items", space, depth))
-            case "map":
-                return Map(self._part(given, "values", space, depth))
-            case "fixed" | "enum" | "record" | "error":
-                return self._definition(kind, given, space, depth)
+    def type(self, given: Any, space: str) -> Type:  # noqa: ANN401, C901, PLR0911 - JSON; a table
+        match given:
+            case str():
+                return self._named(given, space, {})
+            case list():
+                return self._union(given, space)
+            case {"type": (dict() | list()) as inner}:
+                return self.type(inner, space)
+            case {"type": "array"}:
+                return Array(self._part(given, "items", space))
+            case {"type": "map"}:
+                return Map(self._part(given, "values", space))
+            case {"type": "fixed" | "enum" | "record" | "error"}:
+                return self._definition(given, space)
+            case {"type": str(kind)}:
+                return self._named(kind, space, given)
+            case dict():
+                raise SchemaError(f"{_short(given)} has no member 'type'")
             case _:
-                return None
+                raise SchemaError(f"{_short(given)} is no type of an Avro schema")
 
-    def _part(
-        self, given: Mapping[str, Any], member: str, space: str, depth: int
-    ) -> Type:
+    def _part(self, given: Mapping[str, Any], member: str, space: str) -> Type:
         if member not in given:
             raise SchemaError(f"{_short(given)} has no member '{member}'")
-        return self.type(given[member], space, depth + 1)
+        return self.type(given[member], space)
 
-    def _named(
-        self,
-        kind: Any,  # noqa: ANN401 - JSON
-        space: str,
-        depth: int,
-        given: Mapping[str, Any] | None = None,
-    ) -> Type:
-        if not isinstance(kind, str):
-            raise SchemaError(f"{_short(given)} has no member 'type'")
+    def _named(self, kind: str, space: str, given: Mapping[str, Any]) -> Type:
         if kind in PRIMITIVES:
-            return Primitive(kind, _logical(kind, given or {}))
+            return Primitive(kind, _logical(kind, given))
         for name in (_full(kind, space), kind):
-            if name in self.open:
+            if name in self.names:
+                found = self.names[name]
+                if found is not None:
+                    return found
                 raise SchemaError(
                     f"type '{name}' contains itself, and recursive types have no column"
                     " of Spark"
                 )
-            if name in self.names:
-                found = self.names[name]
-                self._enter(found.types, depth + found.depth)
-                return found.type
         raise SchemaError(
             f"type '{kind}' is neither one of Avro's nor defined before it is used"
         )
 
-    def _union(self, given: list[Any], space: str, depth: int) -> Union:
-        branches = tuple(self.type(each, space, depth + 1) for each in given)
+    def _union(self, given: list[Any], space: str) -> Union:
+        branches = tuple(self.type(each, space) for each in given)
         seen: set[str] = set()
         for branch in branches:
             if isinstance(branch, Union):
@@ -261,43 +263,35 @@ class _Parser:
             raise SchemaError("a union has no types")
         return Union(branches)
 
-    def _definition(
-        self, kind: str, given: Mapping[str, Any], space: str, depth: int
-    ) -> Type:
+    def _definition(self, given: Mapping[str, Any], space: str) -> Type:
         name = _name_of(given, space)
         space = name.rpartition(".")[0]
         aliases = tuple(_full(each, space) for each in _texts(given, "aliases", name))
-        if name in self.names or name in self.open or name in PRIMITIVES:
+        if name in self.names or name in PRIMITIVES:
             raise SchemaError(f"type '{name}' is defined twice")
-        types, deepest, self.deepest = self.types, self.deepest, depth
+        self.names[name] = None
         made: Type
-        if kind == "fixed":
+        if given["type"] == "fixed":
             made = Fixed(name, _size(given, name), _logical("fixed", given), aliases)
-        elif kind == "enum":
+        elif given["type"] == "enum":
             made = _enum(given, name, aliases)
         else:
-            self.open.add(name)
-            made = Record(name, self._fields(given, name, space, depth), aliases)
-            self.open.remove(name)
-        self.names[name] = _Defined(made, self.types - types, self.deepest - depth)
-        self.deepest = max(deepest, self.deepest)
+            made = Record(name, self._fields(given, name, space), aliases)
+        self.names[name] = made
         return made
 
     def _fields(
-        self, given: Mapping[str, Any], name: str, space: str, depth: int
+        self, given: Mapping[str, Any], name: str, space: str
     ) -> tuple[Field, ...]:
         fields = given.get("fields")
         if not isinstance(fields, list):
             raise SchemaError(f"record '{name}' has no list of fields")
-        made = {
-            each.name: each
-            for each in (self._field(given, name, space, depth) for given in fields)
-        }
-        if len(made) < len(fields):
+        made = tuple(self._field(each, name, space) for each in fields)
+        if len({each.name for each in made}) < len(made):
             raise SchemaError(f"record '{name}' has two fields of one name")
-        return tuple(made.values())
+        return made
 
-    def _field(self, given: Any, record: str, space: str, depth: int) -> Field:  # noqa: ANN401 - JSON
+    def _field(self, given: Any, record: str, space: str) -> Field:  # noqa: ANN401 - JSON
         name = given.get("name") if isinstance(given, dict) else None
         if not isinstance(name, str) or not _LEGAL_NAME.fullmatch(name):
             raise SchemaError(
@@ -306,7 +300,7 @@ class _Parser:
             )
         return Field(
             name,
-            self._part(given, "type", space, depth),
+            self._part(given, "type", space),
             given.get("default", NO_DEFAULT),
             tuple(_texts(given, "aliases", name)),
         )
@@ -323,10 +317,6 @@ def _json(text: str) -> Any:  # noqa: ANN401 - JSON
         if word in PRIMITIVES:  # as some clients register them
             return word
         raise SchemaError(f"the schema is no JSON ({error}): {_short(text)}") from None
-    except RecursionError:
-        raise SchemaError(
-            f"the schema has more than {DEEPEST} types in each other"
-        ) from None
     return found
 
 

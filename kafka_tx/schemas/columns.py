@@ -11,7 +11,7 @@ replayed batch may lack columns.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any
@@ -19,12 +19,19 @@ from typing import Any
 import pyarrow as pa
 
 from kafka_tx.errors import SchemaError
-from kafka_tx.schemas.avro import Array, Enum, Map, Primitive, Record, Type, Union
+from kafka_tx.schemas.avro import (
+    NULL,
+    Array,
+    Enum,
+    Map,
+    Primitive,
+    Record,
+    Type,
+    Union,
+)
 
 MOST_DIGITS = 38
 """Of Spark's decimals."""
-
-_NULL = Primitive("null")
 
 
 class Kind(IntEnum):
@@ -115,7 +122,7 @@ class _Numbered:
     def slot(self, schema: Type, path: str, *, is_nullable: bool = False) -> Slot:
         if isinstance(schema, Union):
             other = _other_than_null(schema, path)
-            return self.slot(other, path, is_nullable=_NULL in schema.branches)
+            return self.slot(other, path, is_nullable=NULL in schema.branches)
         number = self._next
         self._next += 1
         kind, arrow, spark, parts = self._described(schema, path)
@@ -124,47 +131,36 @@ class _Numbered:
     def _described(
         self, schema: Type, path: str
     ) -> tuple[Kind, pa.DataType, Any, tuple[Slot, ...]]:
-        if isinstance(schema, Record):
-            return self._struct(schema, path)
-        if isinstance(schema, Array):
-            items = self.slot(schema.items, f"{path}[]")
-            arrow = pa.list_(pa.field("element", items.arrow))
-            spark = {
-                "type": "array",
-                "elementType": items.spark,
-                "containsNull": True,
-            }
-            return Kind.LIST, arrow, spark, (items,)
-        if isinstance(schema, Map):
-            keys = self.slot(Primitive("string"), path)
-            values = self.slot(schema.values, f"{path}{{}}")
-            spark = {
-                "type": "map",
-                "keyType": keys.spark,
-                "valueType": values.spark,
-                "valueContainsNull": True,
-            }
-            return Kind.MAP, pa.map_(keys.arrow, values.arrow), spark, (keys, values)
-        return *_leaf(schema, path), ()
+        match schema:
+            case Record(fields=fields):
+                _check_names(schema)
+                parts = tuple(
+                    self.slot(each.type, f"{path}.{each.name}".lstrip("."))
+                    for each in fields
+                )
+                named = [(e.name, part) for e, part in zip(fields, parts, strict=True)]
+                arrow = pa.struct([(name, part.arrow) for name, part in named])
+                return Kind.STRUCT, arrow, spark_struct(named), parts
+            case Array(items=items):
+                part = self.slot(items, f"{path}[]")
+                arrow = pa.list_(pa.field("element", part.arrow))
+                spark = {"elementType": part.spark, "containsNull": True}
+                return Kind.LIST, arrow, {"type": "array", **spark}, (part,)
+            case Map(values=values):
+                keys = self.slot(Primitive("string"), path)
+                part = self.slot(values, f"{path}{{}}")
+                spark = {"keyType": keys.spark, "valueType": part.spark}
+                spark |= {"type": "map", "valueContainsNull": True}
+                return Kind.MAP, pa.map_(keys.arrow, part.arrow), spark, (keys, part)
+            case _:
+                return *_leaf(schema, path), ()
 
-    def _struct(
-        self, schema: Record, path: str
-    ) -> tuple[Kind, pa.DataType, Any, tuple[Slot, ...]]:
-        _check_names(schema)
-        parts = tuple(
-            self.slot(each.type, f"{path}.{each.name}" if path else each.name)
-            for each in schema.fields
-        )
-        named = list(zip((each.name for each in schema.fields), parts, strict=True))
-        spark = {
-            "type": "struct",
-            "fields": [
-                {"name": name, "type": part.spark, "nullable": True, "metadata": {}}
-                for name, part in named
-            ],
-        }
-        arrow = pa.struct([pa.field(name, part.arrow) for name, part in named])
-        return Kind.STRUCT, arrow, spark, parts
+
+def spark_struct(named: Iterable[tuple[str, Slot]]) -> Any:  # noqa: ANN401 - JSON
+    """A struct of columns in the JSON of Spark's types."""
+    more = {"nullable": True, "metadata": {}}
+    fields = [{"name": name, "type": slot.spark, **more} for name, slot in named]
+    return {"type": "struct", "fields": fields}
 
 
 def _leaf(schema: Type, path: str) -> tuple[Kind, pa.DataType, Any]:
@@ -189,7 +185,7 @@ def _leaf(schema: Type, path: str) -> tuple[Kind, pa.DataType, Any]:
 
 
 def _other_than_null(schema: Union, path: str) -> Type:
-    others = [each for each in schema.branches if each != _NULL]
+    others = [each for each in schema.branches if each != NULL]
     if len(others) > 1:
         kinds = ", ".join(getattr(each, "name", each.kind) for each in schema.branches)
         raise SchemaError(

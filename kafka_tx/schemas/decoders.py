@@ -10,31 +10,16 @@ from array import array as array_of_words
 from collections.abc import Sequence
 from functools import partial
 from types import ModuleType
-from typing import Protocol
 
 import pyarrow as pa
 
 from kafka_tx.native.library import load
 from kafka_tx.schemas.columns import Slot, layout
-from kafka_tx.schemas.decoding import Decoded, Failure, Words, decode
+from kafka_tx.schemas.decoding import Decoded, Decoder, Failure, Words, decode
 from kafka_tx.schemas.program import Program
 
 _REVISION = 2
 """Of the extension's part that decodes, as this package calls it."""
-
-
-class Decoder(Protocol):
-    """Decodes records of several writers in one pass; see ``decoding.decode``."""
-
-    def __call__(
-        self,
-        values: pa.Array,
-        begins: Words,
-        chosen: Words,
-        programs: Sequence[Program],
-        column: Slot,
-    ) -> Decoded:
-        """The typed column, and the records that have no value."""
 
 
 def native_decoder() -> Decoder | None:

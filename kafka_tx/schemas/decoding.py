@@ -50,6 +50,12 @@ class Decoded(NamedTuple):
     failures: list[Failure]
 
 
+Decoder: TypeAlias = Callable[
+    [pa.Array, Words, Words, Sequence[Program], Slot], Decoded
+]
+"""As ``decode``."""
+
+
 def decode(
     values: pa.Array,
     begins: Words,

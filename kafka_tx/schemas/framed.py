@@ -20,7 +20,8 @@ from kafka_tx.errors import SchemaError
 from kafka_tx.model import SchemaText
 from kafka_tx.schemas.avro import parse
 from kafka_tx.schemas.columns import Slot
-from kafka_tx.schemas.decoders import Decoder, decoder
+from kafka_tx.schemas.decoders import decoder
+from kafka_tx.schemas.decoding import Decoder
 from kafka_tx.schemas.program import Program
 from kafka_tx.schemas.resolution import resolve
 

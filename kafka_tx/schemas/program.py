@@ -118,35 +118,28 @@ class Op(IntEnum):
 
 
 class Reason(IntEnum):
-    """Why a record has no value; ``FAILED`` is followed by a text of the program."""
+    """Why a record has no value, by number and in words."""
 
-    CUT = 1
-    TRAILING = 2
-    NUMBER = 3
-    TEXT = 4
-    LENGTH = 5
-    BOOLEAN = 6
-    INDEX = 7
-    DIGITS = 8
-    TIME = 9
-    EMPTY_ITEMS = 10
-    FAILED = 11
-    AMPLIFIED = 12
+    text: str
 
+    def __new__(cls, number: int, text: str) -> Reason:
+        """A number that has a text."""
+        made = int.__new__(cls, number)
+        made._value_, made.text = number, text
+        return made
 
-REASONS = {
-    Reason.CUT: "the bytes end within the value",
-    Reason.TRAILING: "bytes are left after the value",
-    Reason.NUMBER: "a number has more bits than its type",
-    Reason.TEXT: "a text is not UTF-8",
-    Reason.LENGTH: "a length or a count is negative, or beyond the bytes that follow",
-    Reason.BOOLEAN: "a boolean is neither 0 nor 1",
-    Reason.INDEX: "the schema has no branch or symbol of this number",
-    Reason.DIGITS: "a decimal has more digits than its type",
-    Reason.TIME: "a time does not fit into microseconds of 64 bits",
-    Reason.EMPTY_ITEMS: f"more than {MOST_EMPTY_ITEMS} items take no bytes",
-    Reason.AMPLIFIED: "its lists and defaults are many times as large as its bytes",
-}
+    CUT = 1, "the bytes end within the value"
+    TRAILING = 2, "bytes are left after the value"
+    NUMBER = 3, "a number has more bits than its type"
+    TEXT = 4, "a text is not UTF-8"
+    LENGTH = 5, "a length or a count is negative, or beyond the bytes that follow"
+    BOOLEAN = 6, "a boolean is neither 0 nor 1"
+    INDEX = 7, "the schema has no branch or symbol of this number"
+    DIGITS = 8, "a decimal has more digits than its type"
+    TIME = 9, "a time does not fit into microseconds of 64 bits"
+    EMPTY_ITEMS = 10, f"more than {MOST_EMPTY_ITEMS} items take no bytes"
+    FAILED = 11, "a text of the program follows"
+    AMPLIFIED = 12, "its lists and defaults are many times as large as its bytes"
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,4 +164,4 @@ class Program:
         """A failure in words; ``detail`` is the index of a text of this program."""
         if reason == Reason.FAILED:
             return self.reasons[detail]
-        return REASONS[Reason(reason)]
+        return next(each.text for each in Reason if each == reason)

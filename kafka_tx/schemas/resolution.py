@@ -11,6 +11,7 @@ import pyarrow as pa
 from kafka_tx.errors import SchemaError
 from kafka_tx.schemas.avro import (
     NO_DEFAULT,
+    NULL,
     Array,
     Enum,
     Field,
@@ -90,7 +91,7 @@ class _Code:
             self.end(jump)
 
 
-_SIZES = {"float": 4, "double": 8, "boolean": 1}
+_SIZES = {"null": 0, "boolean": 1, "float": 4, "double": 8}
 _POWERS = {"millis": 3, "micros": 6, "nanos": 9}
 _BITS = {"int": 32, "long": 64}
 
@@ -103,15 +104,10 @@ class _Resolver:
         """Add what reads a writer's value into a slot."""
         if isinstance(writer, Union):
             self.code.branches(writer, lambda branch: self.read(branch, slot, path))
-        elif writer == _NULL:
-            self._null(slot, path)
+        elif writer == NULL and slot.is_nullable:
+            self.code.add(Op.NULL, slot.number)
         else:
             self._same(writer, slot, path)
-
-    def _null(self, slot: Slot, path: str) -> None:
-        if not slot.is_nullable and slot.type != _NULL:
-            raise _mismatch(_NULL, slot, path)
-        self.code.add(Op.NULL, slot.number)
 
     def _same(self, writer: Type, slot: Slot, path: str) -> None:
         reader = slot.type
@@ -228,7 +224,7 @@ class _Resolver:
 # --- what the reader does not have ----------------------------------------------------
 
 
-def _skip(code: _Code, writer: Type) -> None:
+def _skip(code: _Code, writer: Type) -> None:  # noqa: C901 - a table
     """Add what passes over a writer's value."""
     match writer:
         case Union():
@@ -241,23 +237,14 @@ def _skip(code: _Code, writer: Type) -> None:
             at = code.add(Op.SKIP_BLOCKS, 0, least(part) + has_keys, has_keys) + 1
             _skip(code, part)
             code.end(at)
+        case Enum() | Primitive(kind="int" | "long"):
+            code.add(Op.SKIP_LONG)
+        case Primitive(kind="bytes" | "string"):
+            code.add(Op.SKIP_BYTES)
         case Fixed(size=size):
             code.add(Op.SKIP_FIXED, size)
-        case _:
-            code.add(*_SKIPPED[writer.kind])
-
-
-_SKIPPED: dict[str, tuple[int, ...]] = {
-    "null": (),
-    "enum": (Op.SKIP_LONG,),
-    "boolean": (Op.SKIP_FIXED, 1),
-    "int": (Op.SKIP_LONG,),
-    "long": (Op.SKIP_LONG,),
-    "float": (Op.SKIP_FIXED, 4),
-    "double": (Op.SKIP_FIXED, 8),
-    "bytes": (Op.SKIP_BYTES,),
-    "string": (Op.SKIP_BYTES,),
-}
+        case Primitive(kind=kind):
+            code.add(Op.SKIP_FIXED, _SIZES[kind])
 
 
 def least(writer: Type) -> int:
@@ -270,7 +257,7 @@ def least(writer: Type) -> int:
         case Fixed(size=size):
             found = size
         case Primitive(kind=kind):
-            found = 0 if kind == "null" else _SIZES.get(kind, 1)
+            found = _SIZES.get(kind, 1)
         case _:
             found = 1
     return min(found, 1 << 20)
@@ -278,9 +265,6 @@ def least(writer: Type) -> int:
 
 class _MismatchError(SchemaError):
     """A type of the writer does not match; within a union, others may."""
-
-
-_NULL = Primitive("null")
 
 
 def _is_named(writer: Record | Enum | Fixed, reader: Record | Enum | Fixed) -> bool:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from kafka_tx.schemas.decoders import Decoder, native_decoder
+from kafka_tx.schemas.decoders import native_decoder
+from kafka_tx.schemas.decoding import Decoder
 from kafka_tx.schemas.decoding import decode as python_decoder
 from tests.told_registry import told as told
 

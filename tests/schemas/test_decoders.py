@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 
 from kafka_tx.schemas.avro import parse
 from kafka_tx.schemas.columns import Slot, column_of
-from kafka_tx.schemas.decoders import Decoder
-from kafka_tx.schemas.decoding import Decoded
+from kafka_tx.schemas.decoding import Decoded, Decoder
 from kafka_tx.schemas.defaults import number
 from kafka_tx.schemas.program import MOST_EMPTY_ITEMS, Program, Reason
 from kafka_tx.schemas.resolution import resolve

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from kafka_tx.native.library import load
 from kafka_tx.schemas.avro import parse
 from kafka_tx.schemas.columns import Slot, column_of, layout
-from kafka_tx.schemas.decoders import Decoder
+from kafka_tx.schemas.decoding import Decoder
 from kafka_tx.schemas.decoding import decode as python_decoder
 from kafka_tx.schemas.defaults import number
 from kafka_tx.schemas.program import Op, Program

@@ -9,6 +9,7 @@ from pyspark.sql.types import BinaryType, DataType, StringType, StructType
 from kafka_tx.config import RecordFormat
 from kafka_tx.options.formats import fixed_option, read_fixed
 from kafka_tx.record_schema import BYTES, ERROR
+from kafka_tx.schemas.columns import spark_struct
 from kafka_tx.schemas.readers import column, reader_schema
 
 
@@ -28,9 +29,8 @@ def columns(
     """The columns of a source, some of them with the type of a fixed schema."""
     found = dict(plain)
     for each in formats:
-        spark = column(read_fixed(schemas[f"{each.side}.schema.fixed"])).spark
-        field = {"name": each.side, "type": spark, "nullable": True, "metadata": {}}
-        made = StructType.fromJson({"type": "struct", "fields": [field]})
+        slot = column(read_fixed(schemas[f"{each.side}.schema.fixed"]))
+        made = StructType.fromJson(spark_struct([(each.side, slot)]))
         found[each.side] = made.fields[0].dataType
     for each in formats:
         if each.is_permissive:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Literal
 
 import pyarrow as pa
@@ -10,7 +11,6 @@ import pyarrow.compute as pc
 
 from kafka_tx.config import RecordFormat, Side, check_kind, registry_settings
 from kafka_tx.errors import ConfigError
-from kafka_tx.model import SchemaText
 from kafka_tx.record_schema import BYTES, ERROR
 from kafka_tx.schemas.columns import Kind, Slot
 from kafka_tx.schemas.readers import column, legal_schema, reader_schema
@@ -66,26 +66,20 @@ class AvroScheme:
                 "subject", subject, "the subject in the registry, such as orders-value"
             )
         asked = RecordFormat(
-            side=_VALUE, schema=word, subject=subject, registry=settings
-        )
-        self._set(asked, reader_schema(asked), mode == "PERMISSIVE")
-
-    def _set(
-        self, asked: RecordFormat, reader: SchemaText, is_permissive: bool
-    ) -> None:
-        self._format = RecordFormat(
             side=_VALUE,
-            schema=asked.schema,
-            subject=asked.subject,
-            is_permissive=is_permissive,
-            registry=asked.registry,
-            reader=reader,
+            schema=word,
+            subject=subject,
+            is_permissive=mode == "PERMISSIVE",
+            registry=settings,
         )
-        self._types: TypedBatches | None = None
+        self.__setstate__(replace(asked, reader=reader_schema(asked)))
 
-    def __reduce__(self) -> tuple[object, ...]:
-        given = self._format
-        return _rebuilt, (given, given.reader, given.is_permissive)
+    def __getstate__(self) -> RecordFormat:
+        return self._format
+
+    def __setstate__(self, given: RecordFormat) -> None:
+        self._format = given
+        self._types: TypedBatches | None = None
 
     def __repr__(self) -> str:
         return f"AvroScheme({self._format!r})"
@@ -128,18 +122,8 @@ class AvroScheme:
             batch = batch.take(kept)
         typed = self._types(batch)
         made = typed.column(_VALUE)
-        columns = [made]
-        if self._slot.kind is Kind.STRUCT:
-            columns = made.flatten()
+        columns = made.flatten() if self._slot.kind is Kind.STRUCT else [made]
         if self._format.is_permissive:
             columns += [typed.column(name) for name in _ADDED]
         names = list(self.fields.names)
         return Decoded(pa.RecordBatch.from_arrays(columns, names=names), kept)
-
-
-def _rebuilt(
-    asked: RecordFormat, reader: SchemaText, is_permissive: bool
-) -> AvroScheme:
-    made = AvroScheme.__new__(AvroScheme)
-    made._set(asked, reader, is_permissive)
-    return made
