@@ -100,10 +100,8 @@ def _found(record_format: RecordFormat) -> SchemaText:
     if record_format.registry:
         check_settings(record_format.registry)
     word = record_format.schema
-    if word.startswith("@"):
-        found = SchemaText(_content(f"{record_format.side}.schema", word[1:]))
-    elif word.startswith(("{", "[", '"')):
-        found = SchemaText(word)
+    if record_format.is_text:
+        found = SchemaText(_text(f"{record_format.side}.schema", word))
     else:
         with closing(Registry.at_start(record_format.registry)) as registry:
             if word.startswith("id:"):
@@ -115,7 +113,10 @@ def _found(record_format: RecordFormat) -> SchemaText:
     return found
 
 
-def _content(option: str, path: str) -> str:
+def _text(option: str, word: str) -> str:
+    path = word.removeprefix("@")
+    if path == word:
+        return word
     try:
         with Path(path).open(encoding="utf-8") as file:
             return file.read(LARGEST_TEXT + 1)

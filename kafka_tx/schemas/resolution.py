@@ -131,7 +131,7 @@ class _Resolver:
             case _:
                 raise _mismatch(writer, slot, path)
 
-    def _primitive(
+    def _primitive(  # noqa: C901 - a table
         self, writer: Primitive, reader: Primitive, slot: Slot, path: str
     ) -> None:
         bits, at = _BITS.get(writer.kind, 0), slot.number
@@ -147,22 +147,15 @@ class _Resolver:
                 self.code.add(Op.LONG_TO_DOUBLE, at, bits)
             case ("float", "double"):
                 self.code.add(Op.FLOAT_TO_DOUBLE, at)
+            case ("bytes" | "string", "bytes") if slot.kind is Kind.DECIMAL:
+                _check_scale(writer.logical, reader.logical, path)
+                self.code.add(Op.DECIMAL, at, reader.logical.precision)
             case ("bytes" | "string", "bytes" | "string"):
-                self._bytes(writer, reader, slot, path)
+                self.code.add(Op.TEXT if slot.kind is Kind.TEXT else Op.BYTES, at)
             case (kind, other) if kind == other:
                 self.code.add(Op[kind.upper()], at)
             case _:
                 raise _mismatch(writer, slot, path)
-
-    def _bytes(
-        self, writer: Primitive, reader: Primitive, slot: Slot, path: str
-    ) -> None:
-        if slot.kind is Kind.DECIMAL:
-            _check_scale(writer.logical, reader.logical, path)
-            self.code.add(Op.DECIMAL, slot.number, reader.logical.precision)
-        else:
-            op = Op.TEXT if slot.kind is Kind.TEXT else Op.BYTES
-            self.code.add(op, slot.number)
 
     def _fixed(self, writer: Fixed, reader: Fixed, slot: Slot, path: str) -> None:
         if writer.size != reader.size:
