@@ -13,6 +13,7 @@ from kafka_tx.errors import ConfigError
 from kafka_tx.kafka.client_settings import client_settings, tls_settings
 from kafka_tx.kafka.clients import new_consumer
 from kafka_tx.kafka.errors import ErrorWatch
+from kafka_tx.testing import QUICK_JAVA
 
 
 @pytest.mark.parametrize(
@@ -91,8 +92,13 @@ OLD = "-J-Dkeystore.pkcs12.legacy"
 def keytool(words: str, folder: Path, typed: str = "") -> None:
     """Run it as a person would, who types the passwords."""
     tool = Path(find_java().command).resolve().with_name("keytool")
+    quickly = " ".join(f"-J{option}" for option in QUICK_JAVA)
     subprocess.run(
-        ["sh", "-c", f"{tool} {words}"], cwd=folder, input=typed, text=True, check=True
+        ["sh", "-c", f"{tool} {quickly} {words}"],
+        cwd=folder,
+        input=typed,
+        text=True,
+        check=True,
     )
 
 
