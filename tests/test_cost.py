@@ -8,6 +8,8 @@ import threading
 import time
 from pathlib import Path
 
+import pytest
+
 from tests.cost import Cost, Costs, order_of, tree_s
 
 ROOT = Path(__file__).parent.parent
@@ -49,6 +51,7 @@ def cost_of(tests, place):
     ).stdout
 
 
+@pytest.mark.all
 def test_a_child_that_was_waited_for_is_a_fixtures_and_a_live_one_is_a_server(tmp_path):
     printed = cost_of(TESTS, tmp_path)
 
@@ -82,6 +85,7 @@ def test_one(tmp_path):
 """
 
 
+@pytest.mark.all
 def test_what_a_killed_server_has_started_counts(tmp_path):
     """Nobody waits for it: its time is in no times of children."""
     printed = cost_of(KILLED, tmp_path)
@@ -99,6 +103,7 @@ def test_the_longest_files_are_recorded_longest_first():
     assert list(json.loads(order_of(costs)).items()) == [("c.py", 70), ("b.py", 1)]
 
 
+@pytest.mark.all
 def test_processes_may_end_while_they_are_counted():
     until = time.monotonic() + 0.7
 

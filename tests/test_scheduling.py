@@ -10,6 +10,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from integration.sizes import in_all
 from tests import scheduling
 from tests.scheduling import FileScheduling
 
@@ -27,7 +28,7 @@ def test_one(number):
 CRASHING = {"first": 0, "middle": 4, "last": 7}
 
 
-@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("workers", [1, *in_all(2)])  # see Worker for two
 def test_all_tests_run_though_workers_crash(tmp_path: Path, workers: int) -> None:
     (tmp_path / "conftest.py").write_text('pytest_plugins = ["tests.scheduling"]')
     for name in ("a", "first", "b", "middle", "c", "last"):
