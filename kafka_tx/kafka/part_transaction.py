@@ -146,7 +146,10 @@ class PartTransaction:
         if kept is not None and not needs_all_markers(part, kept):
             return kept
         self._memory = self._recall()
-        with _asking_groups(self._log, part.id, self._memory, self._recall):
+        entries = self._memory.entries(part.id)
+        # a task leaves out a plan that another sink's transaction hides
+        entries = [each for each in entries if isinstance(each.kept, Marker)]
+        with _asking_groups(self._log, entries, self._recall):
             check_others(part, self._memory.markers)
         logged = self._memory.own(part.life, part.index)
         if kept is None:
@@ -232,7 +235,8 @@ class PlanKeeper:
         with self._begun(wish) as transaction:
             memory = self._recall_all(wish)
             last = max((m.txid for m in memory.markers if not m.life), default=0)
-            with _asking_groups(self._log, wish.id, memory, lambda: self._recall(wish)):
+            entries = memory.entries(wish.id)
+            with _asking_groups(self._log, entries, lambda: self._recall(wish)):
                 plan = planned(memory.plan, wish, last)
             if plan == memory.plan:
                 return plan, memory
@@ -276,13 +280,13 @@ class PlanKeeper:
 
 @contextmanager
 def _asking_groups(
-    log: MarkerLog, sink: str, memory: Memory, recall: Callable[[], Memory]
+    log: MarkerLog, entries: Iterable[Entry], recall: Callable[[], Memory]
 ) -> Iterator[None]:
     """Name a marker that its group does not know, if one was the cause of a refusal."""
     try:
         yield
     except KafkaTxError:
-        for entry in memory.entries(sink):
+        for entry in entries:
             of_group = log.kept(entry)
             if of_group is not None and of_group.txid <= entry.txid:
                 _check_same(log, entry, of_group, recall)

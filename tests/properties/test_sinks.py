@@ -324,6 +324,21 @@ def test_a_run_that_wakes_after_newer_markers_were_compacted_damages_nothing(
         game.teardown()
 
 
+@pytest.mark.parametrize("steps", [13, 14, 20, 21, 22, 26])
+def test_a_task_that_wakes_calls_no_plan_damaged_that_another_sink_hides(steps):
+    """A task leaves such a plan out, and its group has it."""
+    for more in range(24, 36, 2):
+        game = SimulatedSink()
+        game.start(door="transaction", parts=3)
+        game.go_on(loses=40, steps=steps, what="request")
+        game.freeze_and_take_over(parts=3)
+        game.let_another_sink_stand_still(number=2)
+        game.go_on(loses=40, steps=more, what="request")
+        game.freeze_and_take_over(parts=3)
+        game.wake_a_frozen_run(steps=40, which=0)
+        game.teardown()
+
+
 @pytest.mark.parametrize("parts", [1, 2])
 def test_wherever_a_first_batch_dies_the_next_run_lets_readers_go_on(parts):
     """Nothing is remembered of the sink, and its parts may be fewer then."""
