@@ -317,6 +317,27 @@ def registry_settings(given: Mapping[str, str]) -> dict[str, str]:
 Side = Literal["key", "value"]
 
 
+_SCHEMAS = "latest, a version, id:N, @ and a file, or the text of a schema"
+
+
+def legal_schema(option: str, value: str, *, has_registry: bool) -> str:
+    """The value of ``value.schema`` without blanks; raises ConfigError."""
+    word = value.strip()
+    is_text = word.startswith(("@", "{", "[", '"'))
+    number = word.removeprefix("id:")
+    is_known = word == "latest" or (number.isdecimal() and 0 < int(number) < 1 << 32)
+    if not is_text and not is_known:
+        raise ConfigError.illegal(option, word[:200], _SCHEMAS)
+    if not is_text and not has_registry:
+        raise ConfigError(
+            f"the schema of option '{option}' is {word}, and there is no"
+            " 'schema.registry.url'. Set the address of the registry; or for records"
+            f" without a schema id {option}=@ and a file, or the text of the schema",
+            option="schema.registry.url",
+        )
+    return word
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RecordFormat:
     """How the keys or the values of records become a typed column.

@@ -6,11 +6,16 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from kafka_tx.config import REGISTRY, RecordFormat, Side, registry_settings
+from kafka_tx.config import (
+    REGISTRY,
+    RecordFormat,
+    Side,
+    legal_schema,
+    registry_settings,
+)
 from kafka_tx.errors import ConfigError
 from kafka_tx.model import Assigned, SchemaText, Subscription, Topics
 from kafka_tx.option_rows import Option, choice
-from kafka_tx.schemas.readers import legal_schema
 
 FIXED = ("key.schema.fixed", "value.schema.fixed")
 """The schemas that ``load()`` has found; passed on by the source, not by users."""

@@ -18,26 +18,6 @@ from kafka_tx.schemas.registry import (
     check_settings,
 )
 
-_LEGAL = "latest, a version, id:N, @ and a file, or the text of a schema"
-
-
-def legal_schema(option: str, value: str, *, has_registry: bool) -> str:
-    """The value of ``value.schema`` without blanks; raises ConfigError."""
-    word = value.strip()
-    is_text = word.startswith(("@", "{", "[", '"'))
-    number = word.removeprefix("id:")
-    is_known = word == "latest" or (number.isdecimal() and 0 < int(number) < 1 << 32)
-    if not is_text and not is_known:
-        raise ConfigError.illegal(option, word[:200], _LEGAL)
-    if not is_text and not has_registry:
-        raise ConfigError(
-            f"the schema of option '{option}' is {word}, and there is no"
-            " 'schema.registry.url'. Set the address of the registry; or for records"
-            f" without a schema id {option}=@ and a file, or the text of the schema",
-            option="schema.registry.url",
-        )
-    return word
-
 
 def reader_schema(record_format: RecordFormat) -> SchemaText:
     """The reader's schema as it is now (driver), after a check that it has a column.

@@ -291,6 +291,9 @@ class Database:
 
     def _connect(self, *, writes: bool) -> sa.Connection:
         connection = self._here().connect()
+        if not writes and self.dialect == "postgresql":
+            # each statement has a snapshot of its own anyway: saves BEGIN and ROLLBACK
+            return connection.execution_options(isolation_level="AUTOCOMMIT")
         return connection.execution_options(**{WRITES: writes})
 
     def _here(self) -> sa.Engine:

@@ -27,10 +27,9 @@ from pyspark.sql.types import (
 
 from kafka_tx.errors import ConfigError
 from kafka_tx.errors_first import raises_own_error_first
-from kafka_tx.options.sink import parse_sink
 from kafka_tx.options.source import check_source, parse_source
 from kafka_tx.running.worker_python import task_done
-from kafka_tx.spark.versions.workers import show_to_streams
+from kafka_tx.spark.versions.workers import modules_loading, show_to_streams
 
 _HEADER = StructType().add("key", StringType()).add("value", BinaryType())
 _COLUMNS: dict[str, DataType] = {
@@ -98,8 +97,9 @@ class KafkaTxDataSource(DataSource):
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: ARG002
         """A streaming read (planning process)."""
-        from kafka_tx.spark.connect.meeting import ServedStreamReader
-        from kafka_tx.spark.versions.streams import as_this_spark_calls_it
+        with modules_loading():
+            from kafka_tx.spark.connect.meeting import ServedStreamReader
+            from kafka_tx.spark.versions.streams import as_this_spark_calls_it
 
         return as_this_spark_calls_it(ServedStreamReader(self._all_options()))
 
@@ -119,6 +119,7 @@ class KafkaTxDataSource(DataSource):
             ConfigError: An option or a column is missing or illegal, or the save mode
                 is ``overwrite``: a topic is only appended to.
         """
+        from kafka_tx.options.sink import parse_sink
         from kafka_tx.spark.sinks.writer import KafkaTxWriter
 
         if overwrite:
@@ -131,6 +132,7 @@ class KafkaTxDataSource(DataSource):
         overwrite: bool,  # noqa: ARG002 - complete mode truncates nothing, as in Spark
     ) -> DataSourceStreamWriter:
         """A streaming write (driver); raises ConfigError."""
+        from kafka_tx.options.sink import parse_sink
         from kafka_tx.spark.sinks.writer import KafkaTxStreamWriter
 
         return KafkaTxStreamWriter(parse_sink(self.options), schema)

@@ -40,7 +40,11 @@ from kafka_tx.spark.versions.streams import (
     ReadMinRows,
     SupportsTriggerAvailableNow,
 )
-from kafka_tx.spark.versions.workers import SessionFolder, is_for_one_query
+from kafka_tx.spark.versions.workers import (
+    SessionFolder,
+    is_for_one_query,
+    modules_loading,
+)
 
 if TYPE_CHECKING:
     from kafka_tx.kafka.mirror import MirrorThread
@@ -62,7 +66,8 @@ def _plans(kind: type[KafkaTxStreamReader]) -> type[KafkaTxStreamReader]:
         @wraps(method)
         def call(reader: KafkaTxStreamReader, *given: Any, **named: Any) -> Any:  # noqa: ANN401 - any
             transactions = reader._config.transactions
-            with collector_paused(), about(id=transactions and transactions.id):
+            quietly = collector_paused if reader._batches else modules_loading
+            with quietly(), about(id=transactions and transactions.id):
                 return method(reader, *given, **named)
 
         return call

@@ -6,13 +6,15 @@ import gc
 import os
 import sys
 import time
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from importlib import import_module
 from pathlib import Path
 from zipimport import zipimporter
 
 from pyspark import SparkFiles
 
+from kafka_tx.kafka.collector import collector_paused
 from kafka_tx.logs import event_log
 
 _log = event_log(__name__)
@@ -60,6 +62,19 @@ def is_for_one_query() -> bool:
     """Whether Spark has started this process for one query, and ends it with it."""
     program = getattr(sys.modules["__main__"], "__spec__", None)
     return program is not None and program.name in _OF_ONE_QUERY
+
+
+@contextmanager
+def modules_loading() -> Iterator[None]:
+    """Import modules, and open what a process keeps, without the cycle collector.
+
+    It would scan the whole heap several times, and that is a tenth of a planner's
+    start. What a process of one query has loaded is exempt from later collections.
+    """
+    with collector_paused():
+        yield
+        if is_for_one_query():
+            gc.freeze()
 
 
 class SessionFolder:

@@ -9,11 +9,17 @@ from typing import Literal
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kafka_tx.config import RecordFormat, Side, check_kind, registry_settings
+from kafka_tx.config import (
+    RecordFormat,
+    Side,
+    check_kind,
+    legal_schema,
+    registry_settings,
+)
 from kafka_tx.errors import ConfigError
 from kafka_tx.record_schema import BYTES, ERROR
 from kafka_tx.schemas.columns import Kind, Slot
-from kafka_tx.schemas.readers import column, legal_schema, reader_schema
+from kafka_tx.schemas.readers import column, reader_schema
 from kafka_tx.schemas.typed_batches import TypedBatches
 from kafka_tx.topology.rows.fields import Fields
 from kafka_tx.topology.rows.schemes import Decoded
