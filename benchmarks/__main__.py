@@ -7,6 +7,7 @@ that one does not need what another one needs.
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from importlib import import_module
 
@@ -35,6 +36,9 @@ def main(arguments: list[str]) -> None:
     )
     parser.add_argument("benchmark", choices=sorted(BENCHMARKS))
     chosen = parser.parse_args(arguments[:1])
+    # An installed package has its byte code; here each process would compile it anew.
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+    sys.dont_write_bytecode = False
     import_module(BENCHMARKS[chosen.benchmark]).main(arguments[1:])
 
 

@@ -68,8 +68,8 @@ def is_for_one_query() -> bool:
 def modules_loading() -> Iterator[None]:
     """Import modules, and open what a process keeps, without the cycle collector.
 
-    It would scan the whole heap several times, and that is a tenth of a planner's
-    start. What a process of one query has loaded is exempt from later collections.
+    It would scan the whole heap several times. What a process of one query has loaded
+    is exempt from later collections.
     """
     with collector_paused():
         yield
