@@ -145,6 +145,19 @@ class Sink:
 # --- somebody else's open transaction -------------------------------------------------
 
 
+def test_a_fenced_task_is_told_so_where_another_sink_hides_the_newer_plan(sink):
+    _, memory = sink.settle(1)
+    dead = sink.open(fresh_name("theirs"))
+    try:
+        sink.settle(1, epoch=2)
+        assert sink.write(1, run="2", epoch=2)
+
+        with pytest.raises(FencedError, match="is older than attempt"):
+            sink.write(1, 1, memory=sink_assembly.handed(memory))
+    finally:
+        dead.abort_transaction(30)
+
+
 def test_another_sinks_open_transaction_stops_nobody(sink):
     sink.settle(1)
     assert sink.write(1)
