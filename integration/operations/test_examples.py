@@ -10,8 +10,8 @@ import runpy
 import select
 import subprocess
 import sys
-import tempfile
 from contextlib import redirect_stdout
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -50,21 +50,18 @@ Those of two workers are mixed line by line, so each frame is looked at by itsel
 """
 
 
-def run_as_process(name, *arguments):
-    """With nothing but its file, as a reader of it does."""
+def run_as_process(place, name, *arguments):
+    """With nothing but its file, as a reader of it does; ``place`` is its ``/tmp``."""
     java()
     quickly = {} if EVERYTHING else quick_environment()
     command = [sys.executable, str(EXAMPLES / f"{name}.py"), *arguments]
-    with (
-        tempfile.TemporaryDirectory() as place,
-        Path(place, "errors").open("w+") as err,
-    ):
+    with Path(place, "errors").open("w+") as err:
         with subprocess.Popen(
             command,
             stdout=subprocess.PIPE,
             stderr=err,
             text=True,
-            env=os.environ | {"TMPDIR": place} | quickly,
+            env=os.environ | {"TMPDIR": str(place)} | quickly,
         ) as process:
             spent_s = computed_in_silence_s(process)
             shown, _ = process.communicate(timeout=WITHIN_S)
@@ -119,13 +116,12 @@ def said(text):
 AS_PROCESS = pytest.param(run_as_process, id="process", marks=pytest.mark.all)
 
 
-@pytest.fixture(
-    scope="module", params=[pytest.param(run_in_session, id="session"), AS_PROCESS]
-)
+@pytest.fixture(params=[pytest.param(run_in_session, id="session"), AS_PROCESS])
 def run(request):
     if request.param is run_in_session:
         request.getfixturevalue("spark")
-    return request.param
+        return run_in_session
+    return partial(run_as_process, request.getfixturevalue("tmp_path"))
 
 
 def is_ours(path):
@@ -162,8 +158,8 @@ def test_every_example_has_a_test():
 
 
 @pytest.mark.all
-def test_an_example_is_one_command_that_leaves_nothing_behind():
-    assert "there are 36" in run_as_process("global_count")
+def test_an_example_is_one_command_that_leaves_nothing_behind(tmp_path):
+    assert "there are 36" in run_as_process(tmp_path, "global_count")
 
 
 def test_global_count_counts_each_word_once_in_spite_of_a_replay(run):

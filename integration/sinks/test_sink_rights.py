@@ -17,7 +17,9 @@ from kafka_tx.config import SinkConfig
 from kafka_tx.errors import AuthenticationError, WriteDeniedError
 from kafka_tx.kafka import marker_topic
 from kafka_tx.kafka.client_settings import client_settings
+from kafka_tx.kafka.native_producer import NativeProducer
 from kafka_tx.kafka.out_record import OutRecord
+from kafka_tx.kafka.producer import Deliveries
 from kafka_tx.kafka.sender import Sender
 from kafka_tx.model import TransactionAttempt
 from kafka_tx.own_topics import MARKER_TOPIC
@@ -119,6 +121,20 @@ def test_a_team_writes_no_markers_of_another_team(guarded):
     send("all")
     with pytest.raises(WriteDeniedError, match="WRITE and DESCRIBE on topic 'team-a"):
         send("none")
+
+
+def test_a_record_that_comes_after_the_refusal_is_told_the_same(guarded):
+    guarded.create_topic("closed", 1)
+    settings = client_settings(login_of(guarded, "none"), purpose="producer")
+    client = NativeProducer(settings, Deliveries())
+
+    def send_until_it_raises():
+        for _ in range(600):
+            client.produce(OutRecord("closed", None, b"v"), lambda: None)
+            client.flush_for(0.1)
+
+    with pytest.raises(WriteDeniedError, match="WRITE and DESCRIBE on topic 'closed"):
+        send_until_it_raises()
 
 
 def test_the_rights_of_the_readme_are_enough(guarded, caplog, monkeypatch):

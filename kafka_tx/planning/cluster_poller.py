@@ -29,9 +29,6 @@ logger = event_log(__name__)
 Positions = Mapping[TopicPartition, int]
 LeaderEpochs = Mapping[TopicPartition, int]
 
-TOPICS_AT_REST_MS = 4_000
-"""How long an answer about topics counts while nothing else changes."""
-
 _GIVE_UP_MS = 30_000
 """If answers contradict each other for so long, the last one counts."""
 
@@ -149,10 +146,8 @@ class ClusterPoller:
     def is_unchanged(self, cluster: ClusterState) -> bool:
         """Whether topics and logs are as in the last answer, which is ``cluster``.
 
-        Asks for the ends of logs, and every 4 s for topics, which costs as much again.
-        So a new partition, and a topic that was created anew with the same ends, show
-        later; a deleted topic shows at once. False also if an answer of all logs is
-        due; see ``LogPoller``.
+        Asks for the ends of logs, and for topics if the last answer about them is too
+        old to count. False also if an answer of all logs is due; see ``LogPoller``.
 
         Raises: as ``ClusterView.topics``.
         """
@@ -163,7 +158,9 @@ class ClusterPoller:
         if began_ms >= self._topics_until_ms:
             if self._discovery.find() != cluster.found:
                 return False
-            self._topics_until_ms = began_ms + TOPICS_AT_REST_MS
+            self._topics_until_ms = counts_until_ms(
+                began_ms, self._clock.monotonic_ms()
+            )
         return self._logs.are_still(cluster.found.partitions, cluster.bounds)
 
     def is_of_these_topics(self, cluster: ClusterState) -> bool:

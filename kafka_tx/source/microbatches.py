@@ -120,7 +120,8 @@ class MicroBatches:
         self._topic_ids: dict[str, str] = {}
         self._leader_epochs: dict[TopicPartition, int] = {}
         self._out_of_sight: dict[TopicPartition, int] = {}
-        self._cut_to: dict[TopicPartition, tuple[int, int]] = {}
+        self._cut: tuple[SourceOffset, Positions] | None = None
+        """An end that Spark logged, and where logs that lost their ends now end."""
         self._planned: dict[str, tuple[OffsetRange, ...]] = {}
         self._rest: Rest | None = None
         """Of the call before, if that was ``latest`` and found nothing to do."""
@@ -152,7 +153,7 @@ class MicroBatches:
             if p not in start.positions
         }
         self._leader_epochs = {**others, **start.leader_epochs}
-        positions = {p: self._actual(p, at) for p, at in start.positions.items()}
+        positions = self._actual(start)
         plan = self.plan(positions, everything=everything)
         if plan is None or not plan.moves(start.positions):
             self._begin_rest(start, plan)
@@ -261,10 +262,14 @@ class MicroBatches:
         """Hidden topics whose positions can be dropped."""
         return set()
 
-    def _actual(self, partition: TopicPartition, logged: int) -> int:
-        """The actual position for a logged one: lower if a log lost its end."""
-        known, cut_to = self._cut_to.get(partition, (logged, logged))
-        return cut_to if known == logged else logged
+    def _actual(self, start: SourceOffset) -> dict[TopicPartition, int]:
+        """The actual positions for logged ones: lower if a log lost its end.
+
+        Only for the very offset that was replayed: a later one may have its positions
+        again, among other records.
+        """
+        cut = self._cut[1] if self._cut and self._cut[0].is_same(start) else {}
+        return {**start.positions, **cut}
 
     def _known(
         self, start: Positions, cluster: ClusterState
@@ -363,10 +368,8 @@ class MicroBatches:
                 " leaders up?"
             )
         ranges = readable_ranges(begins, end, cluster, self.losses)
-        for r in ranges:
-            if r.end < end.positions[r.topic_partition]:
-                logged = end.positions[r.topic_partition]
-                self._cut_to[r.topic_partition] = logged, r.end
+        read = {r.topic_partition: r.end for r in ranges}
+        self._cut = end, {p: at for p, at in read.items() if at < end.positions[p]}
         self.skipped = self.losses.take()
         return ranges
 

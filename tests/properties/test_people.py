@@ -214,6 +214,7 @@ WHAT_MUST_HAPPEN = (
 
 
 KNOWN = {
+    5: "run 770, produce 590, run 461, elect 478, produce 65",
     139: "run 875, deploy twice 849, produce 412, run a rival 872, use another sink 56",
     198: "produce 752, run 388, remove the database 571, produce 811, run 167,"
     " produce 281, leave checkpoint 735, change the mode 36, run 144,"

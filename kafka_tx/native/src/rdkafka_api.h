@@ -140,6 +140,7 @@ enum {
     RDK_ERR_SSL = -181,
     RDK_ERR_AUTHENTICATION = -169,
     RDK_ERR_NO_ENTRY = -156,
+    RDK_ERR_FATAL = -150,
     RDK_ERR_UNDERFLOW = -155,
     RDK_ERR_AUTO_OFFSET_RESET = -140,
 
@@ -165,6 +166,7 @@ enum {
     X(const char *, err2name, (int))                                                   \
     X(const char *, err2str, (int))                                                    \
     X(int, last_error, (void))                                                         \
+    X(int, fatal_error, (rdk_client *, char *, size_t))                                \
     X(rdk_conf *, conf_new, (void))                                                    \
     X(void, conf_destroy, (rdk_conf *))                                                \
     X(int, conf_set, (rdk_conf *, const char *, const char *, char *, size_t))         \

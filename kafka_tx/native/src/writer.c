@@ -215,6 +215,16 @@ void writer_close(writer *w) {
 
 /* --- sending ---------------------------------------------------------------------- */
 
+/* Why the client takes nothing any more, if brokers refused its rights; else `code`. */
+static int cause_of(writer *w, int code) {
+    if (code != RDK_ERR_FATAL) return code;
+    char text[1];
+    int cause = w->rdk->fatal_error(w->handle, text, sizeof text);
+    int is_refused =
+        cause == RDK_ERR_TOPIC_AUTHORIZATION || cause == RDK_ERR_CLUSTER_AUTHORIZATION;
+    return is_refused ? cause : code;
+}
+
 static int produce_parts(writer *w, rdk_topic *topic, int32_t partition, out_bytes key,
                          out_bytes value, int64_t timestamp_ms, rdk_headers *headers) {
     rdk_part parts[] = {
@@ -232,7 +242,7 @@ static int produce_parts(writer *w, rdk_topic *topic, int32_t partition, out_byt
     if (!error) return 0;
     int code = w->rdk->error_code(error);
     w->rdk->error_destroy(error);
-    return code;
+    return cause_of(w, code);
 }
 
 int writer_produce(writer *w, rdk_topic *topic, int32_t partition, out_bytes key,
@@ -243,7 +253,7 @@ int writer_produce(writer *w, rdk_topic *topic, int32_t partition, out_bytes key
     if (!w->rdk->produce(topic, partition, RDK_COPY, (void *)value.data, value.size,
                          key.data, key.size, NULL))
         return 0;
-    return w->rdk->last_error();
+    return cause_of(w, w->rdk->last_error());
 }
 
 static int has_headers(const outgoing *rows, int64_t row) {
@@ -323,7 +333,7 @@ static int produce_some(writer *w, const outgoing *rows, rdk_topic *const *topic
      * as far as the topic is concerned, which it keeps locked. */
     int done = w->rdk->produce_batch(topic, RDK_ANY_PARTITION, RDK_COPY, messages, count);
     *at += done;
-    return done < count ? messages[done].err : 0;
+    return done < count ? cause_of(w, messages[done].err) : 0;
 }
 
 static int64_t now_ms(void) {
