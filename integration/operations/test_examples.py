@@ -61,7 +61,7 @@ def run_as_process(place, name, *arguments):
             stdout=subprocess.PIPE,
             stderr=err,
             text=True,
-            env=os.environ | {"TMPDIR": str(place)} | quickly,
+            env=os.environ | activated() | {"TMPDIR": str(place)} | quickly,
         ) as process:
             spent_s = computed_in_silence_s(process)
             shown, _ = process.communicate(timeout=WITHIN_S)
@@ -76,6 +76,11 @@ def run_as_process(place, name, *arguments):
     assert not left, "folders are left behind"
     assert spent_s < FIRST_LINE_S, "nothing was said for too long"
     return said(shown)
+
+
+def activated():
+    """Spark starts the ``python3`` of the path."""
+    return {"PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
 
 
 def computed_in_silence_s(process):

@@ -25,7 +25,7 @@ from kafka_tx.model import TransactionAttempt
 from kafka_tx.own_topics import MARKER_TOPIC
 from tests.prompt_errors import prompt_error
 
-USERS = ["none", "name", "group", "topic", "offset", "marker", "all"]
+USERS = ["none", "describe", "name", "group", "topic", "offset", "marker", "all"]
 WELL_BELOW_A_TIMEOUT_S = 20.0
 """Requests give up after 30 s."""
 
@@ -124,8 +124,11 @@ def test_a_team_writes_no_markers_of_another_team(guarded):
 
 
 def test_a_record_that_comes_after_the_refusal_is_told_the_same(guarded):
+    """It may describe the topic, so that the client takes records until then."""
     guarded.create_topic("closed", 1)
-    settings = client_settings(login_of(guarded, "none"), purpose="producer")
+    describe = (ResourceType.TOPIC, "closed", AclOperation.DESCRIBE)
+    grant(guarded, "describe", describe)
+    settings = client_settings(login_of(guarded, "describe"), purpose="producer")
     client = NativeProducer(settings, Deliveries())
 
     def send_until_it_raises():

@@ -369,7 +369,8 @@ class MicroBatches:
             )
         ranges = readable_ranges(begins, end, cluster, self.losses)
         read = {r.topic_partition: r.end for r in ranges}
-        self._cut = end, {p: at for p, at in read.items() if at < end.positions[p]}
+        cut = {p: at for p, at in read.items() if at < end.positions[p]}
+        self._cut = (end, cut) if cut else None
         self.skipped = self.losses.take()
         return ranges
 

@@ -427,6 +427,25 @@ def test_records_that_took_the_offsets_of_lost_ones_stop_the_query(cluster, cloc
     assert clock.monotonic_ms() == 0
 
 
+def test_a_log_that_reaches_the_end_of_a_repeated_batch_again_is_read_once(
+    cluster, clock
+):
+    """A restart repeats the batch, of which a new leader has lost four records."""
+    elect(cluster, 3, 10)
+    began = at(0)
+    planned = source(cluster, clock).latest(began, everything=True)
+    stored = SourceOffset.from_json(json.loads(json.dumps(planned.to_json())))
+    elect(cluster, 4, 10, former_ended=6)
+    batches = source(cluster, clock, failOnDataLoss="false")
+
+    repeated = batches.ranges(began, stored)
+    after = batches.latest(stored, everything=True)
+    others = batches.ranges(stored, after)
+
+    assert [(r.start, r.end) for r in (*repeated, *others)] == [(0, 6), (6, 10)]
+    assert batches.latest(after, everything=True) is after
+
+
 def test_records_that_took_the_offsets_of_lost_ones_are_read(cluster, clock):
     elect(cluster, 3, 10)
     batches = source(cluster, clock, failOnDataLoss="false")

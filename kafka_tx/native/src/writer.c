@@ -216,7 +216,7 @@ void writer_close(writer *w) {
 /* --- sending ---------------------------------------------------------------------- */
 
 /* Why the client takes nothing any more, if brokers refused its rights; else `code`. */
-static int cause_of(writer *w, int code) {
+static int cause_of(const writer *w, int code) {
     if (code != RDK_ERR_FATAL) return code;
     char text[1];
     int cause = w->rdk->fatal_error(w->handle, text, sizeof text);
@@ -242,7 +242,7 @@ static int produce_parts(writer *w, rdk_topic *topic, int32_t partition, out_byt
     if (!error) return 0;
     int code = w->rdk->error_code(error);
     w->rdk->error_destroy(error);
-    return cause_of(w, code);
+    return code; /* it is the cause already */
 }
 
 int writer_produce(writer *w, rdk_topic *topic, int32_t partition, out_bytes key,
