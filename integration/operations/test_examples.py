@@ -121,12 +121,14 @@ def said(text):
 AS_PROCESS = pytest.param(run_as_process, id="process", marks=pytest.mark.all)
 
 
-@pytest.fixture(params=[pytest.param(run_in_session, id="session"), AS_PROCESS])
-def run(request):
+@pytest.fixture(
+    scope="module", params=[pytest.param(run_in_session, id="session"), AS_PROCESS]
+)
+def run(request, tmp_path_factory):
     if request.param is run_in_session:
         request.getfixturevalue("spark")
         return run_in_session
-    return partial(run_as_process, request.getfixturevalue("tmp_path"))
+    return partial(run_as_process, tmp_path_factory.mktemp("tmp"))
 
 
 def is_ours(path):
