@@ -67,6 +67,16 @@ def foreign(kafka):
         member.leave()
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_foreign_member_may_have_left_when_it_leaves(kafka, foreign, kind):
+    """A broker removes a member that it did not hear for some time."""
+    name, _ = foreign
+    address = kafka.bootstrap_servers.split(",")[0]
+    member = ForeignGroup(address, kind, fresh_name(kind), name)
+    member.leave()
+    member.leave()
+
+
 def settings_of(cluster):
     servers = {"bootstrap.servers": cluster.bootstrap_servers}
     return client_settings(servers, purpose="admin")

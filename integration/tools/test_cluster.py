@@ -17,7 +17,6 @@ from confluent_kafka.admin._listoffsets import OffsetSpec
 from kazoo.client import KazooClient
 
 from integration.cluster.child import Child, state_of
-from integration.cluster.foreign_groups import ForeignGroup
 from integration.cluster.jars import REPOSITORY
 from integration.cluster.records import Produce, Record
 from integration.cluster.running import running
@@ -51,16 +50,6 @@ def log_start(bootstrap_servers, topic, partition=0):
     wanted = TopicPartition(topic, partition)
     answers = admin.list_offsets({wanted: OffsetSpec.earliest()})
     return answers[wanted].result(60).offset
-
-
-@pytest.mark.parametrize("kind", ["share", "streams", "connect"])
-def test_a_foreign_member_may_have_left_when_it_leaves(kafka, topic, kind):
-    """A broker removes a member that it did not hear for some time."""
-    member = ForeignGroup(
-        kafka.bootstrap_servers, kind, fresh_name(kind), topic(partitions=1)
-    )
-    member.leave()
-    member.leave()
 
 
 # --- topics -------------------------------------------------------------------------
