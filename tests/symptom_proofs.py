@@ -24,17 +24,17 @@ SYMPTOMS = {
     "::test_a_read_only_database_is_waited_for_and_then_given_up",
     "the store went back to an earlier time": "integration/stores/test_failover.py"
     "::test_a_failover_to_a_standby_that_is_behind_stops_the_job_and_loses_nothing",
-    "brokers do not answer": "tests/source/test_microbatches.py"
-    "::test_a_partition_without_leader_contributes_nothing",
+    "a topic was deleted, or created again": f"{_FAULTS}"
+    "test_a_topic_made_anew_stops_the_query_even_if_it_is_longer",
+    "Kafka deleted records that were not read": f"{_FAULTS}"
+    "test_records_trimmed_before_they_were_read_stop_the_query",
     "records are damaged on a broker's disk": "integration/source"
     "/test_damaged_records.py"
     "::test_an_at_least_once_topology_reads_the_other_partitions_and_ends",
-    "Kafka deleted records that were not read": f"{_FAULTS}"
-    "test_records_trimmed_before_they_were_read_stop_the_query",
-    "a topic was deleted, or created again": f"{_FAULTS}"
-    "test_a_topic_made_anew_stops_the_query_even_if_it_is_longer",
     "a broker lost the end of a log": "integration/topologies/test_topology_faults.py"
     "::test_records_that_take_the_offsets_of_lost_ones_are_read_and_nothing_twice",
+    "brokers do not answer": "tests/source/test_microbatches.py"
+    "::test_a_partition_without_leader_contributes_nothing",
     "one record makes your code fail": "integration/topologies/test_topology_faults.py"
     "::test_whatever_a_record_makes_a_bolt_raise_or_emit_only_that_record_fails",
     "a sink refuses a batch": "integration/sinks/test_sink.py"

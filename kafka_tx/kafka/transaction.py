@@ -234,7 +234,8 @@ class Transaction:
         """Why a record was not delivered: another record may be the cause."""
         if error.code == "_FATAL":
             # Do not ask a lost client again: in Python 3.11, confluent-kafka would then
-            # raise an object that is no exception, which ends the process.
+            # raise an object that is no exception, which ends the process. (A client of
+            # native code may be asked: it names a refused right in place of this code.)
             return self._lost(str(error))
         with suppress(KafkaException):
             self.client.flush_for(1)  # reports other failed records, too

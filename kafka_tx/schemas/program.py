@@ -118,11 +118,14 @@ class Op(IntEnum):
 
 
 class Reason(IntEnum):
-    """Why a record has no value, by number and in words."""
+    """Why a record has no value, by number and in words.
+
+    The words of ``FAILED`` are in the program.
+    """
 
     text: str
 
-    def __new__(cls, number: int, text: str) -> Reason:
+    def __new__(cls, number: int, text: str = "") -> Reason:
         """A number that has a text."""
         made = int.__new__(cls, number)
         made._value_, made.text = number, text
@@ -138,7 +141,7 @@ class Reason(IntEnum):
     DIGITS = 8, "a decimal has more digits than its type"
     TIME = 9, "a time does not fit into microseconds of 64 bits"
     EMPTY_ITEMS = 10, f"more than {MOST_EMPTY_ITEMS} items take no bytes"
-    FAILED = 11, "a text of the program follows"
+    FAILED = 11
     AMPLIFIED = 12, "its lists and defaults are many times as large as its bytes"
 
 
@@ -164,4 +167,4 @@ class Program:
         """A failure in words; ``detail`` is the index of a text of this program."""
         if reason == Reason.FAILED:
             return self.reasons[detail]
-        return next(each.text for each in Reason if each == reason)
+        return Reason(reason).text
