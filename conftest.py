@@ -5,6 +5,8 @@ from __future__ import annotations
 import gc
 import os
 import tempfile
+from collections.abc import Callable
+from types import ModuleType, SimpleNamespace
 
 import hypothesis
 import pytest
@@ -43,3 +45,17 @@ def pytest_collection_finish() -> None:
     """Let the garbage collector pass over thousands of tests, which live to the end."""
     gc.freeze()
     gc.enable()
+
+
+@pytest.fixture
+def replace_in(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Give one module another ``time.sleep``, or any part of a module that it imports.
+
+    The threads of Spark, Kafka and pytest run beside each test, and keep theirs.
+    """
+
+    def replace(module: ModuleType, imported: str, **parts: object) -> None:
+        before = vars(getattr(module, imported))
+        monkeypatch.setattr(module, imported, SimpleNamespace(**{**before, **parts}))
+
+    return replace

@@ -114,3 +114,25 @@ def test_a_circle_of_types_is_noticed(tmp_path):
 
     with pytest.raises(CycleError):
         TopologicalSorter(graph_of(package)).prepare()
+
+
+PARTS = ("time", "threading", "os", "random", "signal", "socket", "subprocess")
+
+
+def test_no_test_changes_what_all_threads_use():
+    """Spark, Kafka and pytest have threads beside each test: see ``replace_in``."""
+    repository = PACKAGE.parent
+    found = []
+    for path in (
+        *repository.glob("tests/**/*.py"),
+        *repository.glob("integration/**/*.py"),
+    ):
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            if isinstance(node, ast.Call) and ast.unparse(node.func).endswith(
+                ".setattr"
+            ):
+                place = ast.unparse(node.args[0]).strip("'\"")
+                if place.split(".")[0] in PARTS:
+                    found.append(f"{path.name}:{node.lineno}: {place}")
+
+    assert not found

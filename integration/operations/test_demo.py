@@ -7,7 +7,6 @@ import json
 import os
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -54,11 +53,13 @@ def test_it_counts_every_record(monkeypatch, capfd):
 
 
 @pytest.mark.all
-def test_the_job_to_paste_counts_the_words_of_the_kept_topic(spark, monkeypatch):
+def test_the_job_to_paste_counts_the_words_of_the_kept_topic(
+    spark, monkeypatch, replace_in
+):
     """As it is printed, but that its rows go where they can be read, and it ends."""
     printed = io.StringIO()
     sent = iter(range(100))
-    monkeypatch.setattr(time, "sleep", lambda _: next(sent, None) is None and stop())
+    replace_in(demo, "time", sleep=lambda _: next(sent, None) is None and stop())
     with MockCluster() as cluster:
         kafka = {"bootstrap.servers": cluster.bootstrap_servers}
         cluster.create_topic("kept", 4)

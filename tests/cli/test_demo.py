@@ -7,6 +7,7 @@ import pytest
 from rich.console import Console
 
 from kafka_tx.cli import demo as command
+from kafka_tx.cli import demo_screen
 from kafka_tx.cli.demo_job import Comparison
 from kafka_tx.cli.demo_screen import Scene, Screen, picture
 from kafka_tx.errors import KafkaTxError
@@ -42,9 +43,9 @@ def test_the_comparison_and_what_happened(run, plays):
     assert "kafka-tx demo --keep" in result.stdout
 
 
-def test_the_time_in_which_the_job_worked_leaves_out_the_starts_of_spark(monkeypatch):
+def test_the_time_in_which_the_job_worked_leaves_out_the_starts_of_spark(replace_in):
     clock = iter([5.0, 6.0, 8.0, 20.0])
-    monkeypatch.setattr("time.monotonic", lambda: next(clock))
+    replace_in(demo_screen, "time", monotonic=lambda: next(clock))
     scene = Scene("embedded", 10)
     for is_working in (False, True, True):
         scene.is_working = is_working

@@ -66,24 +66,26 @@ def test_lag_is_shown_with_brokers(run, busy, url):
     assert row.split()[-2:] == ["40.0", "10"]
 
 
-def test_each_refresh_shows_what_has_moved(run, store, url, monkeypatch):
+def test_each_refresh_shows_what_has_moved(run, store, url, replace_in):
     numbers = count(50)
 
     def commit_meanwhile(_):
         ledger = Ledger(store)
         ledger.adopt(ledger.acquire(), Committed(next(numbers), {CLICKS: 1}))
 
-    monkeypatch.setattr("time.sleep", commit_meanwhile)
+    replace_in(status, "time", sleep=commit_meanwhile)
 
     lines = run("top", "--store", url, "-n", 3, "--json").stdout.splitlines()
 
     assert [json.loads(line)[0]["txid"] for line in lines] == [41, 50, 51]
 
 
-def test_a_refresh_that_fails_on_a_terminal_is_followed_by_the_next(monkeypatch):
+def test_a_refresh_that_fails_on_a_terminal_is_followed_by_the_next(
+    monkeypatch, replace_in
+):
     console = Console(force_terminal=True, width=80, record=True)
     monkeypatch.setattr(status, "Console", lambda: console)
-    monkeypatch.setattr("time.sleep", lambda _: None)
+    replace_in(status, "time", sleep=lambda _: None)
     polls = iter(["", "it is back"])
     drawn = []
 
@@ -102,11 +104,11 @@ def test_a_refresh_that_fails_on_a_terminal_is_followed_by_the_next(monkeypatch)
     assert drawn[1] == "it is back"
 
 
-def test_status_can_be_watched(run, store, url, monkeypatch):
+def test_status_can_be_watched(run, store, url, replace_in):
     def end(_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("time.sleep", end)
+    replace_in(status, "time", sleep=end)
 
     shown = run("status", "--store", url, "--watch").stdout
 

@@ -18,6 +18,7 @@ from kafka_tx.errors import (
     GroupOccupiedError,
     KafkaError,
 )
+from kafka_tx.kafka import group_commits
 from kafka_tx.kafka.client_settings import ClientSettings, client_settings
 from kafka_tx.kafka.mirror import GroupMirror
 from kafka_tx.model import LogPosition, TopicPartition
@@ -204,20 +205,21 @@ def test_brokers_that_hang_hold_up_nothing_beyond_the_time_out() -> None:
 
 
 def test_no_more_threads_hide_no_error_and_end_nothing(
-    monkeypatch: pytest.MonkeyPatch,
+    replace_in: Callable[..., None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def start(_: threading.Thread) -> None:
-        raise RuntimeError("can't start new thread")
+    class Thread(threading.Thread):
+        def start(self) -> None:
+            raise RuntimeError("can't start new thread")
 
     with MockCluster() as cluster:
         options = {"bootstrap.servers": cluster.bootstrap_servers}
         settings = client_settings(options, purpose="admin")
         mirror = GroupMirror(settings, "mirrored", timeout_ms=300)
         cluster.stop_broker()
-        with monkeypatch.context() as patched:
-            patched.setattr(threading.Thread, "start", start)
-            with pytest.raises(BrokerUnavailableError):
-                mirror.store(at({TopicPartition("orders", 0): 5}))
+        replace_in(group_commits, "threading", Thread=Thread)
+        with pytest.raises(BrokerUnavailableError):
+            mirror.store(at({TopicPartition("orders", 0): 5}))
+        monkeypatch.undo()
         mirror.close()
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from types import SimpleNamespace
 from typing import Any
@@ -13,6 +13,7 @@ import pytest
 from confluent_kafka import KafkaError
 
 from kafka_tx.errors import BrokerUnavailableError
+from kafka_tx.kafka import admin as admin_module
 from kafka_tx.kafka import offset_requests
 from kafka_tx.kafka.admin import AdminConnection, Deadline
 from kafka_tx.kafka.client_settings import client_settings
@@ -139,7 +140,7 @@ def test_the_client_knows_all_leaders_before_it_is_asked_for_offsets(
 
 
 def test_leaders_are_learned_again_after_a_failure_and_after_a_while(
-    brokers: Brokers, monkeypatch: pytest.MonkeyPatch
+    brokers: Brokers, monkeypatch: pytest.MonkeyPatch, replace_in: Callable[..., None]
 ) -> None:
     settings = client_settings(
         {"bootstrap.servers": brokers.bootstrap_servers}, purpose="admin"
@@ -165,7 +166,7 @@ def test_leaders_are_learned_again_after_a_failure_and_after_a_while(
     assert learned_for("orders", partitions=3) == []
     assert learned_for("orders") == ["orders"]
     now_s = time.monotonic()
-    monkeypatch.setattr(time, "monotonic", lambda: now_s + 301)
+    replace_in(admin_module, "time", monotonic=lambda: now_s + 301)
     assert learned_for("orders") == ["orders"]
 
 

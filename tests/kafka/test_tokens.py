@@ -29,9 +29,9 @@ def provider(monkeypatch):
     return make
 
 
-def test_a_token_is_made_once_until_it_is_nearly_over(provider, monkeypatch):
+def test_a_token_is_made_once_until_it_is_nearly_over(provider, replace_in):
     now = [time.time()]
-    monkeypatch.setattr(time, "time", lambda: now[0])
+    replace_in(tokens, "time", time=lambda: now[0])
     made = []
 
     def make():
