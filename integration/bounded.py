@@ -9,7 +9,7 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql.streaming.query import StreamingQuery
 
 from integration.capabilities import CAPABILITIES, LIMITED_BOUNDED_RUNS
-from integration.cluster.waiting import wait_until
+from integration.cluster.waiting import PATIENT_S, wait_until
 
 T = TypeVar("T")
 
@@ -36,7 +36,7 @@ def with_a_planner(run: Callable[[], T]) -> T:
 
 
 def read_out(
-    writer: Any, within_s: int = 120, done: Callable[[], bool] = lambda: True
+    writer: Any, within_s: float = PATIENT_S, done: Callable[[], bool] = lambda: True
 ) -> StreamingQuery:
     """Start a writer of a stream and give its query, which has ended.
 
@@ -47,7 +47,7 @@ def read_out(
     return with_a_planner(lambda: _read_out(writer, within_s, done))
 
 
-def _read_out(writer: Any, within_s: int, done: Callable[[], bool]) -> StreamingQuery:
+def _read_out(writer: Any, within_s: float, done: Callable[[], bool]) -> StreamingQuery:
     if CAPABILITIES[LIMITED_BOUNDED_RUNS]:
         query: StreamingQuery = writer.trigger(availableNow=True).start()
         try:

@@ -158,6 +158,8 @@ def spark(
     """One local session for all tests, with Spark's own Kafka connector on board."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYSPARK_PYTHON", python)
+        # beside a session of Spark Connect a builder would make another of its kind
+        patch.delenv("SPARK_CONNECT_MODE_ENABLED", raising=False)
         session = local_session(tmp_path_factory.mktemp("spark"))
     yield session
     session.stop()

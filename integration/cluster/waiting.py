@@ -13,6 +13,8 @@ from pathlib import Path
 
 HOST = "127.0.0.1"
 CHECK_EVERY_S = 0.05
+PATIENT_S = 600
+"""For what surely comes, also where seven sessions of Spark begin on two cores."""
 
 SERVER_PORTS = range(15_000, 32_000)
 """Below the range that outgoing connections take theirs from, so that the port of a
@@ -27,12 +29,11 @@ def wait_until(
     what: str,
     claim: Callable[[], object],
     *,
-    timeout_s: float = 180.0,
+    timeout_s: float = PATIENT_S,
     complain: Callable[[], str | None] = lambda: None,
 ) -> None:
     """Wait until ``claim`` gives something true; its exceptions mean "not yet".
 
-    A machine that starts many servers at once takes its time, hence the long time-out.
     ``complain`` may give a reason for which waiting on is useless.
 
     Raises:

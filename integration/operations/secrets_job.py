@@ -17,6 +17,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 import kafka_tx
 from integration.cluster.spark_local import local_session
+from integration.cluster.waiting import PATIENT_S
 from kafka_tx.spark.quiet_stop import stop_quietly
 
 PLANTED = "hunter2-planted"
@@ -83,7 +84,7 @@ class Job:
         writer = writer.option("checkpointLocation", str(self.work / checkpoint))
         query = writer.trigger(availableNow=True).start()
         try:
-            query.awaitTermination(120)
+            query.awaitTermination(PATIENT_S)
         except PySparkException as error:
             print(error, repr(error), file=self.shown)
         print([p.json for p in query.recentProgress], file=self.shown)

@@ -17,7 +17,7 @@ from confluent_kafka import Consumer
 
 import kafka_tx
 from integration.cluster.records import Record
-from integration.cluster.waiting import wait_until
+from integration.cluster.waiting import PATIENT_S, wait_until
 from integration.operations.observing import PrometheusApi, alert_rules
 from integration.operations.watching import watching
 from integration.reading import reader
@@ -309,7 +309,7 @@ def test_a_bounded_run_that_ended_is_not_missed(
         wait_until("it is scraped", lambda: prometheus.query(bounded))
     finally:
         gate.set()
-    query.awaitTermination(180)
+    query.awaitTermination(PATIENT_S)
     attached.registry.forget(name)
     wait_until("nobody exports it", lambda: not prometheus.query(bounded))
 

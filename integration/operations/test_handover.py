@@ -21,7 +21,7 @@ from integration.cluster.jars import class_path
 from integration.cluster.java import java
 from integration.cluster.topics import fresh_name
 from integration.cluster.versions import KAFKA_JARS, KAFKA_TOOLS_JARS
-from integration.cluster.waiting import wait_until
+from integration.cluster.waiting import PATIENT_S, wait_until
 from integration.operations.handover_bolts import Places, places
 from integration.sizes import in_all
 from integration.topologies.spout_job import Work, done, failures, topology
@@ -240,7 +240,7 @@ def test_a_transactional_topology_goes_back_from_zookeeper(
     handover.fill(LATER)
     handle = built.start(handover.spark, {"tx.store": store})
     with pytest.raises(ComponentError, match="died here"):
-        handle.awaitTermination(180)
+        handle.awaitTermination(PATIENT_S)
     handover.add_partition()
 
     held = places(tmp_path)

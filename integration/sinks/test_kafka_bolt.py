@@ -14,7 +14,7 @@ import pytest
 
 import kafka_tx
 from integration.cluster.jars import REPOSITORY
-from integration.cluster.waiting import wait_until
+from integration.cluster.waiting import PATIENT_S, wait_until
 from integration.consuming import committed_records
 from integration.reading import reader
 from integration.sinks import kafka_bolt_job
@@ -135,7 +135,7 @@ def test_an_unknown_topic_stops_the_topology_with_its_name(
         ending(handle),
         pytest.raises(ComponentError, match=r"topic 'nowhere' with key .* bytes"),
     ):
-        handle.awaitTermination(180)
+        handle.awaitTermination(PATIENT_S)
 
 
 def test_a_record_that_cannot_be_written_becomes_a_dead_letter_that_says_why(

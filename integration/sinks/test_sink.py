@@ -12,6 +12,7 @@ from pyspark.errors import PySparkException, StreamingQueryException
 import kafka_tx
 from integration.bounded import read_out
 from integration.cluster.records import Record
+from integration.cluster.waiting import PATIENT_S
 from integration.consuming import committed_records
 from integration.reading import reader
 from integration.sizes import in_all
@@ -584,7 +585,7 @@ def test_a_query_reads_no_markers_of_its_own_sink(
         each = kafka_tx.for_each_transaction(write)
         writing = reading.load().writeStream.foreachBatch(each)
         writing = writing.option("checkpointLocation", str(at))
-        assert writing.trigger(availableNow=True).start().awaitTermination(180)
+        assert writing.trigger(availableNow=True).start().awaitTermination(PATIENT_S)
 
     by_default = {**servers, "topic": out, "tx.id": f"{name}-default"}
     for _ in range(2):

@@ -18,8 +18,6 @@ from kafka_tx.model import TransactionAttempt
 
 pytestmark = pytest.mark.all
 
-WITHIN_S = 120
-
 
 class Counted:
     """The query over a topic; the first run of it has come to the topic's end."""
@@ -47,7 +45,7 @@ class Counted:
 
         checkpoint = str(self.work / "checkpoint")
         query = self._query(remember).option("checkpointLocation", checkpoint)
-        read_out(query, WITHIN_S)
+        read_out(query)
         return seen
 
     def batches(self):

@@ -20,7 +20,7 @@ from typer.testing import CliRunner
 import kafka_tx
 from integration.cluster import segments
 from integration.cluster.topics import fresh_name
-from integration.cluster.waiting import wait_until
+from integration.cluster.waiting import PATIENT_S, wait_until
 from integration.log_ends import log_ends
 from integration.reading import Run, reader
 from integration.sinks.test_sink_markers import Sink
@@ -276,7 +276,7 @@ def test_a_transactional_topology_ends_after_some_tries(
         tally.ending(start()) as handle,
         pytest.raises(DamagedRecordsError) as stopped,
     ):
-        handle.awaitTermination(180)
+        handle.awaitTermination(PATIENT_S)
     assert handle.status.replays == QUICK.limit
     assert stopped.value.position == 10
 
@@ -315,7 +315,7 @@ def test_an_at_least_once_topology_reads_the_other_partitions_and_ends(
         tally.ending(start()) as handle,
         pytest.raises(DamagedRecordsError) as stopped,
     ):
-        handle.awaitTermination(120)
+        handle.awaitTermination(PATIENT_S)
     healthy = {(1, offset) for offset in range(2 * EACH)}
     assert spout_job.done(tmp_path) == {(0, n) for n in range(10)} | healthy
 
@@ -354,7 +354,7 @@ def test_damage_in_a_record_that_fails_ends_its_dead_letter_too(
         wait_until("the first try", lambda: spout_job.failures(tmp_path)[0, 12])
         damage(name, 1, "flipped")
         with pytest.raises(DamagedRecordsError, match="kafka-tx skip") as stopped:
-            handle.awaitTermination(120)
+            handle.awaitTermination(PATIENT_S)
     assert stopped.value.position == 12
 
 

@@ -12,7 +12,7 @@ from sqlalchemy import create_engine, text
 import kafka_tx
 from integration.bounded import DeadError, read_out
 from integration.cluster.records import Record
-from integration.cluster.waiting import wait_until
+from integration.cluster.waiting import PATIENT_S, wait_until
 from integration.consuming import committed_records
 from integration.sizes import in_all
 from kafka_tx.errors import ConfigError
@@ -415,7 +415,7 @@ def test_a_scheduled_run_that_overlaps_another_ends_by_name_and_fences_nobody(
         with pytest.raises(StreamingQueryException, match="KAFKA_TX_OWNER_LIVES"):
             run(second, slow, tmp_path / "two")
         goes_on.set()
-        assert first.awaitTermination(180)
+        assert first.awaitTermination(PATIENT_S)
     finally:
         goes_on.set()
         first.stop()

@@ -15,6 +15,7 @@ from integration.cluster.records import Produce, Record
 from integration.cluster.running import running
 from integration.cluster.topics import fresh_name
 from integration.cluster.versions import KAFKA_OLDEST_JARS
+from integration.cluster.waiting import PATIENT_S
 from integration.consuming import committed_records
 from integration.operations.handover_bolts import Places, places
 from integration.topologies.spout_job import Work, done, topology
@@ -129,7 +130,7 @@ def test_a_transactional_topology_goes_on_after_a_crash(
 
     (tmp_path / "dies").touch()
     with pytest.raises(ComponentError, match="died here"):
-        built.start(spark, settings).awaitTermination(180)
+        built.start(spark, settings).awaitTermination(PATIENT_S)
     (tmp_path / "dies").unlink()
     handle = built.start(spark, settings)
     assert handle.process_all_available(180)

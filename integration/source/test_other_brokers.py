@@ -18,7 +18,7 @@ from integration.cluster.jars import REPOSITORY, jar_paths
 from integration.cluster.records import Produce, Record
 from integration.cluster.running import running
 from integration.cluster.versions import TIERED_STORAGE_JARS
-from integration.cluster.waiting import wait_until
+from integration.cluster.waiting import PATIENT_S, wait_until
 from integration.reading import Run
 from integration.source.test_reader import settings
 from integration.topologies.test_topology_waits import (
@@ -33,7 +33,6 @@ from kafka_tx.native import NativeRangeReader
 
 NAME = "tiered"
 OLD, NEW = 12, 3
-WITHIN_S = 120
 AHEAD_S = 10 * 86_400
 
 
@@ -182,8 +181,8 @@ def test_both_kinds_of_topologies_process_each_record(spark, cluster, tmp_path):
         spark, cluster, NAME, stores[1], kafka_tx.OpaqueTransactionalKafkaSpout
     )
     try:
-        assert each.process_all_available(WITHIN_S)
-        assert numbered.process_all_available(WITHIN_S)
+        assert each.process_all_available(PATIENT_S)
+        assert numbered.process_all_available(PATIENT_S)
         assert each.status.completed == records_of(numbered) == OLD + NEW
     finally:
         each.stop()

@@ -7,12 +7,10 @@ import pytest
 import kafka_tx
 from integration.cluster.child import Child
 from integration.cluster.records import Record
-from integration.cluster.waiting import wait_until
+from integration.cluster.waiting import PATIENT_S, wait_until
 from integration.pausing import REPOSITORY
 from integration.source.freezing_job import POINTS, counting, map_in
 from kafka_tx.clock import SystemClock
-
-WITHIN_S = 180
 
 
 @pytest.fixture
@@ -51,7 +49,7 @@ def await_file(child, file):
         return error.read_text() if error.exists() else child.tail()
 
     what = f"{file} is there"
-    wait_until(what, file.exists, timeout_s=WITHIN_S, complain=complaint)
+    wait_until(what, file.exists, timeout_s=PATIENT_S, complain=complaint)
 
 
 def test_a_driver_that_wakes_does_not_revert_its_successor(

@@ -19,6 +19,7 @@ from typer.testing import CliRunner
 
 import kafka_tx
 from integration.bounded import DeadError, with_a_planner
+from integration.cluster.waiting import PATIENT_S
 from integration.reading import reader
 from integration.sizes import in_all
 from kafka_tx.cli.main import app
@@ -64,7 +65,7 @@ class Job:
             .start()
         )
         try:
-            assert query.awaitTermination(120), "the query did not end"
+            assert query.awaitTermination(PATIENT_S), "the query did not end"
         finally:
             query.stop()
 

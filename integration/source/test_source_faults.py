@@ -11,6 +11,7 @@ from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, Config
 from pyspark.errors import StreamingQueryException
 
 from integration.cluster.records import Produce, Record
+from integration.cluster.waiting import PATIENT_S
 from integration.reading import Run, reader
 from integration.sizes import in_all
 from kafka_tx.kafka.client_settings import client_settings
@@ -405,7 +406,7 @@ def test_a_second_query_with_the_same_id_takes_over(
         produce(name, ["last"])
 
         with pytest.raises(StreamingQueryException, match="KAFKA_TX_FENCED"):
-            queries[0].awaitTermination(180)
+            queries[0].awaitTermination(PATIENT_S)
         assert queries[1].isActive
     finally:
         for query in queries:
@@ -420,7 +421,7 @@ def epoch(store):
         opened.close()
 
 
-def wait_for(claim, within_s=120):
+def wait_for(claim, within_s=PATIENT_S):
     deadline = time.monotonic() + within_s
     while not claim():
         assert time.monotonic() < deadline

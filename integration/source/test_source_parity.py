@@ -11,6 +11,7 @@ from pyspark.errors import AnalysisException
 from integration.bounded import read_out
 from integration.capabilities import CAPABILITIES, PROGRESS_OF_ENDS
 from integration.cluster.records import Record
+from integration.cluster.waiting import PATIENT_S
 from kafka_tx.cli import doctor
 
 COMPACTED = {
@@ -176,7 +177,7 @@ def test_before_a_pattern_matches_there_is_one_empty_batch_at_most(
     for _ in range(2):
         writing = rows.writeStream.foreachBatch(lambda df, n: seen.append(df.count()))
         writing = writing.option("checkpointLocation", str(tmp_path / "checkpoint"))
-        assert writing.trigger(availableNow=True).start().awaitTermination(180)
+        assert writing.trigger(availableNow=True).start().awaitTermination(PATIENT_S)
 
     assert seen == [0]
 

@@ -12,7 +12,7 @@ from pyspark.errors import StreamingQueryException
 
 import kafka_tx
 from integration.bounded import read_out
-from integration.cluster.waiting import wait_until
+from integration.cluster.waiting import PATIENT_S, wait_until
 from integration.reading import reader
 
 SETTINGS = {
@@ -122,7 +122,7 @@ def test_asynchronous_progress_tracking_is_named_by_attach_and_by_the_next_start
     query = writer.start()
     try:
         with pytest.raises(StreamingQueryException) as error:
-            query.awaitTermination(180)
+            query.awaitTermination(PATIENT_S)
     finally:
         query.stop()
     assert "with asyncProgressTrackingEnabled=true, which" in str(error.value)

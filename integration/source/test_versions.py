@@ -16,6 +16,7 @@ from integration.capabilities import CAPABILITIES, LIMITED_BOUNDED_RUNS
 from integration.cluster.interface import KafkaCluster
 from integration.cluster.records import Record
 from integration.cluster.versions import SPARK_LINE
+from integration.cluster.waiting import PATIENT_S
 from kafka_tx import attach, for_each_transaction, write_transaction
 from kafka_tx.sql.store import SqlStore
 from kafka_tx.transactions.ledger.ledger import Ledger
@@ -101,7 +102,7 @@ class Job:
         )
         try:
             if trigger:
-                assert query.awaitTermination(180)
+                assert query.awaitTermination(PATIENT_S)
             else:
                 query.processAllAvailable()
         finally:
@@ -253,7 +254,7 @@ def test_the_streaming_sink(copied, tmp_path, exactly_once):
         .start()
     )
 
-    assert query.awaitTermination(180)
+    assert query.awaitTermination(PATIENT_S)
     assert held() == list(range(35))
 
 
@@ -270,7 +271,7 @@ def test_write_transaction_and_the_listener(spark, copied, tmp_path):
             .trigger(availableNow=True)
             .start()
         )
-        assert query.awaitTermination(180)
+        assert query.awaitTermination(PATIENT_S)
 
     assert held() == list(range(35))
     assert committed(store) == 1  # without another run

@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 
 from integration.cluster.interface import KafkaCluster, ZooKeeperServer
 from integration.cluster.records import Produce
-from integration.cluster.waiting import NotReadyError, wait_until
+from integration.cluster.waiting import PATIENT_S, NotReadyError, wait_until
 from integration.sizes import size
 from integration.topologies import topology_job
 from integration.topologies.topology_job import Trouble
@@ -109,7 +109,7 @@ class Leftovers:
         self._context: Any = spark.sparkContext
         self._before = {name: poll() for name, poll in self._polls().items()}
 
-    def none(self, within_s: float = 180.0) -> bool:
+    def none(self, within_s: float = PATIENT_S) -> bool:
         """Whether nothing is left; Spark gives its caches back a little later.
 
         Raises:

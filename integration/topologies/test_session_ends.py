@@ -19,12 +19,11 @@ from pathlib import Path
 import pytest
 
 from integration.cluster.jars import REPOSITORY
-from integration.cluster.waiting import wait_until
+from integration.cluster.waiting import PATIENT_S, wait_until
 from kafka_tx.testing.process_tree import session_members
 
 JOB = "integration.topologies.session_job"
 NAMES = {"numbered-busy", "numbered-idle", "records-busy", "records-idle"}
-WITHIN_S = 180
 GONE_WITHIN_S = 60
 """10 s on a machine that has nothing else to do. Who waits for a broker or a store does
 so for two minutes."""
@@ -71,7 +70,7 @@ def test_no_process_outlives_its_session_or_driver(
             return shown.read_text(errors="replace")
 
         def wait(
-            what: str, is_so: Callable[[], bool], within_s: int = WITHIN_S
+            what: str, is_so: Callable[[], bool], within_s: int = PATIENT_S
         ) -> None:
             def failed() -> str | None:
                 return None if process.poll() in (None, 3) else text()[-4000:]
@@ -91,7 +90,7 @@ def test_no_process_outlives_its_session_or_driver(
             wait("no planner", lambda: not planners(process.pid), GONE_WITHIN_S)
             check_topologies(text())
             say(process, "end")
-        process.wait(WITHIN_S)
+        process.wait(PATIENT_S)
         wait_until(
             "no process is left",
             lambda: not session_members(process.pid),
@@ -118,12 +117,12 @@ def planners(session: int) -> list[int]:
 
 def waiting(hole: socket.socket) -> list[socket.socket]:
     """Connections of a client of PostgreSQL and one of Kafka, which get no answer."""
-    hole.settimeout(WITHIN_S)
+    hole.settimeout(PATIENT_S)
     connections: list[socket.socket] = []
     kinds: set[bool] = set()
     while len(kinds) < 2:
         connection, _ = hole.accept()
-        connection.settimeout(WITHIN_S)
+        connection.settimeout(PATIENT_S)
         connections.append(connection)
         kinds.add(connection.recv(4) == ASKS_FOR_TLS)
     return connections

@@ -20,7 +20,7 @@ import pytest
 import kafka_tx
 from integration.cluster.jars import REPOSITORY
 from integration.cluster.records import Produce
-from integration.cluster.waiting import wait_until
+from integration.cluster.waiting import PATIENT_S, wait_until
 from integration.killed.spout import check, committed, source
 from integration.log_ends import log_ends
 from integration.topologies.spout_job import Try, Work, done, failures, topology, tries
@@ -318,7 +318,7 @@ def test_of_two_topologies_with_the_same_id_the_later_one_goes_on(
         produce(name, ["b"] * 10)
 
         with pytest.raises(FencedError, match="another owner took over"):
-            former.awaitTermination(180)
+            former.awaitTermination(PATIENT_S)
         assert later.process_all_available(180)
     finally:
         later.stop()

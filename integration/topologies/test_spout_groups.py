@@ -11,7 +11,7 @@ from confluent_kafka import TopicPartition as ClientPartition
 from confluent_kafka.admin import AdminClient
 
 import kafka_tx
-from integration.cluster.waiting import wait_until
+from integration.cluster.waiting import PATIENT_S, wait_until
 from integration.topologies.spout_job import Work, done, topology, tries
 from kafka_tx import assembly
 from kafka_tx.config import SourceConfig
@@ -180,7 +180,7 @@ def test_a_group_that_is_reset_stops_it_and_a_restart_goes_on_there(
         produce(name, ["b"], partition=0)
         reason = "at 3, left at 5.*reset-offsets.*Start again if the stored offsets are"
         with pytest.raises(StateLostError, match=reason):
-            handle.awaitTermination(180)
+            handle.awaitTermination(PATIENT_S)
     finally:
         handle.stop()
     assert store.load(partitions[:1])[partitions[0]] == CommittedOffset(3)

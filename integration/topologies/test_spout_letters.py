@@ -12,7 +12,7 @@ from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, Config
 
 import kafka_tx
 from integration.cluster.records import Record
-from integration.cluster.waiting import wait_until
+from integration.cluster.waiting import PATIENT_S, wait_until
 from integration.consuming import committed_records
 from integration.killed.spout import committed
 from integration.log_ends import log_ends
@@ -103,7 +103,7 @@ def test_records_that_are_gone_before_their_dead_letter_stop_a_strict_spout(
     ON_FIRST_ROW.append(lambda: kafka.delete_records(name, {0: 4}))
 
     with pytest.raises(DataLossError, match="START_OFFSET_RESET"):
-        start(name, dead, out_of_range="fail").awaitTermination(180)
+        start(name, dead, out_of_range="fail").awaitTermination(PATIENT_S)
 
     assert stored(name) in ({}, {0: 0})
 

@@ -9,6 +9,7 @@ import time
 
 import pytest
 
+from integration.cluster.waiting import PATIENT_S
 from integration.sizes import size
 from integration.topologies import tally, topology_job
 from integration.topologies.tally import (
@@ -70,7 +71,7 @@ def test_records_that_are_gone_stop_a_transactional_replay_and_say_which(
         kafka.delete_records(name, {0: 50})
 
         with pytest.raises(ReplayImpossibleError, match=r"txid 1 holds .* \[0, 100\)"):
-            handle.awaitTermination(180)
+            handle.awaitTermination(PATIENT_S)
 
     well = Trouble(str(tmp_path))
     opaque = topology_job.topology(
@@ -95,7 +96,7 @@ def test_an_error_in_a_task_names_its_place_and_leaves_the_session_usable(
     handle = built.start(spark, {"tx.store": store})
 
     with pytest.raises(ComponentError, match="TypeError") as raised:
-        handle.awaitTermination(180)
+        handle.awaitTermination(PATIENT_S)
     assert raised.value.component == "tally"
     assert raised.value.txid == 1
     assert "topology_job.py" in raised.value.traceback
@@ -116,7 +117,7 @@ def test_tasks_of_another_version_than_the_driver_read_nothing_and_say_so(
     handle = built.start(spark, {"tx.store": store})
 
     with pytest.raises(FormatError, match="a driver with version 9.9"):
-        handle.awaitTermination(180)
+        handle.awaitTermination(PATIENT_S)
     monkeypatch.undo()
     tally.run_out(built.start(spark, {"tx.store": store}))
     assert kept(sink)[0][0] == 10

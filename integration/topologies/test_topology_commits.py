@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from integration.cluster.waiting import wait_until
+from integration.cluster.waiting import PATIENT_S, wait_until
 from integration.promptness import TRIES
 from integration.sizes import in_all
 from integration.topologies.tally import ending
@@ -29,7 +29,6 @@ from kafka_tx.errors import FencedError
 
 ROWS = [(number,) for number in range(20)]
 TIMEOUT_MS = 5_000
-WITHIN_S = 120
 
 
 class Note(Committer, BatchBolt):
@@ -99,7 +98,7 @@ def warm_up(spark, place, tasks):
     store = {"tx.store": f"sqlite:///{place}/state.db"}
     handle = topology(place, tasks=tasks).start(spark, store)
     with ending(handle):
-        assert handle.process_all_available(WITHIN_S)
+        assert handle.process_all_available(PATIENT_S)
         handle.stop()
 
 
@@ -125,7 +124,7 @@ def late_one_is_ended(spark, place, tasks):
         },
     )
     with ending(handle):
-        assert handle.process_all_available(WITHIN_S)
+        assert handle.process_all_available(PATIENT_S)
         time.sleep(2)  # what comes too late would come now
         handle.stop()
 
@@ -143,15 +142,15 @@ def test_a_former_owner_runs_no_commit_phase(spark, tmp_path, tasks):
     arrived, go = tmp_path / "arrived", tmp_path / "go"
     former = topology(tmp_path, tasks=tasks, waits=True).start(spark, config)
     with ending(former):
-        wait_until("the first one works", arrived.exists, timeout_s=WITHIN_S)
+        wait_until("the first one works", arrived.exists, timeout_s=PATIENT_S)
 
         owner = topology(tmp_path, tasks=tasks, waits=True).start(spark, config)
         with ending(owner):
-            assert owner.process_all_available(WITHIN_S)
+            assert owner.process_all_available(PATIENT_S)
             go.touch()
 
             with pytest.raises(FencedError):
-                former.awaitTermination(WITHIN_S)
+                former.awaitTermination(PATIENT_S)
             owner.stop()
     assert [txid for txid, *_ in notes(tmp_path)] == sorted([1, 2, 3, 4] * tasks)
     assert {attempt // 10**12 for _, attempt, _ in notes(tmp_path)} == {2}
@@ -239,7 +238,7 @@ def test_a_batch_holds_no_rows_of_two_runs_of_one_task(spark, tmp_path, scatter)
     store = {"tx.store": f"sqlite:///{tmp_path}/state.db", "tx.retryMs": 50}
     handle = builder.build().start(spark, store)
     with ending(handle):
-        assert handle.process_all_available(WITHIN_S)
+        assert handle.process_all_available(PATIENT_S)
         handle.stop()
 
     lines = (tmp_path / "totals").read_text().split("\n")

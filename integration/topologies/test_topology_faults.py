@@ -27,7 +27,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable
 import kafka_tx
 from integration.cluster.records import Produce
 from integration.cluster.topics import spread_topic
-from integration.cluster.waiting import wait_until
+from integration.cluster.waiting import PATIENT_S, wait_until
 from integration.log_ends import log_ends
 from integration.reading import Run
 from integration.sizes import in_all
@@ -42,8 +42,6 @@ from kafka_tx.native import NativeRangeReader
 from kafka_tx.options.source import parse_source
 from kafka_tx.spark.source.batch import KafkaTxBatchReader
 from kafka_tx.spark.source.stream import KafkaTxStreamReader
-
-WITHIN_S = 120
 
 
 class UnspeakableError(Exception):
@@ -110,7 +108,7 @@ def test_whatever_a_record_makes_a_bolt_raise_or_emit_only_that_record_fails(
     builder.set_bolt("end", Nothing).shuffle_grouping("odd")
     handle = builder.build().start(spark, {"tx.store": f"sqlite:///{tmp_path}/o.db"})
     try:
-        assert handle.process_all_available(WITHIN_S)
+        assert handle.process_all_available(PATIENT_S)
         status = handle.status
         cut = handle.metrics.samples()["kafka_tx_cut_dead_letter_records_total"]
     finally:
@@ -181,7 +179,7 @@ def test_a_driver_committer_that_raises_more_than_exceptions_is_named(spark, kin
     handle = builder.build().start(spark, {"tx.store": "memory:"})
 
     with pytest.raises(ComponentError, match="sum") as caught:
-        handle.awaitTermination(WITHIN_S)
+        handle.awaitTermination(PATIENT_S)
     assert (caught.value.component, caught.value.txid) == ("sum", 1)
     assert kind.__name__ in str(caught.value)
 
@@ -212,7 +210,7 @@ def test_batches_that_time_out_and_those_after_them_are_told_apart(spark, tmp_pa
     settings = {"tx.store": "memory:", "tx.timeoutMs": 4_000, "tx.maxPending": 2}
     handle = builder.build().start(spark, settings)
     try:
-        assert handle.process_all_available(WITHIN_S)
+        assert handle.process_all_available(PATIENT_S)
         samples = handle.metrics.samples()["kafka_tx_batches_total"]
     finally:
         handle.stop()
@@ -295,19 +293,19 @@ def test_what_a_replay_left_out_is_read_when_its_leader_is_back(
     settings = {"tx.store": f"sqlite:///{tmp_path}/s.db", "tx.timeoutMs": 60_000}
     handle = opaque(kafka_pair, name, tmp_path).start(spark, settings)
     try:
-        wait_until("the first try", (tmp_path / "waits").exists, timeout_s=WITHIN_S)
+        wait_until("the first try", (tmp_path / "waits").exists, timeout_s=PATIENT_S)
         kafka_pair.kill(2)
         try:
             (tmp_path / "go").touch()
             wait_until(
                 "a batch without the partition",
                 lambda: handle.status.committed_txid == 1,
-                timeout_s=WITHIN_S,
+                timeout_s=PATIENT_S,
                 complain=handle.exception,
             )
         finally:
             kafka_pair.restart(2)
-        assert handle.process_all_available(WITHIN_S)
+        assert handle.process_all_available(PATIENT_S)
     finally:
         handle.stop()
 
@@ -391,7 +389,7 @@ def commit_to_group(servers: str, name: str, offset: int) -> None:
     settings = {"bootstrap.servers": servers, "group.id": name}
     with closing(Consumer(settings)) as consumer:
         consumer.assign([ClientPartition(name, 0, offset - 1)])
-        (record,) = consumer.consume(1, WITHIN_S)
+        (record,) = consumer.consume(1, PATIENT_S)
         consumer.commit(message=record, asynchronous=False)
 
 
@@ -447,7 +445,7 @@ def test_records_that_take_the_offsets_of_lost_ones_are_read_and_nothing_twice(
         send(name, more, partition=0)
         words.extend(more)
         for handle in handles:
-            assert handle.process_all_available(WITHIN_S), handle.status
+            assert handle.process_all_available(PATIENT_S), handle.status
         assert notes(numbered) == notes(records) == sorted(words)
 
     def write_what_is_lost() -> None:

@@ -13,11 +13,10 @@ from typer.testing import CliRunner
 import kafka_tx
 from integration.cluster.records import Produce
 from integration.cluster.topics import fresh_name
-from integration.cluster.waiting import wait_until
+from integration.cluster.waiting import PATIENT_S, wait_until
 from integration.reading import Run
 from kafka_tx.cli.main import app
 
-WITHIN_S = 120
 TIME_OUT_MS = 1_500
 STEP_S = 0.002
 """So short that hardly one is looked at twice, though the machine halts meanwhile."""
@@ -74,7 +73,7 @@ def test_a_bolt_that_resets_the_time_out_has_all_the_time_it_needs(
 
     handle = at_least_once(spark, kafka, name, Long(), settings, retry_limit=0)
     try:
-        assert handle.process_all_available(WITHIN_S)
+        assert handle.process_all_available(PATIENT_S)
         status = handle.status
     finally:
         handle.stop()
@@ -96,7 +95,7 @@ def test_a_topic_that_is_not_there_yet_is_waited_for_without_empty_transactions(
         kafka.create_topic(name, 2)
         for partition in range(2):
             produce(name, ["v"] * 5, partition=partition)
-        assert handle.process_all_available(WITHIN_S)
+        assert handle.process_all_available(PATIENT_S)
         recent = handle.recentProgress
         wait_until("all is completed", lambda: tracked.status.completed == 10)
     finally:
@@ -133,7 +132,7 @@ def test_a_topic_made_anew_is_read_from_its_beginning_however_long_it_is(
 
     def records():
         for handle in handles:
-            assert handle.process_all_available(WITHIN_S)
+            assert handle.process_all_available(PATIENT_S)
         completed = asked.status.completed, given.status.completed
         return *completed, records_of(numbered)
 
@@ -145,7 +144,7 @@ def test_a_topic_made_anew_is_read_from_its_beginning_however_long_it_is(
         produce(name, ["v"] * 4, partition=1)
         second = records()
         kafka.delete_topic(name)
-        are_idle = [handle.process_all_available(WITHIN_S) for handle in handles]
+        are_idle = [handle.process_all_available(PATIENT_S) for handle in handles]
     finally:
         for handle in handles:
             handle.stop()
@@ -178,7 +177,7 @@ def test_at_another_cluster_behind_the_same_name_no_position_counts(
         )
         try:
             for handle in handles:
-                assert handle.process_all_available(WITHIN_S)
+                assert handle.process_all_available(PATIENT_S)
             return handles[0].status.completed, records_of(handles[1])
         finally:
             for handle in handles:
