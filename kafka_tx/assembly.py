@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from kafka_tx.kafka.mirror import GroupMirror, MirrorThread
     from kafka_tx.kafka.reader import KafkaRangeReader
-    from kafka_tx.native import NativeRangeReader
+    from kafka_tx.native.reader import NativeRangeReader
     from kafka_tx.planned_topic import ReaderAround
     from kafka_tx.planning.byte_limit import ByteLimit
     from kafka_tx.topology.declare.spout_hosts import ZkHosts
@@ -227,7 +227,7 @@ def _end_of_damage(
 
 def _whole_reader(config: SourceConfig) -> RangeReader:
     settings = client_settings(config.kafka, purpose="consumer")
-    from kafka_tx.native import chosen
+    from kafka_tx.native.reader import chosen
 
     settings.setdefault("group.id", f"{config.group_id_prefix}-{uuid.uuid4()}")
     kind: type[NativeRangeReader | KafkaRangeReader] | None = chosen(settings)
@@ -275,7 +275,7 @@ def byte_limit(config: SourceConfig, clock: Clock) -> ByteLimit | None:
 def log_view(config: SourceConfig) -> ClusterView:
     """A task's view of the partition that it reads (executor)."""
     reader = _whole_reader(config)
-    from kafka_tx.native import NativeRangeReader
+    from kafka_tx.native.reader import NativeRangeReader
 
     if not isinstance(reader, NativeRangeReader):
         return cluster_view(config)

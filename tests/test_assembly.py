@@ -6,7 +6,8 @@ from kafka_tx import assembly
 from kafka_tx.errors import ConfigError, KafkaTxError
 from kafka_tx.kafka.reader import KafkaRangeReader
 from kafka_tx.model import CommittedOffset
-from kafka_tx.native import NativeRangeReader, status
+from kafka_tx.native import status
+from kafka_tx.native.reader import NativeRangeReader
 from kafka_tx.options.source import parse_source
 from kafka_tx.transactions.ownership.memory import MemoryStore
 from kafka_tx.transactions.ownership.retry_policy import RetryingOffsetStore

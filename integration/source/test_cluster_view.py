@@ -16,7 +16,7 @@ from integration.cluster.waiting import wait_until
 from integration.promptness import promptly
 from kafka_tx import assembly
 from kafka_tx.errors import GroupOccupiedError
-from kafka_tx.kafka import offset_requests
+from kafka_tx.kafka import admin as admin_module
 from kafka_tx.kafka.admin import AdminConnection, Deadline
 from kafka_tx.kafka.client_settings import client_settings
 from kafka_tx.kafka.cluster import KafkaClusterView
@@ -313,7 +313,7 @@ def answers(admin, questions, committed):
 
 
 def test_python_and_native_code_are_told_the_same(kafka, topic, produce, monkeypatch):
-    monkeypatch.setattr(offset_requests, "MANY", 1)
+    monkeypatch.setattr(admin_module, "MANY", 1)
     settings = client_settings(
         {"bootstrap.servers": kafka.bootstrap_servers}, purpose="admin"
     )
@@ -363,7 +363,7 @@ def test_python_and_native_code_are_told_the_same(kafka, topic, produce, monkeyp
 def test_partitions_whose_broker_is_away_do_not_hold_back_the_others(
     kafka_pair, fewest, monkeypatch
 ):
-    monkeypatch.setattr(offset_requests, "MANY", fewest)
+    monkeypatch.setattr(admin_module, "MANY", fewest)
     name = fresh_name("spread")
     kafka_pair.create_topic(name, 6, replication=1)
     view = view_of(kafka_pair, timeout_ms=15_000, retry_interval_ms=100)

@@ -34,7 +34,7 @@ from kafka_tx.kafka.client_settings import client_settings
 from kafka_tx.kafka.dead_letter_form import headers_of
 from kafka_tx.kafka.reader import KafkaRangeReader
 from kafka_tx.model import OffsetRange, TopicPartition
-from kafka_tx.native import NativeRangeReader
+from kafka_tx.native.reader import NativeRangeReader
 from kafka_tx.offsets.retry import BackOff
 from kafka_tx.planned_topic import ReaderAround
 from kafka_tx.running.at_least_once import poller

@@ -22,7 +22,7 @@ from kafka_tx.errors import FetchError
 from kafka_tx.kafka.client_settings import client_settings
 from kafka_tx.kafka.reader import KafkaRangeReader
 from kafka_tx.model import OffsetRange, TopicPartition
-from kafka_tx.native import NativeRangeReader
+from kafka_tx.native.reader import NativeRangeReader
 from kafka_tx.record_schema import arrow_schema
 
 COMMITTED, UNCOMMITTED = "read_committed", "read_uncommitted"
@@ -110,7 +110,7 @@ PEAK = """
 import resource, sys
 from kafka_tx.kafka.client_settings import client_settings
 from kafka_tx.model import OffsetRange, TopicPartition
-from kafka_tx.native import NativeRangeReader
+from kafka_tx.native.reader import NativeRangeReader
 servers, topic, records = sys.argv[1:]
 options = {"bootstrap.servers": servers}
 reader = NativeRangeReader(client_settings(options, purpose="consumer"))

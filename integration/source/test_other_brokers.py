@@ -29,7 +29,7 @@ from integration.topologies.test_topology_waits import (
 )
 from kafka_tx.kafka.reader import KafkaRangeReader
 from kafka_tx.model import OffsetRange, TopicPartition
-from kafka_tx.native import NativeRangeReader
+from kafka_tx.native.reader import NativeRangeReader
 
 NAME = "tiered"
 OLD, NEW = 12, 3

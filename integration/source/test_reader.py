@@ -23,8 +23,8 @@ from kafka_tx.kafka.client_settings import client_settings
 from kafka_tx.kafka.cluster import KafkaClusterView
 from kafka_tx.kafka.reader import KafkaRangeReader
 from kafka_tx.model import OffsetRange, TopicPartition, Topics
-from kafka_tx.native import NativeRangeReader
 from kafka_tx.native import reader as native_reader
+from kafka_tx.native.reader import NativeRangeReader
 from kafka_tx.testing import QUICK_JAVA
 
 COMMITTED, UNCOMMITTED = "read_committed", "read_uncommitted"

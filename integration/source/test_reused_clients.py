@@ -15,9 +15,9 @@ from integration.promptness import TRIES
 from kafka_tx.errors import KafkaError
 from kafka_tx.kafka.client_settings import client_settings
 from kafka_tx.model import OffsetRange, TopicPartition
-from kafka_tx.native import NativeRangeReader
 from kafka_tx.native import reader as native_reader
 from kafka_tx.native.idle_clients import idle
+from kafka_tx.native.reader import NativeRangeReader
 from tests.native.asking import count_clients
 
 SOON_S = 20

@@ -38,7 +38,7 @@ from kafka_tx.kafka.client_settings import client_settings
 from kafka_tx.kafka.group_offsets import KafkaGroupOffsetStore
 from kafka_tx.kafka.reader import KafkaRangeReader
 from kafka_tx.model import Assigned, Earliest, OffsetRange, TopicPartition
-from kafka_tx.native import NativeRangeReader
+from kafka_tx.native.reader import NativeRangeReader
 from kafka_tx.options.source import parse_source
 from kafka_tx.spark.source.batch import KafkaTxBatchReader
 from kafka_tx.spark.source.stream import KafkaTxStreamReader

@@ -45,6 +45,8 @@ _GRACE_S = 1.0
 """How long a request may take beyond its time-out to report the time-out."""
 
 
+MANY = 100
+"""After questions for so many offsets a second client, in native code, pays off."""
 LARGEST_REQUEST, LARGEST_NATIVE = 500, 100
 """Partitions: the client's own work grows with the square of it. In native code that is
 most of the work."""
@@ -182,7 +184,8 @@ class AdminConnection(Connection[AdminClient]):
 
     def __init__(self, settings: Mapping[str, str]) -> None:
         super().__init__(settings)
-        self._was_asked = False
+        self._asked = 0
+        self._is_used = False
         self._native: _reader.Client | None = None
         self._learned_s = min(_LEARNED_S, _remembers_s(settings) / 2)
         self._learned: dict[str, float] = {}
@@ -195,8 +198,13 @@ class AdminConnection(Connection[AdminClient]):
     def close(self) -> None:
         """As ``Connection.close``."""
         super().close()
-        self._native = None
-        self._was_asked = False
+        self._native, self._asked = None, 0
+
+    @property
+    def client(self) -> AdminClient:
+        """As ``Connection.client``."""
+        self._is_used = True
+        return super().client
 
     def learn_leaders(
         self, topics: Collection[str], deadline: Deadline
@@ -240,18 +248,20 @@ class AdminConnection(Connection[AdminClient]):
         deadline: Deadline,
         committed: bool,
     ) -> list[NativeAnswer] | None:
-        """Ask for many offsets in native code; None where Python has to ask.
+        """Ask for offsets in native code; None where Python has to ask.
 
         -1 asks for the end, -2 for the start, other numbers for a time in ms. Python
         asks if the extension was not built, or if only Python can use the settings. It
-        also asks the first question of a connection, because a second client pays off
-        only for later ones, the first question after a failure, and the question for
-        which native code did not learn all leaders.
+        also asks for the first ``MANY`` offsets of a connection and after a failure,
+        and the question for which native code did not learn all leaders.
+
+        Python's client ends if nobody has used it since the last question: at rest its
+        threads take as long as the questions.
         """
-        if not self._was_asked:
-            self._was_asked = True
+        if self._asked < MANY:
+            self._asked += sum(map(len, questions))
             return None
-        from kafka_tx.native import library  # it loads pyarrow: 100 ms
+        from kafka_tx.native import library
 
         if self._native is None:
             self._native = library.client(self._settings)
@@ -271,7 +281,10 @@ class AdminConnection(Connection[AdminClient]):
             self._answered()
         if any(failures):
             self._watch.failed(client.last_report())
-            self._native, self._was_asked = None, False
+            self._native, self._asked = None, 0
+        if not self._is_used:
+            self._made = None
+        self._is_used = False
         return answers
 
     def describe_natively(
@@ -293,7 +306,7 @@ class AdminConnection(Connection[AdminClient]):
             )
         except library.read_error() as error:
             self._raise_refused(error)
-            self._native, self._was_asked = None, False
+            self._native, self._asked = None, 0
             return None
         self._answered()
         return found
@@ -318,7 +331,7 @@ class AdminConnection(Connection[AdminClient]):
             self._learned_natively.update(dict.fromkeys(unknown, time.monotonic()))
             return True
         report = client.last_report()
-        self._native, self._was_asked = None, False
+        self._native, self._asked = None, 0
         if deadline.rest_s() > _SLICE_S:
             return False
         self._watch.failed(report)

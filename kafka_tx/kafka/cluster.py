@@ -12,7 +12,6 @@ from kafka_tx.kafka.admin import AdminConnection, Deadline
 from kafka_tx.kafka.collector import collector_paused
 from kafka_tx.kafka.errors import is_absent, is_unreachable
 from kafka_tx.kafka.offset_requests import (
-    MANY,
     SILENT,
     EndsAgain,
     Listed,
@@ -293,8 +292,7 @@ class KafkaClusterView:
             return ends
         question = dict.fromkeys(partitions, Latest())
         (listed,) = self._admin.renewed(lambda: self._listed([question]))
-        is_kept = isinstance(partitions, tuple) and len(partitions) >= MANY
-        if is_kept and all(map(self._has_leader, question)):
+        if isinstance(partitions, tuple) and all(map(self._has_leader, question)):
             topics = {p.topic: self._seen[p.topic] for p in question}
             self._last_ends = EndsAgain.of_leaders(partitions, topics)
         return {

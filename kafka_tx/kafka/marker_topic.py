@@ -27,7 +27,7 @@ from kafka_tx.kafka.errors import is_refused
 from kafka_tx.kafka.reader import KafkaRangeReader
 from kafka_tx.logs import event_log
 from kafka_tx.model import LogBounds, OffsetRange, TopicPartition, Topics
-from kafka_tx.native import chosen
+from kafka_tx.native.reader import chosen
 from kafka_tx.protocols import RangeReader
 
 logger = event_log(__name__)

@@ -50,8 +50,6 @@ class ListedOffset(NamedTuple):
 
 Listed = dict[TopicPartition, ListedOffset | ClientError]
 
-MANY = 100
-"""Partitions, counted once a question: fewer are asked in Python."""
 SILENT = ClientError(ClientError._TIMED_OUT, "its leader did not answer in time")
 
 _MOVING = {
@@ -119,8 +117,6 @@ def _natively(
     deadline: Deadline,
     committed: bool,
 ) -> list[Listed] | None:
-    if sum(map(len, questions)) < MANY:
-        return None
     asked = [{tp: _wanted(q[tp]) for tp in q} for q in questions]
     answers = admin.list_natively(asked, deadline, committed)
     return None if answers is None else [*map(_read, asked, answers)]

@@ -14,7 +14,6 @@ from confluent_kafka import KafkaError
 
 from kafka_tx.errors import BrokerUnavailableError
 from kafka_tx.kafka import admin as admin_module
-from kafka_tx.kafka import offset_requests
 from kafka_tx.kafka.admin import AdminConnection, Deadline
 from kafka_tx.kafka.client_settings import client_settings
 from kafka_tx.kafka.offset_requests import ListedOffset, is_moving, list_offsets
@@ -120,11 +119,11 @@ def test_the_client_knows_all_leaders_before_it_is_asked_for_offsets(
     settings = client_settings(
         {"bootstrap.servers": brokers.bootstrap_servers}, purpose="admin"
     )
-    monkeypatch.setattr(offset_requests, "MANY", 1 if is_native else 1 << 30)
+    monkeypatch.setattr(admin_module, "MANY", 1 if is_native else 1 << 30)
 
     def requests_of_a_new_connection() -> set[int]:
         admin = AdminConnection(settings)
-        admin._was_asked = is_native
+        admin._asked = int(is_native)
         if is_native:
             admin._native = brokers.watched(library.client(settings))
         else:
@@ -175,7 +174,7 @@ def test_leaders_of_many_topics_are_learned_in_few_requests(
     is_native: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One by one, they would take longer than the time-out."""
-    monkeypatch.setattr(offset_requests, "MANY", 1 if is_native else 1 << 30)
+    monkeypatch.setattr(admin_module, "MANY", 1 if is_native else 1 << 30)
     with MockCluster() as cluster:
         asked = [TopicPartition(f"topic-{n}", 0) for n in range(25)]
         for partition in asked:
@@ -183,7 +182,7 @@ def test_leaders_of_many_topics_are_learned_in_few_requests(
         slow_down = cluster._library.rd_kafka_mock_broker_set_rtt
         slow_down(ctypes.c_void_p(cluster._cluster), 1, 150)
         admin = AdminConnection({"bootstrap.servers": cluster.bootstrap_servers})
-        admin._was_asked = is_native
+        admin._asked = int(is_native)
         for _ in range(2):
             (told,) = list_offsets(
                 admin,
@@ -245,7 +244,7 @@ class Ignorant:
 @pytest.fixture
 def ignorant() -> AdminConnection:
     admin = AdminConnection({"bootstrap.servers": "127.0.0.1:1"})
-    admin._was_asked = True
+    admin._asked = admin_module.MANY
     admin._native = Ignorant()  # type: ignore[assignment]
     return admin
 

@@ -16,9 +16,9 @@ import pytest
 import kafka_tx.native
 from kafka_tx.kafka.client_settings import ClientSettings, client_settings
 from kafka_tx.kafka.reader import KafkaRangeReader
-from kafka_tx.native import NativeRangeReader
 from kafka_tx.native.idle_clients import idle
 from kafka_tx.native.library import load
+from kafka_tx.native.reader import NativeRangeReader
 from kafka_tx.protocols import RangeReader
 from kafka_tx.testing.mock import MockCluster
 from tests.native.asking import range_of, values_of

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from kafka_tx.errors import AuthenticationError, BrokerUnavailableError
+from kafka_tx.kafka import admin as admin_module
 from kafka_tx.kafka import offset_requests
 from kafka_tx.kafka.admin import AdminConnection, Deadline, NativeAnswer
 from kafka_tx.kafka.client_settings import ClientSettings, client_settings
@@ -48,7 +49,7 @@ def ask(
 ) -> Ask:
     """Put questions to the mock cluster, in turn in each way."""
     is_native = request.param == "native"
-    monkeypatch.setattr(offset_requests, "MANY", 1 if is_native else 1 << 30)
+    monkeypatch.setattr(admin_module, "MANY", 0 if is_native else 1 << 30)
 
     def ask(
         *questions: Question,
@@ -57,8 +58,7 @@ def ask(
         committed: bool = False,
     ) -> list[Listed]:
         admin = AdminConnection(settings)
-        if is_native:  # what is asked first is asked in Python
-            assert admin.list_natively([], Deadline(1), committed=False) is None
+        if is_native:
             with monkeypatch.context() as patched:
                 patched.setattr(offset_requests, "_send", None)
                 return list_offsets(
@@ -135,7 +135,7 @@ def test_both_ways_tell_the_same(
         TopicPartition(name, n): wanted for n, wanted in enumerate(positions)
     }
     good: Question = {tp: asked[tp] for tp in asked if tp.partition < 3}
-    monkeypatch.setattr(offset_requests, "MANY", 1)
+    monkeypatch.setattr(admin_module, "MANY", 1)
 
     for question in (good, asked):
         admin, is_native = AdminConnection(admin_settings), list[bool]()
@@ -215,8 +215,9 @@ def test_a_user_who_is_not_let_in(ask: Ask, cluster: MockCluster) -> None:
 
 
 def test_native_code_is_asked_again_only_after_a_good_answer(
-    admin_settings: ClientSettings, topic: MakeTopic
+    admin_settings: ClientSettings, topic: MakeTopic, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(admin_module, "MANY", 1)
     name = topic(b"a")
     admin, end = AdminConnection(admin_settings), {TopicPartition(name, 0): -1}
 
@@ -226,6 +227,27 @@ def test_native_code_is_asked_again_only_after_a_good_answer(
     assert [ask_for(end) for _ in range(3)] == [False, True, True]
     assert ask_for({TopicPartition(name, 7): -1})
     assert [ask_for(end) for _ in range(2)] == [False, True]
+
+
+def test_the_client_of_python_ends_where_nobody_uses_it(
+    admin_settings: ClientSettings, topic: MakeTopic
+) -> None:
+    admin, question = AdminConnection(admin_settings), {TopicPartition(topic(), 0): -1}
+
+    def asked_natively(questions: int) -> list[bool]:
+        deadline = Deadline(30_000)
+        for _ in range(questions):
+            admin.list_natively([question], deadline, committed=False)
+        return [admin._native is not None, admin._made is not None]
+
+    admin.metadata(Deadline(10_000))
+    assert asked_natively(admin_module.MANY) == [False, True]
+    assert asked_natively(1) == [True, True], "it was used since the last question"
+    assert asked_natively(1) == [True, False]
+    assert admin.metadata(Deadline(10_000)).brokers, "who needs it makes it again"
+    assert asked_natively(1) == [True, True]
+    assert asked_natively(1) == [True, False]
+    admin.close()
 
 
 # --- the extension by itself ----------------------------------------------------------
@@ -298,9 +320,10 @@ def test_topics_that_cannot_be_asked_for_are_refused(
 
 
 def test_topics_that_nobody_describes_in_time_are_asked_for_in_python(
-    admin_settings: ClientSettings, topic: MakeTopic
+    admin_settings: ClientSettings, topic: MakeTopic, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The mock cluster has no controller."""
+    monkeypatch.setattr(admin_module, "MANY", 1)
     name = topic(b"a")
     admin = AdminConnection(admin_settings)
     assert admin.describe_natively([name], Deadline(1_000)) is None, "it has no client"

@@ -15,8 +15,9 @@ from confluent_kafka import cimpl
 import kafka_tx
 from kafka_tx.errors import ConfigError
 from kafka_tx.model import OffsetRange, TopicPartition
-from kafka_tx.native import NativeRangeReader, library, refusal, status, supports
+from kafka_tx.native import library, refusal, status, supports
 from kafka_tx.native.library import load
+from kafka_tx.native.reader import NativeRangeReader
 
 PLAIN = {"bootstrap.servers": "127.0.0.1:1"}
 

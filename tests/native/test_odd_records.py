@@ -14,7 +14,7 @@ from integration.sizes import size
 from kafka_tx.errors import FetchError
 from kafka_tx.kafka.reader import KafkaRangeReader
 from kafka_tx.model import OffsetRange, TopicPartition
-from kafka_tx.native import NativeRangeReader
+from kafka_tx.native.reader import NativeRangeReader
 from tests.native.raw_producer import RawProducer
 
 # --- any records --------------------------------------------------------------------

@@ -22,10 +22,9 @@ from kafka_tx.model import (
     TopicPattern,
     Topics,
 )
-from kafka_tx.native import NativeRangeReader
 from kafka_tx.native import reader as reader_module
 from kafka_tx.native.idle_clients import IdleClients, SharedClient, idle
-from kafka_tx.native.reader import NativeClusterView
+from kafka_tx.native.reader import NativeClusterView, NativeRangeReader
 from kafka_tx.testing import MemoryLog
 from tests.native.asking import count_clients, for_consumer, range_of, values_of
 
@@ -268,7 +267,7 @@ FORKS = """
 import os, sys
 from kafka_tx.kafka.client_settings import client_settings
 from kafka_tx.model import OffsetRange, TopicPartition
-from kafka_tx.native import NativeRangeReader
+from kafka_tx.native.reader import NativeRangeReader
 settings = client_settings({"bootstrap.servers": sys.argv[1]}, purpose="consumer")
 wanted = OffsetRange(TopicPartition(sys.argv[2], 0), 0, 1)
 assert sum(b.num_rows for b in NativeRangeReader(settings).read(wanted)) == 1
@@ -289,7 +288,7 @@ OPEN_RANGE = """
 import os, sys
 from kafka_tx.kafka.client_settings import client_settings
 from kafka_tx.model import OffsetRange, TopicPartition
-from kafka_tx.native import NativeRangeReader
+from kafka_tx.native.reader import NativeRangeReader
 settings = client_settings({"bootstrap.servers": sys.argv[1]}, purpose="consumer")
 wanted = OffsetRange(TopicPartition(sys.argv[2], 0), 0, 2)
 batches = NativeRangeReader(settings, batch_bytes=1).read(wanted)
