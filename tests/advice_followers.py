@@ -584,6 +584,7 @@ NOTHING_AT_RISK: dict[str, str] = {
     "store::_existing": _MEANT,
     "admission::check_newest": "its advice is in PUT_BACK",
     "task_failures::component_error": _TOLD,
+    "progress::Progress._raced": _AGAIN,
     "spout::KafkaBatch._gone": _AGAIN,
     "batch_starts::_waits": _AGAIN,
     "memory_spouts::MemoryEmitter.read": _AGAIN,

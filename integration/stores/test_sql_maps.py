@@ -2,6 +2,7 @@
 
 import datetime as dt
 import os
+from concurrent.futures import ThreadPoolExecutor
 from decimal import Decimal
 
 import psycopg
@@ -9,9 +10,10 @@ import pyarrow as pa
 import pytest
 from sqlalchemy import make_url
 
+from integration.cluster.waiting import wait_until
 from integration.stores import maps
 from integration.stores.maps import ODD, content
-from kafka_tx.errors import ConfigError, StateError
+from kafka_tx.errors import ConfigError, ReplayDiffersError, StateError
 from kafka_tx.model import TransactionAttempt
 from kafka_tx.sql.maps import NonTransactionalMap, OpaqueMap, TransactionalMap
 from kafka_tx.sql.tables import append_rows
@@ -22,6 +24,17 @@ SECOND_AGAIN = TransactionAttempt(2, 25)
 SIZES = pytest.mark.parametrize("more", [0, 1_000], ids=["statements", "copy"])
 
 open_map = maps.open_map
+
+
+def connected(url):
+    address = make_url(url)
+    return psycopg.connect(
+        host=address.host,
+        port=address.port,
+        user=address.username,
+        dbname=address.database,
+        autocommit=True,
+    )
 
 
 @pytest.fixture
@@ -123,15 +136,34 @@ def test_sparks_types_are_appended_once(postgresql):
     for attempt in (FIRST, SECOND, SECOND_AGAIN):
         append_rows(postgresql, "kept", attempt, pa.Table.from_pylist([row]))
 
-    address = make_url(postgresql)
-    with psycopg.connect(
-        host=address.host,
-        port=address.port,
-        user=address.username,
-        dbname=address.database,
-    ) as connection:
+    with connected(postgresql) as connection:
         found = connection.execute("SELECT * FROM kept").fetchall()
     assert found == [tuple(row.values())] * 2
+
+
+def test_of_two_first_writers_of_a_name_the_second_is_told_so(open_map, postgresql):
+    """Both find no row to lock."""
+    first, second = open_map(TransactionalMap), open_map(TransactionalMap)
+    assert content(first) == {}
+    waiting = (
+        "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()"
+        " AND wait_event_type = 'Lock'"
+    )
+
+    with connected(postgresql) as database, ThreadPoolExecutor(1) as late:
+        with first.batch(FIRST) as batch:
+            batch.update(pa.table({"key": ["a"], "value": [1]}))
+            other = late.submit(
+                second.update, FIRST, pa.table({"key": ["a"], "value": [2]})
+            )
+            wait_until(
+                "the second writer waits for the first",
+                lambda: database.execute(waiting).fetchone() != (0,),
+            )
+        with pytest.raises(ReplayDiffersError, match="first write of txid 1 is commit"):
+            other.result()
+
+    assert content(first) == {"a": 1}
 
 
 def test_names_that_differ_in_capital_letters_alone_are_two_names(open_map, postgresql):

@@ -142,18 +142,18 @@ def check_newest(
     if given.epoch < stored.epoch or (given.txid == stored.txid and is_late):
         raise FencedError(
             f"attempt {given} is older than attempt {stored}, whose result {what} holds"
-            f" (epochs {given.epoch} and {stored.epoch}). Nothing was changed. A newer"
-            " owner of the same tx.id has written here: this one must stop. If there is"
-            f" no other, the store of the tx.id is older than this state{PUT_BACK}."
-            f"{BEGIN_ANEW}",
+            f" (epochs {given.epoch} and {stored.epoch}). Nothing was written over it."
+            " A newer owner of the same tx.id has written here: this one must stop. If"
+            " there is no other, the store of the tx.id is older than this state"
+            f"{PUT_BACK}.{BEGIN_ANEW}",
             attempt=str(given),
             stored=str(stored),
         )
     if given.txid < stored.txid:
         raise OutOfOrderError(
             f"transaction {given.txid} comes after {stored.txid}, which {what} already"
-            " holds. Nothing was changed. Transactions are committed in order. If"
-            " another job writes here too, give each its own name. Else look at"
+            " holds. Nothing was written over it. Transactions are committed in order."
+            " If another job writes here too, give each its own name. Else look at"
             f" `kafka-tx status`. If it shows txid {stored.txid} of '{given.source}',"
             " finished or not, a query goes on from an older checkpoint: start with a"
             f" new checkpointLocation.{lost_with_checkpoint(None)} If it does not, the"

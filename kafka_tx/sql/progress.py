@@ -6,7 +6,12 @@ from typing import Any, NamedTuple
 
 import sqlalchemy as sa
 
-from kafka_tx.errors import ConfigError, ReplayDiffersError, StateLostError
+from kafka_tx.errors import (
+    ConfigError,
+    ReplayDiffersError,
+    StateLostError,
+    StateUnavailableError,
+)
 from kafka_tx.model import ATTEMPTS_PER_EPOCH, TransactionAttempt
 from kafka_tx.offsets.owners import LOST_BY
 from kafka_tx.sinks.admission import attempt_to_store, is_written
@@ -126,6 +131,7 @@ class Progress:
         Raises: as ``is_written``, and
             StateLostError: The database went back since this process wrote, or since
                 the attempt began.
+            StateUnavailableError: Another writer has just made the first write.
             ConfigError: The name belongs to another kind of state, or the database
                 takes it for another one's; or the txid is below 1.
         """
@@ -146,7 +152,10 @@ class Progress:
         written["format"] = SQL_SINKS.number
         if row is None:
             first = {"name": self._name, "kind": self._kind, "digest": ""}
-            connection.execute(sa.insert(self._table).values(**first, **written))
+            try:
+                connection.execute(sa.insert(self._table).values(**first, **written))
+            except sa.exc.IntegrityError as error:
+                raise self._raced(what) from error
             return Found(is_replay)
         is_again = attempt == TransactionAttempt(row.txid, row.attempt_id)
         found = Found(is_replay, row.digest if is_again else "")
@@ -166,6 +175,15 @@ class Progress:
     def left(self, attempt: TransactionAttempt) -> None:
         """The attempt is committed: remember it as this process's newest."""
         _left[self._address, self._name] = attempt
+
+    def _raced(self, what: str) -> StateUnavailableError:
+        """Another writer made the row first; the next try finds it, and locks it."""
+        return StateUnavailableError(
+            f"another writer made the first write of {what} at the same moment. Nothing"
+            " was written, and this write is tried again",
+            store=self._address,
+            id=self._name,
+        )
 
     def _check_left(
         self,

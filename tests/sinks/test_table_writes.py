@@ -4,7 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from kafka_tx.errors import ConfigError, FencedError, StateGivenUpError, StateLostError
+from kafka_tx.errors import (
+    ConfigError,
+    FencedError,
+    OutOfOrderError,
+    StateGivenUpError,
+    StateLostError,
+)
 from kafka_tx.sinks import table_writes
 from kafka_tx.sinks.table_writes import (
     NEVER,
@@ -98,6 +104,18 @@ def test_who_wakes_after_a_newer_owner_has_written_is_fenced(table, after):
         write_batch(table, attempt(1))
 
     assert len(table.commits) == 1
+
+
+@pytest.mark.parametrize("after", [attempt(2, epoch=2), attempt(2)])
+def test_who_is_overtaken_after_its_commit_is_told_nothing_untrue(table, after):
+    table.after = lambda: table.commits.append(after)
+
+    with pytest.raises((FencedError, OutOfOrderError)) as raised:
+        write_batch(table, attempt(1))
+
+    assert table.commits == [attempt(1), after]
+    assert "Nothing was changed" not in str(raised.value)
+    assert "Nothing was written over it" in str(raised.value)
 
 
 def test_a_replay_asks_whether_the_rows_are_still_there(table):

@@ -5,6 +5,7 @@ import pytest
 import sqlalchemy as sa
 
 from kafka_tx.errors import ConfigError, FencedError
+from kafka_tx.sql import progress
 from kafka_tx.sql.maps import NonTransactionalMap, OpaqueMap, TransactionalMap
 from kafka_tx.sql.progress import PROGRESS, Progress
 from kafka_tx.sql.snapshot import SnapshotValue
@@ -85,6 +86,26 @@ def test_what_another_thread_commits_while_there_is_no_row_is_no_loss(url, monke
     monkeypatch.setattr(Progress, "_row", interleaved)
 
     assert append_rows(url, "t", attempt(1, number=2), pa.table({"value": [1]}))
+
+
+@pytest.mark.parametrize("opaque", [False, True])
+def test_who_comes_second_to_the_first_write_of_a_name_is_told_so(
+    url, monkeypatch, opaque
+):
+    """Both found no row, and the database lets the other one insert it first."""
+    rows, row = pa.table({"value": [1]}), Progress._row
+    assert append_rows(url, "t", attempt(1), rows, opaque=opaque)
+    monkeypatch.setattr(progress, "_left", {})  # another process has written that
+    answers = [None]
+
+    def late(self, connection, *, lock=False):
+        return answers.pop() if answers else row(self, connection, lock=lock)
+
+    monkeypatch.setattr(Progress, "_row", late)
+
+    with pytest.raises(ConfigError, match="'t' was written already in transaction 1:"):
+        append_rows(url, "t", attempt(1), rows, opaque=opaque)
+    assert not answers
 
 
 KINDS = (NonTransactionalMap, TransactionalMap, OpaqueMap, SnapshotValue, None)
