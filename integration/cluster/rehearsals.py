@@ -70,13 +70,26 @@ def broker_on_zookeeper() -> None:
 
 
 def spark() -> None:
-    """A driver of its own does what most tests do, and ends."""
-    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as work:
-        subprocess.run(
-            [sys.executable, "-m", "integration.cluster.rehearsals", work],
-            check=True,
-            timeout=TIMEOUT_S,
-        )
+    """A driver of its own does what most tests do, and ends.
+
+    Its warnings and those of Spark's workers, which it ends, are shown if it fails.
+    """
+    with (
+        tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as work,
+        tempfile.TemporaryFile() as output,  # a pipe may be held open by a worker
+    ):
+        try:
+            subprocess.run(
+                [sys.executable, "-m", "integration.cluster.rehearsals", work],
+                check=True,
+                timeout=TIMEOUT_S,
+                stdout=output,
+                stderr=output,
+            )
+        except subprocess.SubprocessError:
+            output.seek(0)
+            sys.stderr.write(output.read().decode(errors="replace"))
+            raise
 
 
 def batch_and_stream(work: Path) -> None:
