@@ -355,7 +355,7 @@ class LogBounds:
     no ids. ``leader_epoch``: of the leader that reported the end; None if it reports
     none. ``epoch_ends``: where older leader epochs ended (``ClusterView.epoch_ends``).
     ``edge``: the first offset that retention keeps for hours (``RetentionEdges``); None
-    if nobody asked. For metrics only: bounds with other edges are equal.
+    if nobody asked. For people only: bounds with other edges are equal.
     """
 
     log_start: int

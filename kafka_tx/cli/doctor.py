@@ -10,7 +10,7 @@ import re
 import sys
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -41,8 +41,9 @@ from kafka_tx.kafka.client_settings import client_settings
 from kafka_tx.kafka.cluster_checks import ClusterChecks, finalized_features
 from kafka_tx.kafka.group_kinds import advice, foreign_kind
 from kafka_tx.kafka.marker_topic import MarkerTopic
-from kafka_tx.model import TopicDescription, Topics
+from kafka_tx.model import LogBounds, TopicDescription, Topics
 from kafka_tx.own_topics import MARKER_TOPIC
+from kafka_tx.planning.retention import is_near
 from kafka_tx.running.worker_python import inspect_python
 from kafka_tx.sql.store import clock_ahead_s, forgets
 from kafka_tx.store_place import StoreKind, is_file, kind_of
@@ -300,16 +301,17 @@ def _unreadable(error: KafkaTxError) -> tuple[Verdict, str]:
 
 def _retention(kafka: dict[str, str], url: str) -> tuple[Verdict, str]:
     """Whether retention has passed a position, or soon will."""
-    with closing(Logs(kafka)) as logs:
+    with closing(Logs(kafka, is_once=True)) as logs:
         positions, unreadable = positions_of(url, None, logs)
         bounds = logs.poll(positions)
     outside, near = [f"{name} (unreadable)" for name in unreadable], []
     for name, of_id in positions.items():
         for partition, at in of_id.items():
-            row = row_of(partition, at, bounds[name].get(partition))
+            found = bounds[name].get(partition)
+            row = row_of(partition, at, found)
             if row.get("is_outside") or "error" in row:
                 outside.append(f"{name} in {partition}")
-            elif is_near(row):
+            elif isinstance(found, LogBounds) and is_near(at, found):
                 near.append(f"{name} in {partition}")
     if outside:
         return "bad", f"see `kafka-tx lag`: {', '.join(outside[:3])} ({len(outside)})"
@@ -320,12 +322,6 @@ def _retention(kafka: dict[str, str], url: str) -> tuple[Verdict, str]:
             f" ({len(near)}). Read faster, or raise retention.ms",
         )
     return "good", f"the logs hold what {len(positions)} ids have not read yet"
-
-
-def is_near(row: Mapping[str, object]) -> bool:
-    """Whether more than nine tenths of the log are unread."""
-    lag, headroom = int(str(row["lag"])), int(str(row["headroom"]))
-    return int(str(row["log_start"])) > 0 and lag > 9 * headroom
 
 
 def _spark_defaults() -> dict[str, str]:

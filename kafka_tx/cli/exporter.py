@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import typer
 
 from kafka_tx.cli.kafka_logs import Logs, positions_of
-from kafka_tx.cli.positions import each_id
+from kafka_tx.cli.positions import each_id, positions_in
 from kafka_tx.cli.stores import checked, text_or_file
 from kafka_tx.errors import KafkaTxError, StateError
 from kafka_tx.metrics.endpoint import serve
@@ -97,18 +97,21 @@ class _Exporter:
                     raise doors
                 typer.echo(f"kafka-tx: no figures of '{name}': {doors}", err=True)
                 continue
-            for one in doors:
-                committed = one.state.committed
-                if committed is not None and not one.state.moved_to:
-                    is_counted = one.door is not Door.AT_LEAST_ONCE
-                    found.append(
-                        OffsetsStored(
-                            id=name,
-                            committed=committed.positions(),
-                            committed_at_ms=one.state.committed_ms,
-                            newest_timestamp_ms=newest_ms(one.state.commit_stats),
-                            txid=committed.txid if is_counted else None,
-                            is_bounded=is_bounded(one.state.commit_stats),
-                        )
-                    )
+            shown = [
+                one for one in doors if one.state.committed and not one.state.moved_to
+            ]
+            if not shown:
+                continue
+            state = shown[0].state  # of the job with txids: metrics name the id alone
+            is_counted = shown[0].door is not Door.AT_LEAST_ONCE
+            found.append(
+                OffsetsStored(
+                    id=name,
+                    committed=positions_in(shown),
+                    committed_at_ms=state.committed_ms,
+                    newest_timestamp_ms=newest_ms(state.commit_stats),
+                    txid=state.txid if is_counted else None,
+                    is_bounded=is_bounded(state.commit_stats),
+                )
+            )
         return found

@@ -11,7 +11,7 @@ from typing import Annotated, NamedTuple, TypeAlias
 import typer
 
 from kafka_tx import assembly
-from kafka_tx.cli.positions import committed_of, each_id
+from kafka_tx.cli.positions import committed_of, each_id, positions_in
 from kafka_tx.cli.stores import checked, opened, text_or_file
 from kafka_tx.config import SourceConfig
 from kafka_tx.errors import ConfigError, StateError
@@ -93,9 +93,13 @@ def _pair(option: str, text: str) -> tuple[str, str]:
 
 
 class Logs:
-    """Polls the logs of some ids, each checked against its own positions."""
+    """Polls the logs of some ids, each checked against its own positions.
 
-    def __init__(self, kafka: Mapping[str, str]) -> None:
+    ``is_once``: as of ``RetentionEdges``.
+    """
+
+    def __init__(self, kafka: Mapping[str, str], *, is_once: bool = False) -> None:
+        self._is_once = is_once
         self._config = config_of(kafka)
         self._view = assembly.cluster_view(self._config)
         self._ends: dict[str, tuple[EpochEnds, RetentionEdges]] = {}
@@ -114,7 +118,8 @@ class Logs:
 
     def _of(self, name: str, bounds: Bounds, positions: Positions) -> Bounds:
         if name not in self._ends:
-            edges = RetentionEdges(self._view, assembly.SystemClock())
+            clock = assembly.SystemClock()
+            edges = RetentionEdges(self._view, clock, is_once=self._is_once)
             self._ends[name] = EpochEnds(self._view), edges
         ends, edges = self._ends[name]
         found = {p: bounds[p] for p in positions if p in bounds}
@@ -200,9 +205,6 @@ def positions_of(url: str, wanted: str | None, logs: Logs) -> StoredPositions:
         if isinstance(doors, StateError):
             found.unreadable[name] = doors
             continue
-        at: dict[TopicPartition, LogPosition] = {}
-        for one in doors:
-            at |= one.state.committed.positions() if one.state.committed else {}
-        if at:
-            found.positions[name] = dict(sorted(at.items()))
+        if at := positions_in(doors):
+            found.positions[name] = at
     return found

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from kafka_tx import assembly
 from kafka_tx.cli.stores import text_or_file
 from kafka_tx.errors import FormatError, StateCorruptedError, StateError
-from kafka_tx.model import CommittedOffset, TopicPartition
+from kafka_tx.model import CommittedOffset, LogPosition, TopicPartition
 from kafka_tx.protocols import Store
 from kafka_tx.transactions.layout import records
 from kafka_tx.transactions.layout.txid_layout import Door, door_of
@@ -72,6 +72,20 @@ def each_id(
             yield name, known_doors(stored.store, stored.at_least_once)
         except (StateCorruptedError, FormatError) as error:
             yield name, error
+
+
+def positions_in(doors: Iterable[KnownId]) -> dict[TopicPartition, LogPosition]:
+    """All committed positions; where two jobs read a partition, the lower one.
+
+    So neither job hides the lag of the other.
+    """
+    found: dict[TopicPartition, LogPosition] = {}
+    for one in doors:
+        committed = one.state.committed
+        for partition, at in committed.positions().items() if committed else ():
+            if partition not in found or at.offset < found[partition].offset:
+                found[partition] = at
+    return dict(sorted(found.items()))
 
 
 def doors_of(url: str, store: Store) -> list[KnownId]:

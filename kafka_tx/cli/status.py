@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
@@ -327,8 +328,13 @@ def _polls(poll: Callable[[], _T], every_s: float, count: int | None) -> Iterato
 def rows(found: list[Found], logs: Logs | None, now_ms: float) -> list[dict[str, Any]]:
     """One row for each id, the oldest commit first."""
     lags = _lags(found, logs) if logs else {}
-    made = [_row(one, lags.get(one.id)) for one in found]
+    made = [_row(one, lags.get(_job(one))) for one in found]
     return sorted(made, key=lambda row: (row["committed_ms"] or now_ms, row["id"]))
+
+
+def _job(found: Found) -> str:
+    """A name of its own: two jobs may share an id."""
+    return f"{found.id} ({found.known.door})" if found.known else found.id
 
 
 def _row(found: Found, lag: int | None) -> dict[str, Any]:
@@ -359,7 +365,7 @@ def _rate(stats: tuple[CommitStats, ...]) -> float | None:
 
 def _lags(found: list[Found], logs: Logs) -> Mapping[str, int]:
     positions = {
-        one.id: one.known.state.committed.positions()
+        _job(one): one.known.state.committed.positions()
         for one in found
         if one.known and one.known.state.committed
     }
@@ -381,11 +387,14 @@ def _live_table(found: list[dict[str, Any]]) -> Table:
         table.add_column(
             name, justify="left" if is_text else "right", overflow="ellipsis"
         )
+    jobs = Counter(row["id"] for row in found)
     for row in found:
-        when = row["committed_ms"]
+        name, when = row["id"], row["committed_ms"]
+        if jobs[name] > 1:
+            name = f"{name} ({row['door']})"
         stop = "unreadable" if row["error"] else row["last_stop"]
         cells = (
-            *(row["id"], row["txid"], ago(when) if when else None),
+            *(name, row["txid"], ago(when) if when else None),
             *(row["records_per_second"], row["open"] or None, row["lag"], stop),
         )
         table.add_row(*["" if cell is None else str(cell) for cell in cells])

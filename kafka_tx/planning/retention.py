@@ -9,6 +9,7 @@ from dataclasses import replace
 from kafka_tx.errors import KafkaTxError
 from kafka_tx.logs import event_log
 from kafka_tx.model import AtTime, LogBounds, LogPosition, Retention, TopicPartition
+from kafka_tx.offsets.position_checks import check_position
 from kafka_tx.planning.log_bounds import Bounds
 from kafka_tx.protocols import Clock, ClusterView
 
@@ -37,9 +38,14 @@ class RetentionEdges:
     what is produced pushes the oldest records out.
 
     Asks every 15 s at most, and only for logs with unread records. Not thread-safe.
+
+    ``is_once``: for one poll, which shows no rate: the quarter is reported then.
     """
 
-    def __init__(self, cluster: ClusterView, clock: Clock) -> None:
+    def __init__(
+        self, cluster: ClusterView, clock: Clock, *, is_once: bool = False
+    ) -> None:
+        self._is_once = is_once
         self._cluster = cluster
         self._clock = clock
         self._settings: Mapping[str, Retention] = {}
@@ -109,8 +115,17 @@ class RetentionEdges:
         is_limited = retention is None or retention.is_by_size
         if not is_limited or not bounds.log_start:
             return 0
+        quarter = (bounds.end - bounds.log_start) // SHARE
+        if self._is_once:
+            return bounds.log_start + quarter
         (first_ms, first), (last_ms, last) = ends[0], ends[-1]
         produced = (last - first) * SOON_MS // max(last_ms - first_ms, 1)
-        return bounds.log_start + min(
-            produced, (bounds.end - bounds.log_start) // SHARE
-        )
+        return bounds.log_start + min(produced, quarter)
+
+
+def is_near(position: LogPosition, log: LogBounds) -> bool:
+    """Whether retention deletes the next record soon.
+
+    As the alert KafkaTxHeadroomSmall, which also waits to see if the job gains on it.
+    """
+    return log.edge is not None and check_position(position, log).reached < log.edge

@@ -8,13 +8,15 @@ import pytest
 import yaml
 
 from kafka_tx.cli import doctor, kafka_logs
+from kafka_tx.clock import now_ms
 from kafka_tx.kafka import cluster_checks
-from kafka_tx.model import TopicPartition
+from kafka_tx.model import Retention, TopicPartition
 from kafka_tx.native.library import Status
 from kafka_tx.running.worker_python import WorkerPython
 from kafka_tx.sql.store import SqlStore, stored_ids
 from kafka_tx.testing.mock import MockCluster
 from kafka_tx.transactions.ledger.ledger import Committed, Ledger
+from tests.fake_cluster import FakeCluster
 from tests.inspected_pythons import each_python_starts_once as each_python_starts_once
 
 pytestmark = pytest.mark.usefixtures("each_python_starts_once")
@@ -268,13 +270,36 @@ def test_what_retention_takes_is_looked_at(run, store, url, servers):
     assert "ahead in orders-0" in outside["text"]
 
 
-@pytest.mark.parametrize(
-    ("log_start", "lag", "headroom", "near"),
-    [(0, 100, 0, False), (5, 100, 1, True), (5, 100, 50, False), (5, 0, 0, False)],
-)
-def test_a_position_near_the_start_of_a_log_that_moves_is_told(
-    log_start, lag, headroom, near
-):
-    row = {"log_start": log_start, "lag": lag, "headroom": headroom}
+HOUR_MS, DAY_MS = 3_600_000, 86_400_000
 
-    assert doctor.is_near(row) == near
+
+@pytest.mark.parametrize(
+    ("kept", "log_start", "position", "verdict"),
+    [
+        (Retention(7 * DAY_MS, is_by_size=False), -7 * DAY_MS, -162 * HOUR_MS, "good"),
+        (
+            Retention(7 * DAY_MS, is_by_size=False),
+            -7 * DAY_MS,
+            -165 * HOUR_MS,
+            "advice",
+        ),
+        (Retention(7 * DAY_MS, is_by_size=False), -7 * DAY_MS, 0, "good"),
+        (Retention(None, is_by_size=True), -100 * DAY_MS, -76 * DAY_MS, "advice"),
+        (Retention(None, is_by_size=True), -100 * DAY_MS, -74 * DAY_MS, "good"),
+        (None, -100 * DAY_MS, -76 * DAY_MS, "advice"),
+    ],
+)
+def test_what_retention_soon_takes_is_told_as_by_the_alert(
+    url, monkeypatch, kept, log_start, position, verdict
+):
+    """Record n was written at n milliseconds: within four hours, or a quarter."""
+    cluster, now = FakeCluster(), now_ms()
+    cluster.kept = {"t": kept} if kept else {}
+    cluster.set(0, now + log_start, now)
+    monkeypatch.setattr("kafka_tx.assembly.cluster_view", lambda _: cluster)
+    state = SqlStore(url, "id")
+    at = {TopicPartition("t", 0): now + position}
+    Ledger(state).adopt(state.acquire(), Committed(txid=1, offsets=at))
+    state.close()
+
+    assert doctor._retention({}, url)[0] == verdict

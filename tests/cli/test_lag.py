@@ -238,6 +238,36 @@ def test_the_exporter_shows_what_store_and_logs_say(behind, servers, url):
     assert txids == [{("behind",): (3,)}, {("behind",): (2,)}]
 
 
+@pytest.fixture(params=[1, 8])
+def two_jobs(behind, url, request):
+    """An at-least-once topology has the id of a source, too; where it is."""
+    at = {"orders": request.param, "others": 2}
+    with closing(SqlOffsetStore(url, "behind")) as rows:
+        rows.store({TopicPartition(t, 0): CommittedOffset(n) for t, n in at.items()})
+    return request.param
+
+
+def test_of_two_jobs_with_one_id_none_hides_what_the_other_has_left(
+    run, two_jobs, servers, url
+):
+    logs, registry = kafka_logs.Logs(kafka_options(servers, None)), MetricsRegistry()
+    with closing(logs):
+        _Exporter(url, None, logs, registry).poll()
+    asked = ("--store", url, "--bootstrap-servers", servers, "--json")
+    listed = json.loads(run("lag", *asked).stdout)
+    (live,) = run("top", *asked, "-n", 1).stdout.splitlines()
+
+    lag = RECORDS - min(two_jobs, DONE)
+    assert [row.get("lag") for row in listed] == [None, lag, None]
+    samples = registry.samples()
+    assert samples["kafka_tx_lag_records"] == {("behind", "orders", "0"): (lag,)}
+    assert samples["kafka_tx_committed_txid"] == {("behind",): (3,)}
+    assert {row["door"]: row["lag"] for row in json.loads(live)} == {
+        "source": RECORDS - DONE,
+        "at-least-once topology": RECORDS - two_jobs,
+    }
+
+
 @pytest.fixture(params=["committed", "epoch", "at least once"])
 def damaged(url, request):
     """An id with a record that is none, first in the order of ids."""

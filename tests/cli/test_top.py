@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import closing
 from itertools import count
 
 import pytest
@@ -11,7 +12,13 @@ from rich.live import Live
 
 from kafka_tx.cli import status
 from kafka_tx.errors import StateUnavailableError
-from kafka_tx.model import BatchMetadata, OffsetRange, TopicPartition
+from kafka_tx.model import (
+    BatchMetadata,
+    CommittedOffset,
+    OffsetRange,
+    TopicPartition,
+)
+from kafka_tx.sql.offsets import SqlOffsetStore
 from kafka_tx.sql.store import SqlStore
 from kafka_tx.testing.mock import MockCluster
 from kafka_tx.transactions.layout.commit_stats import TaskSums
@@ -64,6 +71,16 @@ def test_lag_is_shown_with_brokers(run, busy, url):
     ]
     assert row.split()[:2] == ["busy", "10"]
     assert row.split()[-2:] == ["40.0", "10"]
+
+
+def test_two_jobs_with_one_id_are_told_apart(run, busy, url):
+    with closing(SqlOffsetStore(url, "busy")) as rows:
+        rows.store({CLICKS: CommittedOffset(2)})
+
+    shown = run("top", "--store", url, "-n", 1).stdout
+
+    assert "busy (source)" in shown
+    assert "busy (at-least-once topology)" in shown
 
 
 def test_each_refresh_shows_what_has_moved(run, store, url, replace_in):
