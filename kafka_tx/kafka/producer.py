@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping
 from contextlib import closing, suppress
 from dataclasses import dataclass, replace
@@ -17,8 +18,14 @@ from confluent_kafka import TopicPartition as ClientPartition
 
 from kafka_tx.errors import DeliveryError, WriteDeniedError
 from kafka_tx.kafka.clients import addresses, new_consumer, new_producer
-from kafka_tx.kafka.errors import ErrorWatch, is_absent, is_refused, is_unreachable
-from kafka_tx.kafka.out_record import NOTHING, OutRecord
+from kafka_tx.kafka.errors import (
+    ErrorWatch,
+    client_error,
+    is_absent,
+    is_refused,
+    is_unreachable,
+)
+from kafka_tx.kafka.out_record import OutRecord
 from kafka_tx.sinks.batch_sizes import SentRecord
 
 if TYPE_CHECKING:
@@ -28,15 +35,18 @@ _RECORDS_PER_POLL = 500
 CONNECT_S = 1.0
 _IN_FLIGHT = 5
 """The most in-flight requests of an idempotent producer."""
-_PASSING = {
+PURGED = {ClientError._PURGE_QUEUE, ClientError._PURGE_INFLIGHT}
+_PASSING = PURGED | {
     ClientError._MSG_TIMED_OUT,
-    ClientError._PURGE_QUEUE,
-    ClientError._PURGE_INFLIGHT,
     ClientError.NOT_ENOUGH_REPLICAS,
     ClientError.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
     ClientError.LEADER_NOT_AVAILABLE,
     ClientError.NOT_LEADER_FOR_PARTITION,
     ClientError.KAFKA_STORAGE_ERROR,
+}
+_DENIED = {
+    ClientError.TOPIC_AUTHORIZATION_FAILED,
+    ClientError.CLUSTER_AUTHORIZATION_FAILED,
 }
 _TOO_LARGE = {ClientError.MSG_SIZE_TOO_LARGE, ClientError.RECORD_LIST_TOO_LARGE}
 _SAID = {ClientError.INVALID_RECORD, ClientError.INVALID_TIMESTAMP}
@@ -45,6 +55,8 @@ _BY_ONE = {*_SAID, ClientError._INVALID_DIFFERENT_RECORD}
 SUSPECT = tuple(_TOO_LARGE | _BY_ONE)
 """A whole batch may be refused with these, innocent records included."""
 WAIT_S = 0.1
+"""In a wait of 0.2 s or more, confluent-kafka goes on after a fatal error: it may then
+raise an object that is no exception, which ends the process."""
 TIMEOUT_MS = 120_000
 
 Tell: TypeAlias = Callable[[DeliveryError | None], None]
@@ -75,6 +87,7 @@ class ProducerClient:
         self.producer: Producer = new_producer(given, self.watch)
         """The library's own object."""
         self._deliveries = deliveries
+        self._fatal: ClientError | None = None
         self._sent = 0
         self._connects_first = connects_first(given)
         self.last: OutRecord | None = None
@@ -110,16 +123,18 @@ class ProducerClient:
                     **more,
                 )
             except BufferError:
-                self.producer.poll(WAIT_S)
+                self._serve(self.producer.poll, WAIT_S)
                 check()
             except KafkaException as error:
-                raise refused_here(record, error.args[0]) from error
+                self._serve(self.producer.poll, 0)  # may be the first to learn of it
+                why = self._deliveries.cause(client_error(error))
+                raise refused_here(record, why) from error
             else:
                 break
         self.last = record
         self._sent += 1
         if self._sent % _RECORDS_PER_POLL == 0:
-            self.producer.poll(0)
+            self._serve(self.producer.poll, 0)
             check()
 
     def flush(self, check: Check) -> None:
@@ -128,19 +143,35 @@ class ProducerClient:
         Raises:
             DeliveryError: The producer and the records in it are lost.
         """
-        try:
-            while self.producer.flush(WAIT_S):
-                check()
-        except KafkaException as error:
-            raise refused_record(self.last or NOTHING, error.args[0]) from error
+        while self._serve(self.producer.flush, WAIT_S):
+            self._raise_fatal()
+            check()
+        self._raise_fatal()
 
     def flush_for(self, seconds: float) -> None:
         """As ``flush`` for a short time, whatever is left."""
-        self.producer.flush(seconds)
+        until = time.monotonic() + seconds
+        while self._serve(self.producer.flush, WAIT_S) and time.monotonic() < until:
+            pass
 
     def poll(self) -> None:
-        """Report known results, without waiting."""
-        self.producer.poll(0)
+        """Report known results, without waiting; raises as ``flush``."""
+        self._serve(self.producer.poll, 0)
+        self._raise_fatal()
+
+    def _serve(self, wait: Callable[[float], int], seconds: float) -> int:
+        """Let the client call back; remember the error that ends it, told only once."""
+        try:
+            return wait(seconds)
+        except KafkaException as error:
+            self._fatal = client_error(error)
+            if self._fatal.code() in _DENIED:
+                self._deliveries.denied = self._fatal
+            return len(self.producer)
+
+    def _raise_fatal(self) -> None:
+        if self._fatal is not None and self.last is not None:
+            raise refused_record(self.last, self._fatal)
 
     def purge(self) -> None:
         """Drop undelivered records."""
@@ -213,6 +244,8 @@ class Deliveries:
         """All deliveries from the first record of a refused batch on."""
         self.failed: DeliveryError | None = None
         """Of a record that was not written for another reason."""
+        self.denied: ClientError | None = None
+        """Why brokers ended a client: it drops its records and takes no more."""
 
     def __call__(self, error: ClientError | None, message: Message) -> None:
         """The client calls this inside its own calls."""
@@ -234,7 +267,12 @@ class Deliveries:
                 _delivery(sent or _record(message), error, message)
             )
         else:
-            self.fail(refused_record(sent or _record(message), error))
+            self.fail(refused_record(sent or _record(message), self.cause(error)))
+
+    def cause(self, error: ClientError) -> ClientError:
+        """The right that a client lacks, if it dropped or took no record for that."""
+        is_its_end = error.code() in {ClientError._FATAL, *PURGED}
+        return self.denied if self.denied is not None and is_its_end else error
 
     def add(self, one: Delivery) -> None:
         """Take the report of a record that has its own callback."""

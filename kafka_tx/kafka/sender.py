@@ -118,7 +118,7 @@ class Sender:
         self._was_let_in = True
 
     def poll(self) -> None:
-        """Report known results, without waiting."""
+        """Report known results, without waiting; raises as ``send``."""
         for client in self._all():
             client.poll()
 
@@ -172,7 +172,7 @@ class Sender:
     def _post(self, record: OutRecord, tell: Tell) -> None:
         def delivered(error: ClientError | None, message: Message) -> None:
             if error is not None and not is_whole(error):
-                tell(refused_record(record, error))
+                tell(refused_record(record, self._deliveries.cause(error)))
                 return
             if error is None:
                 tell(None)

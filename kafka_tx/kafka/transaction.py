@@ -24,6 +24,7 @@ from kafka_tx.kafka.native_producer import new_client
 from kafka_tx.kafka.out_batch import OutBatch
 from kafka_tx.kafka.out_record import OutRecord
 from kafka_tx.kafka.producer import (
+    PURGED,
     Deliveries,
     Delivery,
     delivery_error,
@@ -51,7 +52,6 @@ _MOVING = {
     ClientError._TIMED_OUT,
     ClientError._WAIT_COORD,
 }
-_PURGED = {ClientError._PURGE_QUEUE, ClientError._PURGE_INFLIGHT}
 _LOST = {
     ClientError._FENCED,
     ClientError._FATAL,
@@ -232,18 +232,12 @@ class Transaction:
 
     def _reason(self, error: DeliveryError) -> KafkaError:
         """Why a record was not delivered: another record may be the cause."""
-        if error.code == "_FATAL":
-            # Do not ask a lost client again: in Python 3.11, confluent-kafka would then
-            # raise an object that is no exception, which ends the process. (A client of
-            # native code may be asked: it names a refused right in place of this code.)
-            return self._lost(str(error))
-        with suppress(KafkaException):
-            self.client.flush_for(1)  # reports other failed records, too
+        self.client.flush_for(1)  # reports other failed records, too
         refused = [one for one in self._deliveries.take() if one.error is not None]
         if refused:
             return self._judged(refused)
         code = getattr(ClientError, error.code, None)
-        if code in _PURGED:
+        if code in PURGED:
             return self._purged(error)
         return self._lost(str(error)) if code in _LOST else error
 
@@ -272,7 +266,7 @@ class Transaction:
                 return request()
             except KafkaException as exception:
                 error = client_error(exception)
-                with suppress(KafkaException):
+                with suppress(DeliveryError):
                     self.client.poll()  # hands the client's reports to ``watch``
                 watch.raise_refusal()
                 passes = error.retriable() or error.code() in _MOVING

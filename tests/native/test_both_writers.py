@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import datetime
 import pickle
+import time
 from itertools import count
 from typing import Any
 from zoneinfo import ZoneInfo
@@ -18,7 +19,7 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from integration.sizes import size
-from kafka_tx.errors import ConfigError, DeliveryError, KafkaError
+from kafka_tx.errors import ConfigError, DeliveryError, KafkaError, WriteDeniedError
 from kafka_tx.kafka import sender as sender_module
 from kafka_tx.kafka import transaction as transaction_module
 from kafka_tx.kafka.client_settings import client_settings
@@ -37,7 +38,7 @@ pytestmark = pytest.mark.skipif(
     reason="the extension was built from older sources",
 )
 
-PRODUCE = 0
+PRODUCE, INIT_PRODUCER_ID, ADD_PARTITIONS = 0, 22, 24
 PARTITIONS = 3
 _numbers = count()
 
@@ -598,6 +599,85 @@ def test_after_a_refusal_later_records_are_counted_again(cluster, topic, broken)
     assert not deliveries.since_refusal
 
 
+@pytest.fixture
+def denying():
+    """Brokers that refuse a producer its id, as one without any right to write.
+
+    They are down: what is written before they start waits until they refuse.
+    """
+    with MockCluster() as own:
+        own.create_topic("closed")
+        own.stop_broker()
+        refusing(own, INIT_PRODUCER_ID, ClientError.CLUSTER_AUTHORIZATION_FAILED)
+        yield own
+
+
+def refusing(cluster, request, code):
+    """Let the next requests of a kind fail with this code."""
+    codes = (ctypes.c_int * 50)(*[code] * 50)
+    cluster._library.rd_kafka_mock_push_request_errors_array(
+        ctypes.c_void_p(cluster._cluster),
+        ctypes.c_int16(request),
+        ctypes.c_size_t(len(codes)),
+        codes,
+    )
+
+
+RECORD = OutRecord("closed", b"k", b"v")
+
+
+def is_denied(error):
+    return (
+        isinstance(error, WriteDeniedError)
+        and "Grant the user WRITE and DESCRIBE on topic 'closed'" in str(error)
+        and not error.retryable
+    )
+
+
+def denied(call):
+    """Call until the client takes no record; the error of the last one."""
+
+    def call_again():
+        for _ in range(600):
+            call()
+            time.sleep(0.05)
+
+    with pytest.raises(WriteDeniedError) as raised:
+        call_again()
+    return raised.value
+
+
+def test_a_missing_right_is_named_for_queued_and_for_later_records(kind, denying):
+    deliveries = Deliveries()
+    client = kind(for_producer(denying), deliveries)
+
+    client.produce(RECORD, lambda: None)
+    denying.start_broker()
+    time.sleep(1)  # mostly, the client has dropped it by now
+    client.flush_for(30)
+    later = denied(lambda: client.produce(RECORD, lambda: None))
+
+    assert is_denied(deliveries.failed)
+    assert is_denied(later)
+
+
+def test_who_posts_a_record_is_told_of_a_missing_right(denying):
+    told: list[Any] = []
+    sender = Sender(for_producer(denying))
+    sender._at = {"closed": 1_000_000}
+
+    sender.post(RECORD, told.append)
+    denying.start_broker()
+    later = denied(lambda: sender.post(RECORD, told.append))
+    for _ in range(2):  # not only the first one raises
+        assert is_denied(denied(sender.flush))
+    assert is_denied(denied(sender.poll))
+
+    assert is_denied(later)
+    assert told
+    assert all(map(is_denied, told))
+
+
 # --- transactions -------------------------------------------------------------------
 
 
@@ -644,6 +724,28 @@ def test_what_fails_is_aborted_and_the_next_one_goes_on(
     again.commit()
 
     assert [m.value() for m in log_of(cluster, name)][-100:] == [b"a"] * 100
+
+
+def test_a_transaction_of_a_fenced_producer_says_so(kind, monkeypatch):
+    monkeypatch.setattr(transaction_module, "new_client", kind)
+    with MockCluster() as own:
+        own.create_topic("t")
+        settings = for_producer(own)
+        writing = Transaction(settings, "id", "a test", settings, "group", {"t"})
+        refusing(own, ADD_PARTITIONS, ClientError.PRODUCER_FENCED)
+        record = OutRecord("t", b"k", b"v")
+
+        def some():
+            yield record
+            time.sleep(0.5)
+            yield from [record] * 100
+
+        with (
+            pytest.raises(KafkaError, match="ended the transaction of a test.*b'k'"),
+            writing,
+            writing.writing(),
+        ):
+            writing.send(some())
 
 
 # --- which of them ------------------------------------------------------------------

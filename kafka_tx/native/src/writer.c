@@ -29,16 +29,30 @@ static const void *copied(char **room, const void *data, size_t size) {
     return copy;
 }
 
+/* Why the client dropped a record or takes none, if brokers refused its rights; else
+ * `code`. */
+static int cause_of(const writer *w, int code) {
+    if (code != RDK_ERR_FATAL && code != RDK_ERR_PURGE_QUEUE &&
+        code != RDK_ERR_PURGE_INFLIGHT)
+        return code;
+    char text[1];
+    int cause = w->rdk->fatal_error(w->handle, text, sizeof text);
+    int is_refused =
+        cause == RDK_ERR_TOPIC_AUTHORIZATION || cause == RDK_ERR_CLUSTER_AUTHORIZATION;
+    return is_refused ? cause : code;
+}
+
 static told_record *told_copy(const writer *w, const rdk_message *message, int whole) {
     const char *topic = w->rdk->topic_name(message->topic);
+    int code = cause_of(w, message->err);
     /* a broker's own words about the record are freed before they are reported */
-    const char *text = message->err ? w->rdk->err2str(message->err) : "";
+    const char *text = code ? w->rdk->err2str(code) : "";
     size_t value_size = whole ? message->payload_len : 0;
     size_t names = strlen(topic) + strlen(text) + 2;
     told_record *told = calloc(1, sizeof *told + names + message->key_len + value_size);
     if (!told) return NULL;
     char *room = (char *)(told + 1);
-    told->code = message->err;
+    told->code = code;
     told->partition = message->partition;
     told->timestamp_ms = (intptr_t)message->owner; /* an answer overwrites its own */
     told->topic = copied(&room, topic, strlen(topic) + 1);
@@ -76,7 +90,8 @@ static void note(writer *w, const rdk_message *message) {
 /* Of several failures of one kind, that of the largest record is kept. */
 static int is_worse(const writer *w, const rdk_message *message) {
     if (!w->worst) return 1;
-    int order = strcmp(w->rdk->err2name(message->err), w->rdk->err2name(w->worst->code));
+    int code = cause_of(w, message->err);
+    int order = strcmp(w->rdk->err2name(code), w->rdk->err2name(w->worst->code));
     size_t former = w->worst->key.size + w->worst->value.size;
     return order < 0 || (!order && message->key_len + message->payload_len > former);
 }
@@ -214,16 +229,6 @@ void writer_close(writer *w) {
 }
 
 /* --- sending ---------------------------------------------------------------------- */
-
-/* Why the client takes nothing any more, if brokers refused its rights; else `code`. */
-static int cause_of(const writer *w, int code) {
-    if (code != RDK_ERR_FATAL) return code;
-    char text[1];
-    int cause = w->rdk->fatal_error(w->handle, text, sizeof text);
-    int is_refused =
-        cause == RDK_ERR_TOPIC_AUTHORIZATION || cause == RDK_ERR_CLUSTER_AUTHORIZATION;
-    return is_refused ? cause : code;
-}
 
 static int produce_parts(writer *w, rdk_topic *topic, int32_t partition, out_bytes key,
                          out_bytes value, int64_t timestamp_ms, rdk_headers *headers) {
