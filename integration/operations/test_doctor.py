@@ -264,7 +264,8 @@ def test_it_tells_brokers_and_topics_that_are_not_there(kafka, topic):
 
 
 def test_it_finds_what_retention_soon_takes(kafka, topic, tmp_path):
-    name, url = topic(1), f"sqlite:///{tmp_path}/state.db"
+    name = topic(1, config={"retention.bytes": "1000000"})
+    url = f"sqlite:///{tmp_path}/state.db"
     producer = Producer({"bootstrap.servers": kafka.bootstrap_servers})
     for _ in range(100):
         producer.produce(name, b"x", partition=0)
