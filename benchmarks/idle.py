@@ -15,7 +15,8 @@ source in Python that does nothing (``empty``), and Spark's connector.
 * ``writes``, ``wal``: rows that were written and bytes of the log, in a minute, in the
   store. PostgreSQL's own analysis of tables is switched off: it writes log, too.
 
-The cases compare with the goals: see ``GOALS``.
+The cases compare with the goals: see ``GOALS``. ``--draw FOLDER`` writes an SVG file
+for each of ``DRAWN``; that needs matplotlib.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
 from benchmarks.empty_source import EmptySource
-from benchmarks.report import Case, print_report
+from benchmarks.report import Case, Figures, Growth, print_report
 from benchmarks.servers import broker, fill, session
 from integration.cluster.interface import KafkaCluster
 from integration.cluster.postgresql import PostgresServer
@@ -58,7 +59,8 @@ _WRITTEN = (
 _WITHOUT_OWN_WORK = ("ALTER SYSTEM SET autovacuum = off", "SELECT pg_reload_conf()")
 """A new server analyses its own catalogue for minutes: 47 KB of log, without a user."""
 
-Figures = dict[str, float]
+DRAWN = {"first": "queries-first", "memory": "queries-memory", "all cpu": "queries-cpu"}
+"""What is drawn, and in which file: seconds, MB, and percent of a core."""
 
 
 def main(arguments: list[str]) -> None:
@@ -68,8 +70,9 @@ def main(arguments: list[str]) -> None:
     parser.add_argument("--queries", type=int, nargs="+", default=[1, 10, 50])
     parser.add_argument("--sources", nargs="+", choices=SOURCES, default=SOURCES)
     parser.add_argument("--seconds", type=int, default=MEASURED_S)
+    parser.add_argument("--draw", type=Path, metavar="FOLDER", help="SVG files")
     given = parser.parse_args(arguments)
-    cases: list[Case] = []
+    measured: dict[int, dict[str, Figures]] = {}
     with ExitStack() as stack:
         cluster, spark = stack.enter_context(broker()), stack.enter_context(session())
         database = stack.enter_context(running(PostgresServer()))
@@ -81,16 +84,22 @@ def main(arguments: list[str]) -> None:
             with Reads(spark, cluster, database, source).waiting(1):
                 pass
         for number in given.queries:
-            found: dict[str, Figures] = {}
+            found = measured[number] = {}
             for source in given.sources:
                 reads = Reads(spark, cluster, database, source)
                 found[source] = reads.measured(number, given.seconds)
                 print(f"{number} of {source}: {shown(found[source])}", flush=True)
-            cases += compared(number, found)
+    if given.draw:
+        for figure, name in DRAWN.items():
+            lines = {
+                n: {s: f[figure] for s, f in measured[n].items()} for n in measured
+            }
+            Growth(name, "queries", lines).draw(given.draw)
+    cases = [case for n, found in measured.items() for case in compared(n, found)]
     print_report("idle", "its goal", cases, as_json=given.json)
 
 
-def shown(figures: Mapping[str, float]) -> str:
+def shown(figures: Figures) -> str:
     """All figures in a line."""
     return ", ".join(f"{name} {value:.4g}" for name, value in figures.items())
 

@@ -26,8 +26,7 @@ from statistics import median
 from pyspark.sql import DataFrame, SparkSession
 
 import kafka_tx
-from benchmarks.report import Case, print_report
-from benchmarks.scale import Growth
+from benchmarks.report import Case, Growth, print_report
 from benchmarks.servers import PARTITIONS, session
 from integration.cluster.versions import DELTA, ICEBERG, SPARK_LINE
 from kafka_tx.model import TransactionAttempt

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
+
+Figures = Mapping[str, float]
 
 
 @dataclass(frozen=True)
@@ -46,3 +49,35 @@ def _row(case: Case) -> dict[str, str | float]:
         "baseline": round(case.baseline, 6),
         "ratio": round(case.ratio, 3),
     }
+
+
+@dataclass(frozen=True)
+class Growth:
+    """One plot: what was measured at each size."""
+
+    name: str
+    size: str
+    found: Mapping[int, Figures]
+
+    def print(self) -> None:
+        """A table with a row for each size."""
+        lines = list(next(iter(self.found.values())))
+        print(f"\n{self.name:>12}  " + "  ".join(f"{line:>28}" for line in lines))
+        for size, figures in self.found.items():
+            row = "  ".join(f"{figures[line]:>28,.4g}" for line in lines)
+            print(f"{size:>12,}  {row}")
+
+    def draw(self, folder: Path) -> None:
+        """Write ``<folder>/<name>.svg``."""
+        from matplotlib import pyplot, rcParams
+
+        rcParams.update({"svg.fonttype": "none", "svg.hashsalt": "kafka_tx"})
+        plot, axes = pyplot.subplots(figsize=(6, 3.6), layout="constrained")
+        for line in next(iter(self.found.values())):
+            figures = [found[line] for found in self.found.values()]
+            axes.plot(list(self.found), figures, marker="o", label=line)
+        axes.set(xscale="log", yscale="log", xlabel=self.size)
+        axes.grid(alpha=0.3)
+        axes.legend(frameon=False)
+        plot.savefig(folder / f"{self.name}.svg", metadata={"Date": None})
+        pyplot.close(plot)

@@ -23,7 +23,6 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import partial
 from math import inf
 from pathlib import Path
@@ -38,6 +37,7 @@ from pyspark.sql.streaming import DataStreamWriter, StreamingQuery
 
 from benchmarks.microbatch import SOURCES, count_by_key
 from benchmarks.pending import ObviousManager, measure_random, our_manager
+from benchmarks.report import Figures, Growth
 from benchmarks.servers import broker, fill, session
 from integration.cluster.interface import KafkaCluster
 from integration.cluster.waiting import wait_until
@@ -58,40 +58,7 @@ OF_ONE_BROKER = 10_000
 """Partitions, since each of them takes files."""
 NAMES = {"kafka_tx": "kafka_tx, with tx.id", "kafka": "Spark's connector"}
 
-Figures = Mapping[str, float]
 Use = Callable[[DataFrame, int], None]
-
-
-@dataclass(frozen=True)
-class Growth:
-    """One plot: what was measured at each size."""
-
-    name: str
-    size: str
-    found: Mapping[int, Figures]
-
-    def print(self) -> None:
-        """A table with a row for each size."""
-        lines = list(next(iter(self.found.values())))
-        print(f"\n{self.name:>12}  " + "  ".join(f"{line:>28}" for line in lines))
-        for size, figures in self.found.items():
-            row = "  ".join(f"{figures[line]:>28,.4g}" for line in lines)
-            print(f"{size:>12,}  {row}")
-
-    def draw(self, folder: Path) -> None:
-        """Write ``<folder>/<name>.svg``."""
-        from matplotlib import pyplot, rcParams
-
-        rcParams.update({"svg.fonttype": "none", "svg.hashsalt": "kafka_tx"})
-        plot, axes = pyplot.subplots(figsize=(6, 3.6), layout="constrained")
-        for line in next(iter(self.found.values())):
-            figures = [found[line] for found in self.found.values()]
-            axes.plot(list(self.found), figures, marker="o", label=line)
-        axes.set(xscale="log", yscale="log", xlabel=self.size)
-        axes.grid(alpha=0.3)
-        axes.legend(frameon=False)
-        plot.savefig(folder / f"{self.name}.svg", metadata={"Date": None})
-        pyplot.close(plot)
 
 
 # --- whole triggers -------------------------------------------------------------------
