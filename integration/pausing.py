@@ -81,12 +81,19 @@ def kill_when_paused(
             "all jobs pause",
             lambda: not missing(lives),
             timeout_s=WITHIN_S,
-            complain=lambda: None if child.is_running else child.tail(),
+            complain=lambda: None if child.is_running else _last_words(lives, child),
         )
     except NotReadyError as error:
         raise NotReadyError(f"{error}; not there: {missing(lives)}") from None
     finally:
         child.kill()
+
+
+def _last_words(lives: Sequence[Life], child: Child) -> str:
+    """Which job ended the driver, as ``live`` prints it; Java writes behind it."""
+    names = {life.work.name for life in lives}
+    lines = child.log.read_text(errors="replace").splitlines()
+    return "\n".join(x for x in lines if x.split(" ")[0] in names) or child.tail()
 
 
 def missing(lives: Sequence[Life]) -> list[str]:
@@ -136,7 +143,6 @@ def live(life: Life, spark: SparkSession) -> None:
         print(life.work.name, "never paused:", *life.words, flush=True)
     except BaseException as error:  # noqa: BLE001 - the log has it
         traceback.print_exc()
-        # its last lines, which are shown
         print(life.work.name, "failed:", f"{error!r:.2000}", flush=True)
     os._exit(1)
 
