@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -41,6 +42,7 @@ SETTINGS = {
 }
 """What every session of the tests and benchmarks has, in local mode or not."""
 
+_making = threading.Lock()
 _CATALOGS = "spark.sql.catalog"
 _DELTA = "org.apache.spark.sql.delta"
 DELTA_SETTINGS = {
@@ -115,18 +117,22 @@ def more_jars() -> list[Path]:
 def delta_session(spark: SparkSession) -> SparkSession:
     """Make a session with Delta's extension in the JVM of another one.
 
-    Its catalog is its own. Spark takes extensions from what the JVM was started with.
+    Its catalog is its own. Spark takes extensions from what the JVM was started with,
+    so two threads do this one after the other.
     """
     jvm = spark._jvm
     assert jvm is not None
     context = spark.sparkContext._jsc.sc()
-    context.conf().set(
-        "spark.sql.extensions", "io.delta.sql.DeltaSparkSessionExtension"
-    )
-    try:
-        made = jvm.org.apache.spark.sql.classic.SparkSession(context, DELTA_SETTINGS)
-    finally:
-        context.conf().remove("spark.sql.extensions")
+    with _making:
+        context.conf().set(
+            "spark.sql.extensions", "io.delta.sql.DeltaSparkSessionExtension"
+        )
+        try:
+            made = jvm.org.apache.spark.sql.classic.SparkSession(
+                context, DELTA_SETTINGS
+            )
+        finally:
+            context.conf().remove("spark.sql.extensions")
     return SparkSession(spark.sparkContext, made)
 
 
