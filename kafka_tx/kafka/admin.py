@@ -45,8 +45,9 @@ _GRACE_S = 1.0
 """How long a request may take beyond its time-out to report the time-out."""
 
 
-MANY = 100
-"""After questions for so many offsets a second client, in native code, pays off."""
+MANY, AT_LEAST = 100, 10
+"""After questions for so many offsets a second client, in native code, pays off. A
+question counts for ten at least: who asks ten times goes on asking."""
 LARGEST_REQUEST, LARGEST_NATIVE = 500, 100
 """Partitions: the client's own work grows with the square of it. In native code that is
 most of the work."""
@@ -252,14 +253,14 @@ class AdminConnection(Connection[AdminClient]):
 
         -1 asks for the end, -2 for the start, other numbers for a time in ms. Python
         asks if the extension was not built, or if only Python can use the settings. It
-        also asks for the first ``MANY`` offsets of a connection and after a failure,
-        and the question for which native code did not learn all leaders.
+        also asks the first questions of a connection, see ``MANY``, and the next ones
+        after a failure, and that for which native code did not learn all leaders.
 
         Python's client ends if nobody has used it since the last question: at rest its
         threads take as long as the questions.
         """
         if self._asked < MANY:
-            self._asked += sum(map(len, questions))
+            self._asked += max(AT_LEAST, sum(map(len, questions)))
             return None
         from kafka_tx.native import library
 
