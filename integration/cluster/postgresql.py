@@ -129,6 +129,7 @@ class PostgresServer(ServerProcess):
             f"listen_addresses={HOST}",
             f"port={self._port}",
             f"unix_socket_directories={self._work.path}",
+            "max_connections=300",
             "max_prepared_transactions=10",
             "dynamic_shared_memory_type=mmap",  # in its data: gone with them
             *QUICK,
