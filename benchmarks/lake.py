@@ -224,7 +224,6 @@ def main(arguments: list[str]) -> None:
             growth = look_up(spark, given.format, sizes, expires=given.expire)
             growth.print()
             if given.draw:
-                given.draw.mkdir(parents=True, exist_ok=True)
                 growth.draw(given.draw)
             return
         cases = [

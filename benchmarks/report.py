@@ -71,6 +71,7 @@ class Growth:
         """Write ``<folder>/<name>.svg``."""
         from matplotlib import pyplot, rcParams
 
+        folder.mkdir(parents=True, exist_ok=True)
         rcParams.update({"svg.fonttype": "none", "svg.hashsalt": "kafka_tx"})
         plot, axes = pyplot.subplots(figsize=(6, 3.6), layout="constrained")
         for line in next(iter(self.found.values())):
