@@ -20,11 +20,10 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 from integration.cluster.child import Child
-from integration.cluster.waiting import NotReadyError, wait_until
+from integration.cluster.waiting import PATIENT_S, NotReadyError, wait_until
 
 REPOSITORY = Path(__file__).parents[1]
-WITHIN_S = 600
-LASTS_S = WITHIN_S + 100
+LASTS_S = PATIENT_S + 100
 """How long a query may last: beside others that pause, until all are killed."""
 
 
@@ -80,7 +79,6 @@ def kill_when_paused(
         wait_until(
             "all jobs pause",
             lambda: not missing(lives),
-            timeout_s=WITHIN_S,
             complain=lambda: None if child.is_running else _last_words(lives, child),
         )
     except NotReadyError as error:
