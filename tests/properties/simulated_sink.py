@@ -485,7 +485,8 @@ class Writer:
         for number, index in enumerate(order):
             self.before_part(number)
             written = sink_assembly.part_transaction(given, index).write(parts[index])
-            messages.append(PartMessage(index, written, given))
+            without = replace(given, memory="")  # as ``write_part`` reports it
+            messages.append(PartMessage(index, written, without))
         return messages
 
 

@@ -304,6 +304,18 @@ def test_a_first_run_that_wakes_between_two_requests_of_the_next_damages_nothing
     game.teardown()
 
 
+@pytest.mark.parametrize("steps", range(30))
+def test_a_marker_that_is_forged_at_any_moment_hides_no_half_written_batch(steps):
+    """A task may not see it; before the driver writes the rest, it is read anew."""
+    game = SimulatedSink()
+    game.start(door="stream", parts=2)
+    game.go_on(loses=16, steps=23, what="request")
+    game.kill_and_restart(parts=1)
+    game.go_on(loses=40, steps=steps, what="request")
+    game.let_a_stranger_write_to_the_marker_topic("forged", 0)
+    game.teardown()
+
+
 @pytest.mark.parametrize("door", ["transaction", "bolt"])
 @pytest.mark.parametrize("steps", range(2, 9))
 def test_a_run_that_wakes_after_newer_markers_were_compacted_damages_nothing(

@@ -50,7 +50,8 @@ _IN_MEMORY_BYTES = 64 << 20
 class PartMessage(WriterCommitMessage):
     """Reported to the driver by a task: the result of its part.
 
-    ``config`` is without what the driver knew of the markers.
+    ``config`` is without what the driver knew of the markers: before the driver writes
+    what is left, all of them are read anew.
     """
 
     index: int
