@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from contextlib import closing
 from typing import TYPE_CHECKING
 
@@ -163,6 +163,20 @@ def handed(memory: Memory) -> str:
     """Markers as text; empty if they are too large to send."""
     text = memory.text
     return text if len(text) <= _HANDED else ""
+
+
+def end_open_parts(config: SinkConfig, tasks: Collection[int]) -> None:
+    """Abort what an earlier run left open in parts for which this one has no task.
+
+    Called once in the first batch of a run. Raises: as ``MarkerLog.recall``,
+    ``holds_readers_up`` and ``PartTransaction.end_open``.
+    """
+    if not holds_readers_up(config):
+        return
+    memory = marker_log(config).recall(config.id or "")
+    known = {marker.index for marker in memory.markers}
+    for index in sorted(known.difference(tasks)):
+        part_transaction(config, index).end_open()
 
 
 def holds_readers_up(config: SinkConfig) -> bool:

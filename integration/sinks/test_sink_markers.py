@@ -27,6 +27,7 @@ from kafka_tx.kafka import marker_log
 from kafka_tx.kafka.marker_topic import ALL, MarkerTopic
 from kafka_tx.kafka.out_record import OutRecord
 from kafka_tx.model import TransactionAttempt
+from kafka_tx.running.kafka_sink_bolt import write_part
 from kafka_tx.sinks.sink_memory import Entry, Memory
 from kafka_tx.sinks.sink_parts import Digest, Marker, Wish
 
@@ -309,6 +310,25 @@ def test_what_a_dead_writer_left_open_behind_it_is_ended_and_not_believed(
             dead[1].commit_transaction(30)
     finally:
         dead[0].abort_transaction(30)
+
+
+def test_a_bolt_with_fewer_tasks_ends_what_an_earlier_run_left_open(sink, monkeypatch):
+    """Its readers would wait two minutes for the part that has no task now."""
+    assert sink.write(1)
+    assert sink.write(1, 1)
+    dead = sink.part(2, 1)
+    open_ones: list[object] = []
+    monkeypatch.setattr(dead, "_commit", open_ones.append)
+    dead.write([OutRecord(sink.topic, b"k", b"never")])
+    assert sink_assembly.holds_readers_up(sink.config())
+    attempt = TransactionAttempt.of(2, epoch=2, number=0)
+    fewer = sink.config(attempt=attempt, parts=1, run="2", reads_all_markers=True)
+
+    write_part(fewer, 0, [OutRecord(sink.topic, b"k", b"2-0")])
+
+    assert open_ones
+    assert not sink_assembly.holds_readers_up(sink.config())
+    assert sink.values() == ["1-0", "1-1", "2-0"]
 
 
 def test_what_is_really_hidden_names_what_hides_it_and_comes_once_that_has_ended(

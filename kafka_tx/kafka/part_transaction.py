@@ -38,7 +38,8 @@ class Written:
     Attributes:
         unwritten: The rows, if an earlier run began the batch. They are written when
             all tasks have reported.
-        has_read_all: Whether this call read all markers of the sink.
+        has_read_all: Whether this call read all markers of the sink: its part was
+            not written in this run before.
     """
 
     now: bool
@@ -111,12 +112,12 @@ class PartTransaction:
         with self._begun() as transaction:
             own = self._own()
             digest = Digest()
+            needs_all = needs_all_markers(self._part, own)
             if own is not None and is_done(self._part, own):
                 for _ in digest.of(records):
                     pass
                 check_rows(self._part, own, digest)
-                return Written(False, digest)
-            needs_all = needs_all_markers(self._part, own)
+                return Written(False, digest, has_read_all=needs_all)
             if needs_all and self._is_begun():
                 return Written(False, digest, tuple(digest.of(records)), True)
             with transaction.writing():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -33,12 +33,26 @@ from kafka_tx.topology.declare.kafka_message import (
 from kafka_tx.topology.rows.row import Row
 
 if TYPE_CHECKING:
+    from kafka_tx.config import SinkConfig
     from kafka_tx.errors import DeliveryError
 
 logger = event_log(__name__)
 
 Delivery = Literal["async", "sync", "forget"]
 _DELIVERIES = ("async", "sync", "forget")
+
+
+def write_part(
+    config: SinkConfig, task: int, records: Iterable[OutRecord | OutBatch]
+) -> None:
+    """Write one task's part of a batch exactly once (executor).
+
+    The first task also ends what readers wait for, if an earlier run had more tasks.
+    Raises: as ``PartTransaction.write`` and ``end_open_parts``.
+    """
+    written = sink_assembly.part_transaction(config, task).write(records)
+    if written.has_read_all and task == 0:
+        sink_assembly.end_open_parts(config, range(config.parts))
 
 
 class KafkaBolt(BatchBolt, RichBolt):
@@ -244,8 +258,7 @@ class KafkaBolt(BatchBolt, RichBolt):
             reads_all_markers=True,
             memory=context.settings.get(f"{SINK_MEMORY}{self._config.id}", ""),
         )
-        part = sink_assembly.part_transaction(config, context.task)
-        part.write(_PartRecords(self._of_part, self._out_batch))
+        write_part(config, context.task, _PartRecords(self._of_part, self._out_batch))
 
     def _opened(self) -> Sender:
         if self._sender is None:

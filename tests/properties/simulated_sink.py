@@ -25,6 +25,7 @@ from kafka_tx.kafka.marker_topic import COMMITTED, Kept
 from kafka_tx.kafka.out_record import OutRecord
 from kafka_tx.kafka.transaction import BatchRefusedError
 from kafka_tx.model import LogBounds, TransactionAttempt
+from kafka_tx.running import kafka_sink_bolt
 from kafka_tx.sinks.sink_memory import Entry, Memory
 from kafka_tx.sinks.sink_parts import Digest, Marker, SinkPlan, Wish
 from kafka_tx.spark.sinks import writer
@@ -429,7 +430,7 @@ class Writer:
         given = config(attempt, self.parts, self.epoch, reads_all_markers=True)
         if self.memory is None:
             self.memory = sink_assembly.remembered(given)
-        self._tasks(replace(given, memory=self.memory), split(rows, self.parts))
+        self._bolt_tasks(replace(given, memory=self.memory), split(rows, self.parts))
 
     def _put(
         self,
@@ -457,7 +458,7 @@ class Writer:
         )
         if self.memory is None:
             self.memory = sink_assembly.remembered(given)
-        self._tasks(replace(given, memory=self.memory), cut(txid, self.parts))
+        self._bolt_tasks(replace(given, memory=self.memory), cut(txid, self.parts))
 
     def _stream(self, txid: int) -> None:
         given = config(
@@ -474,20 +475,29 @@ class Writer:
         if any(message.written.unwritten is not None for message in parts):
             writer._write_the_rest(parts)
         if any(message.written.has_read_all for message in parts):
-            writer._end_open_parts(parts)
+            tasks = {message.index for message in parts}
+            sink_assembly.end_open_parts(parts[0].config, tasks)
 
     def _tasks(
         self, given: SinkConfig, parts: list[list[OutRecord]]
     ) -> list[PartMessage]:
         messages = []
-        order = list(range(len(parts)))
-        random.Random(self.epoch).shuffle(order)
-        for number, index in enumerate(order):
-            self.before_part(number)
+        for index in self._order(parts):
             written = sink_assembly.part_transaction(given, index).write(parts[index])
             without = replace(given, memory="")  # as ``write_part`` reports it
             messages.append(PartMessage(index, written, without))
         return messages
+
+    def _bolt_tasks(self, given: SinkConfig, parts: list[list[OutRecord]]) -> None:
+        for index in self._order(parts):
+            kafka_sink_bolt.write_part(given, index, parts[index])
+
+    def _order(self, parts: list[list[OutRecord]]) -> Iterator[int]:
+        order = list(range(len(parts)))
+        random.Random(self.epoch).shuffle(order)
+        for number, index in enumerate(order):
+            self.before_part(number)
+            yield index
 
 
 def is_documented(error: Exception | None) -> bool:

@@ -351,6 +351,16 @@ def test_a_task_that_wakes_calls_no_plan_damaged_that_another_sink_hides(steps):
         game.teardown()
 
 
+@pytest.mark.parametrize("steps", range(1, 40))
+def test_a_bolt_with_fewer_tasks_lets_readers_go_on_wherever_the_former_one_died(steps):
+    """Readers would wait for a part that nobody writes now."""
+    game = SimulatedSink()
+    game.start(door="bolt", parts=2)
+    game.go_on(loses=99, steps=12 + steps, what="request")
+    game.kill_and_restart(parts=1)
+    game.teardown()
+
+
 @pytest.mark.parametrize("parts", [1, 2])
 def test_wherever_a_first_batch_dies_the_next_run_lets_readers_go_on(parts):
     """Nothing is remembered of the sink, and its parts may be fewer then."""

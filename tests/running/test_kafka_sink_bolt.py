@@ -16,9 +16,11 @@ from confluent_kafka import Consumer, TopicPartition
 
 from kafka_tx import FieldMapper, FieldTopic, KafkaBolt, KafkaMessage, sink_assembly
 from kafka_tx.errors import ComponentError, ConfigError, DeliveryError
+from kafka_tx.kafka.part_transaction import Written
 from kafka_tx.model import TransactionAttempt
 from kafka_tx.own_topics import MARKER_TOPIC
 from kafka_tx.sinks.sink_memory import Memory
+from kafka_tx.sinks.sink_parts import Digest
 from kafka_tx.spark.at_least_once.topology import TopologyBuilder
 from kafka_tx.spark.transactional.topology import TransactionalTopologyBuilder
 from kafka_tx.testing.mock import MockCluster
@@ -194,6 +196,7 @@ class Parts:
 
     def write(self, records):
         self.written.setdefault(self.name, list(records))
+        return Written(True, Digest())
 
 
 @pytest.mark.parametrize("tasks", [1, 3])

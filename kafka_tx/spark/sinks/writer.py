@@ -198,10 +198,9 @@ class KafkaTxStreamWriter(StreamWriter):
         parts = [message for message in messages if isinstance(message, PartMessage)]
         if any(message.written.unwritten is not None for message in parts):
             _write_the_rest(parts)
-        if any(
-            message.written.has_read_all for message in parts
-        ):  # the first batch of a run
-            _end_open_parts(parts)
+        if any(message.written.has_read_all for message in parts):
+            tasks = {message.index for message in parts}
+            sink_assembly.end_open_parts(parts[0].config, tasks)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """A task failed; what others delivered stays.
@@ -228,17 +227,6 @@ def _write_the_rest(parts: list[PartMessage]) -> None:
             replace(config, reads_all_markers=False), message.index
         )
         writing.write(message.written.unwritten or ())
-
-
-def _end_open_parts(parts: list[PartMessage]) -> None:
-    """Abort what an earlier run left open in parts for which this one has no task."""
-    config = parts[0].config
-    if not sink_assembly.holds_readers_up(config):
-        return
-    memory = sink_assembly.marker_log(config).recall(config.id or "")
-    known = {marker.index for marker in memory.markers}
-    for index in sorted(known - {message.index for message in parts}):
-        sink_assembly.part_transaction(config, index).end_open()
 
 
 def _with_schemas(config: SinkConfig, schema: StructType) -> SinkConfig:
