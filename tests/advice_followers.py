@@ -592,7 +592,7 @@ NOTHING_AT_RISK: dict[str, str] = {
     "ledger::Ledger._plan": _CALLER,
     "refusals::conflict": _AGAIN,
     "owners::LOST_BY": "its advice is in AFTER_A_LOSS and lost_offsets",
-    "state_tables::check_store_beside": "its advice is in AFTER_A_LOSS",
+    "store_beside::check_store_beside": "its advice is in AFTER_A_LOSS",
     "refusals::lost": "its advice is in AFTER_A_LOSS",
     "refusals::unpicklable": _CALLER,
     "uncommitted::MetadataChain.keep": _CALLER,

@@ -16,7 +16,7 @@ from kafka_tx.model import ATTEMPTS_PER_EPOCH, TransactionAttempt
 from kafka_tx.offsets.owners import LOST_BY
 from kafka_tx.sinks.admission import attempt_to_store, is_written
 from kafka_tx.sql.dialects import ExactText
-from kafka_tx.sql.state_tables import check_store_beside
+from kafka_tx.sql.state_tables import check_store
 from kafka_tx.stored import SQL_SINKS
 
 NEVER = TransactionAttempt(0, 0)
@@ -143,7 +143,7 @@ class Progress:
         row = self._row(connection, lock=True)
         stored = _newest(row) if row else NEVER
         what = f"{self._kind} '{self._name}'"
-        if not check_store_beside(connection, attempt, what):
+        if not check_store(connection, attempt, what):
             self._check_left(attempt, left, stored, what)
         is_replay = is_written(attempt, stored, what=what, is_opaque=self._is_opaque)
         next_ = attempt_to_store(attempt, stored)

@@ -1,27 +1,15 @@
-"""The tables of the store, and checks for sinks in the same database.
-
-A restored database takes store and sink back together. A batch in flight would then be
-written on top of an older state, and the batches between would be lost. So a sink
-checks that the store in its database has reached the attempt.
-"""
+"""The tables of the store, and what a sink in the same database asks them."""
 
 from __future__ import annotations
 
 import sqlalchemy as sa
 
-from kafka_tx.errors import StateLostError
 from kafka_tx.model import TransactionAttempt
+from kafka_tx.sinks.store_beside import check_store_beside, paths_beside
 from kafka_tx.sql.database_failures import address
 from kafka_tx.sql.dialects import ExactText, LongText
 from kafka_tx.stored import RECORDS, SQL_SINKS
 from kafka_tx.transactions.layout.records import MAX_PATH_LENGTH
-from kafka_tx.transactions.layout.txid_layout import (
-    CURRENT,
-    NUMBERING,
-    current_of,
-    numbering_of,
-)
-from kafka_tx.transactions.ownership.refusals import AFTER_A_LOSS, LEFT_BEHIND
 
 STORE = sa.MetaData()
 
@@ -71,40 +59,20 @@ def check_columns(connection: sa.Connection, table: sa.Table) -> None:
         kind.check(None, f"the table '{table.name}' in {url}", store=url)
 
 
-def check_store_beside(
+def check_store(
     connection: sa.Connection, attempt: TransactionAttempt, what: str
 ) -> bool:
-    """Refuse an attempt that is newer than its own store, if that is in this database.
-
-    A txid is written while it is the first in line, under its owner's epoch. Returns
-    whether the store is in this database, and was not copied elsewhere since.
-
-    Raises:
-        StateLostError: The store has not come as far: the database went back.
-        StateCorruptedError, FormatError: A record of the store cannot be read.
-    """
+    """As ``check_store_beside``, of the store in this database, if there is one."""
     if not attempt.numbering or not _has_store(connection):
         return False
     query = sa.select(STATE.c.path, STATE.c.value).where(
-        STATE.c.id == attempt.source, STATE.c.path.in_((NUMBERING, CURRENT))
+        STATE.c.id == attempt.source, STATE.c.path.in_(paths_beside(attempt))
     )
     texts: dict[str, str] = {r.path: r.value for r in connection.execute(query)}
-    where = {"store": address(connection.engine.url), "id": attempt.source}
-    numbering = numbering_of(texts, **where)
-    if numbering is None or numbering.name != attempt.numbering or numbering.moved_to:
-        return False
-    current = current_of(texts, **where)
     owner = sa.select(OWNER.c.epoch).where(OWNER.c.id == attempt.source)
     epoch = connection.scalar(owner) or 0
-    if attempt.txid > current or attempt.epoch > epoch:
-        raise StateLostError(
-            f"attempt {attempt} is newer than the store of '{attempt.source}', which is"
-            f" in the same database as {what}: it is at txid {current} of epoch"
-            f" {epoch}. Nothing was written. {LEFT_BEHIND.format(**where)}"
-            f" {AFTER_A_LOSS}",
-            **where,
-        )
-    return True
+    store = address(connection.engine.url)
+    return check_store_beside(attempt, texts, epoch, what=what, store=store)
 
 
 def _has_store(connection: sa.Connection) -> bool:

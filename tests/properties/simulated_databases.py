@@ -6,15 +6,13 @@ import itertools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
-from kafka_tx.errors import KafkaTxError, StateLostError
+from kafka_tx.errors import KafkaTxError
 from kafka_tx.kafka.out_record import OutRecord
 from kafka_tx.model import TransactionAttempt
 from kafka_tx.protocols import NOTHING, Expected, Texts
 from kafka_tx.sinks.admission import check_mode, is_written
-from kafka_tx.transactions.layout import records
-from kafka_tx.transactions.layout.txid_layout import CURRENT, numbering_of
+from kafka_tx.sinks.store_beside import check_store_beside
 from kafka_tx.transactions.ownership.memory import MemorySnapshot, MemoryStore
-from kafka_tx.transactions.ownership.refusals import AFTER_A_LOSS, LEFT_BEHIND
 from tests.properties.simulated_sink import SINK, TOPIC, Brokers, Writer, log, simulated
 
 _names = map(str, itertools.count(1))
@@ -106,16 +104,8 @@ class Database:
         if attempt.source not in self.ids:
             return
         store = self.store(attempt.source)
-        texts = store.read()
-        numbering = numbering_of(texts, store.url, store.id)
-        if numbering is None or numbering.name != attempt.numbering:
-            return
-        text = texts.get(CURRENT)
-        at = records.Place(CURRENT, store.url, store.id)
-        current = records.decode(text, CURRENT, at) if text else 1
-        if attempt.txid > current or attempt.epoch > store.epoch():
-            left = LEFT_BEHIND.format(store=store.url, id=store.id)
-            raise StateLostError(f"the sink is newer. {left} {AFTER_A_LOSS}")
+        texts, epoch = store.read(), store.epoch()
+        check_store_beside(attempt, texts, epoch, what="the sink", store=store.url)
 
     def records(self, table: str) -> list[int]:
         return [record for _, record in self.tables.get(table, Table()).rows]

@@ -34,6 +34,7 @@ from kafka_tx.options.formats import fixed_option
 from kafka_tx.options.source import parse_source
 from kafka_tx.planning.deleted_topics import CONFIRMED_AFTER_MS
 from kafka_tx.planning.offset_json import MARK, SourceOffset
+from kafka_tx.sinks.store_beside import check_store_beside
 from kafka_tx.testing import ManualClock
 from kafka_tx.transactions.layout.commit_stats import STATS, TaskSums
 from kafka_tx.transactions.ledger.ledger import Committed, Ledger
@@ -316,10 +317,9 @@ class World:
 
     def check_store(self, attempt: TransactionAttempt) -> None:
         """As a map does whose store is in the same database."""
-        state = Ledger(self.store).load()
-        is_newer = attempt.txid > state.txid + 1 or attempt.epoch > state.epoch
-        if self.is_beside and is_newer:
-            raise StateLostError("the store beside the sink is older")
+        if self.is_beside:
+            texts, epoch = self.store.read(), self.store.epoch()
+            check_store_beside(attempt, texts, epoch, what="the sink", store="memory:")
 
     def _is_last_write(self, store: MemorySnapshot, sink: Any) -> bool:
         """Whether only the sink's newest batch went back: the store cannot know that.

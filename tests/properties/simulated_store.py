@@ -6,9 +6,10 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Protocol, cast
 
 from kafka_tx.config import Mode
-from kafka_tx.errors import StateConflictError, StateError
+from kafka_tx.errors import StateConflictError
 from kafka_tx.model import TransactionAttempt
 from kafka_tx.protocols import NOTHING, Expected, Store, Texts
+from kafka_tx.sinks.admission import is_written
 from kafka_tx.transactions.layout import records
 from kafka_tx.transactions.layout.txid_layout import CURRENT
 from kafka_tx.transactions.ownership.refusals import fenced
@@ -97,14 +98,8 @@ class Sink:
         self.rows: dict[tuple[int, str], tuple[int, int, int]] = {}
 
     def commit(self, attempt: TransactionAttempt, batch: Batch) -> None:
-        """Raises StateError for an attempt that a newer one has overtaken."""
-        is_old = attempt.txid < self.newest.txid or attempt.epoch < self.newest.epoch
-        if is_old or (
-            self._is_opaque
-            and attempt.txid == self.newest.txid
-            and attempt.attempt_id < self.newest.attempt_id
-        ):
-            raise StateError(f"{attempt} is older than {self.newest}")
+        """Raises what maps raise."""
+        is_written(attempt, self.newest, what="the map", is_opaque=self._is_opaque)
         assert attempt.txid <= self.newest.txid + 1, f"{attempt} after {self.newest}"
         self.newest = attempt
         if self._is_opaque:

@@ -15,10 +15,11 @@ from typing import Any, cast
 from kafka_tx.config import Mode
 from kafka_tx.errors import StateLostError
 from kafka_tx.model import SpoutBatch, TransactionAttempt, Unavailable
+from kafka_tx.sinks.store_beside import check_store_beside
 from kafka_tx.transactions.coordinator.coordinator import TransactionCoordinator
 from kafka_tx.transactions.coordinator.pacing import Pacing
 from kafka_tx.transactions.layout.commit_stats import stats_in
-from kafka_tx.transactions.layout.txid_layout import Door, position
+from kafka_tx.transactions.layout.txid_layout import NUMBERING, Door, position
 from kafka_tx.transactions.ledger.ledger_reading import LedgerReader
 from tests.properties.simulated_owner import Outcome, Owner
 from tests.properties.simulated_store import Batch, SimulatedStore, Sink, ranges
@@ -126,8 +127,12 @@ class World:
 
     def commit(self, attempt: TransactionAttempt, batch: Batch) -> None:
         """A map in the store's database, which compares the two."""
-        if attempt.txid > self.store.currtx() or attempt.epoch > self.store.epoch:
-            raise StateLostError("the store beside the map is older than the attempt")
+        texts, epoch = self.store.values, self.store.epoch
+        try:
+            check_store_beside(attempt, texts, epoch, what="the map", store="memory:")
+        except StateLostError:
+            self.seen["commits refused as the store beside went back"] += 1
+            raise
         self.sink.commit(attempt, batch)
         self.has_changed()
 
@@ -136,11 +141,12 @@ class World:
         store = dict(self.store.values), self.store.epoch
         self._states.append(State(*store, *sink, dict(self.positions)))
 
-    def go_back(self, steps: int, *, is_beside: bool) -> None:
+    def go_back(self, steps: int, *, is_beside: bool, is_frozen: bool = False) -> None:
         """The store becomes what it was, under a living owner that has to notice.
 
         The sink goes back with it if it is beside it. If it is elsewhere, the operator
-        does what the error says, and puts the store right before he starts again.
+        does what the error says, and puts the store right before he starts again. A
+        frozen owner notices only after the next one has started.
         """
         if self.owners[-1].coordinator.is_stopped:  # by damage
             self.crash()
@@ -152,26 +158,46 @@ class World:
         if any(owner.is_stopping for owner in lost) or self._is_as_left(back):
             return
         for owner in lost:
-            owner.is_lost = True
-            while back.epoch < right.epoch and owner.commits:  # ids come again
-                owner.go_on_with_a_commit()
+            self._lose(owner, ids_come_again=back.epoch < right.epoch)
         self._restore(back, sink=is_beside)
         self._states = deque([back], maxlen=12)
-        for owner in lost:
+        is_frozen = is_frozen and is_beside and back.epoch == right.epoch
+        for owner in lost[: -1 if is_frozen else None]:
             self._notices(owner)
         if is_beside:
-            assert self.sink.newest.txid <= self.store.currtx(), "written over a gap"
-            self.contents = {
-                txid: batch
-                for txid, batch in self.contents.items()
-                if f"meta/{txid}" in back.values
-            }
-            self.attempts.clear()
+            self._goes_on_from(back)
         else:
             self._restore(right, sink=False)
         where = "in it" if is_beside else "elsewhere"
         self.seen[f"stores that went back, sink {where}"] += 1
         self.crash()
+        if is_frozen:
+            self._wakes(lost[-1], steps)
+
+    def _lose(self, owner: Owner, *, ids_come_again: bool) -> None:
+        owner.is_lost = True
+        while ids_come_again and owner.commits:
+            owner.go_on_with_a_commit()
+
+    def _goes_on_from(self, back: State) -> None:
+        assert self.sink.newest.txid <= self.store.currtx(), "written over a gap"
+        if NUMBERING not in back.values:  # "give its sinks new names"
+            self.sink = Sink(self.mode)
+        self.contents = {
+            txid: batch
+            for txid, batch in self.contents.items()
+            if f"meta/{txid}" in back.values
+        }
+        self.attempts.clear()
+
+    def _wakes(self, frozen: Owner, steps: int) -> None:
+        """Perhaps the next owner has planned the txid by then, with more records."""
+        self.produce(steps, steps)
+        for _ in range(2 * steps):
+            self.owners[-1].advance()
+        self.owners = [frozen, *self.owners]
+        while frozen.commits:
+            frozen.go_on_with_a_commit()
 
     def _is_as_left(self, back: State) -> bool:
         """Whether no write went back, or one whose answer has not come.

@@ -15,8 +15,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
 from kafka_tx.config import Mode
-from kafka_tx.errors import KafkaTxError
+from kafka_tx.errors import KafkaTxError, ReplayDiffersError
 from kafka_tx.model import TransactionAttempt
+from kafka_tx.sinks import store_beside
 from kafka_tx.transactions.coordinator.actions import Write
 from kafka_tx.transactions.coordinator.coordinator import TransactionCoordinator
 from kafka_tx.transactions.coordinator.in_flight_batches import BatchPhase
@@ -114,10 +115,11 @@ class SimulatedTopology(RuleBasedStateMachine):
         data=st.binary(min_size=20, max_size=100),
         steps=st.integers(1, 11),
         is_beside=st.booleans(),
+        is_frozen=st.booleans(),
     )
-    def run_on_and_go_back(self, data, steps, is_beside):
+    def run_on_and_go_back(self, data, steps, is_beside, is_frozen):
         run(self.world, data)
-        self.world.go_back(steps, is_beside=is_beside)
+        self.world.go_back(steps, is_beside=is_beside, is_frozen=is_frozen)
 
     @rule(data=st.binary(min_size=100, max_size=200))
     def freeze_in_a_commit_phase(self, data):
@@ -182,6 +184,7 @@ WHAT_MUST_HAPPEN = (
     "takeovers",
     "stores that went back, sink in it",
     "stores that went back, sink elsewhere",
+    "commits refused as the store beside went back",
     "stops",
 )
 
@@ -319,6 +322,30 @@ def test_the_simulation_notices_a_coordinator_that_expects_only_the_epoch():
         walk_until_found(ExpectsOnlyTheEpoch, goes_back=True)
 
 
+def go_back_in_a_commit_phase() -> World:
+    """A frozen owner then commits what the next one has planned otherwise."""
+    world = World("transactional", 1)
+    while not world.owners[-1].commits:
+        world.owners[-1].advance()
+    world.go_back(3, is_beside=True, is_frozen=True)
+    world.settle()
+    return world
+
+
+def test_a_plan_that_went_back_is_not_written_under_its_txid():
+    seen = go_back_in_a_commit_phase().seen
+    assert seen["commits refused as the store beside went back"] == 1
+
+
+@pytest.mark.parametrize(
+    "knows", [lambda *_: True, lambda text, *_: text is not None], ids=["any", "one"]
+)
+def test_the_simulation_notices_a_map_that_takes_a_batch_with_plan(monkeypatch, knows):
+    monkeypatch.setattr(store_beside, "_is_plan", knows)
+    with pytest.raises(ReplayDiffersError):
+        go_back_in_a_commit_phase()
+
+
 def test_the_simulation_notices_a_runner_that_believes_the_end_of_a_job():
     with pytest.raises(AssertionError):
         walk_until_found(TransactionCoordinator, BelievesTheEndOfAJob)
@@ -380,7 +407,8 @@ def walk(
         )
         chance.choice(sometimes)()
         if goes_back and chance.random() < 0.2:
-            world.go_back(1 + which, is_beside=chance.random() < 0.5)
+            is_beside = chance.random() < 0.5
+            world.go_back(1 + which, is_beside=is_beside, is_frozen=which % 2 > 0)
         world.now_ms += chance.choice([0, 0, 0, 1_500])
     outlast_the_timeout(world, world.owners[-1])
     world.settle()

@@ -1,6 +1,7 @@
 """Sinks that find out that their database went back, from what is beside them."""
 
 import re
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -19,7 +20,13 @@ from kafka_tx.sql.maps import OpaqueMap, TransactionalMap
 from kafka_tx.sql.progress import _left
 from kafka_tx.sql.store import SqlStore
 from kafka_tx.sql.tables import append_rows
+from kafka_tx.transactions.coordinator.actions import Initialize, StartBatch, Write
+from kafka_tx.transactions.coordinator.coordinator import TransactionCoordinator
+from kafka_tx.transactions.coordinator.pacing import Pacing
+from kafka_tx.transactions.layout.txid_layout import Door, numbered
 from kafka_tx.transactions.ledger.ledger import Ledger
+from kafka_tx.transactions.ledger.ledger_reading import LedgerReader
+from kafka_tx.transactions.ownership import guarded_writes
 from tests.conformance.rewinding import Rewound
 
 P0 = TopicPartition("orders", 0)
@@ -63,6 +70,43 @@ class Job:
         self.plan()
         self.write()
         self.ledger.commit(self.epoch, self.txid, 0)
+
+
+class Topology:
+    """A coordinator whose store and map are in one database."""
+
+    def __init__(self, url):
+        self.store, self.map = SqlStore(url, "job"), TransactionalMap(url, "totals")
+        epoch = guarded_writes.take_over(self.store)
+        reader = LedgerReader(self.store.url, "job", Door.TRANSACTIONAL)
+        state = reader.read(numbered(self.store, epoch), epoch)
+        pacing = Pacing(max_pending=1, emit_interval_ms=0)
+        self.coordinator = TransactionCoordinator[Any](
+            "transactional", pacing, reader, state
+        )
+
+    def starts(self, end):
+        """The attempt of the next batch, which is planned now to end there."""
+        actions = self.coordinator.tick(0, is_ready=True)
+        while not isinstance(actions[0], StartBatch):
+            (action,) = actions
+            if isinstance(action, Initialize):
+                plan = {"end": end}
+                actions = self.coordinator.initialized(action.attempt, plan)
+            else:
+                actions = self.stored(action)
+            actions = actions or self.coordinator.tick(0, is_ready=True)
+        return actions[0].attempt
+
+    def stored(self, write):
+        assert isinstance(write, Write)
+        how = write.epoch, write.put, write.delete, write.expect
+        guarded_writes.write(self.store, *how)
+        return self.coordinator.stored(write.write_id)
+
+    def commits(self, attempt):
+        self.coordinator.processed(attempt)
+        self.map.update(attempt, ROWS)
 
 
 def _newest(url):
@@ -111,6 +155,37 @@ def test_nothing_is_written_over_a_gap_where_store_and_sink_went_back_together(
     again = Job(url("both"), url("both"), kind)
     again.batch()
     assert again.store.sinks(attempt.numbering) == {"totals": 3}
+
+
+def test_a_batch_whose_plan_went_back_is_not_written_under_its_txid(url):
+    """The txid is the first in line there, too, and soon holds other records."""
+    topology, rewound = Topology(url("both")), Rewound(url("both"))
+    rewound.copy()
+    attempt = topology.starts(3)
+
+    rewound.put_back()
+    with pytest.raises(StateLostError, match="in the same database"):
+        topology.commits(attempt)
+
+    again = Topology(url("both"))
+    other = again.starts(5)
+    with pytest.raises(StateLostError, match="in the same database"):
+        topology.commits(attempt)
+    again.commits(other)
+    assert again.map.get(["all"]) == {"all": 1}
+
+
+@pytest.mark.parametrize("kind", ["map", "table"])
+def test_a_batch_of_a_source_whose_plan_went_back_is_not_written(url, kind):
+    job, rewound = Job(url("both"), url("both"), kind), Rewound(url("both"))
+    job.batch()
+    rewound.copy()
+    numbering = job.ledger.load().numbering
+    job.plan()
+
+    rewound.put_back()
+    with pytest.raises(StateLostError, match="in the same database"):
+        job.put(TransactionAttempt(2, 10**12, source="job", numbering=numbering))
 
 
 @KINDS
