@@ -322,6 +322,10 @@ def test_the_simulation_notices_a_coordinator_that_expects_only_the_epoch():
         walk_until_found(ExpectsOnlyTheEpoch, goes_back=True)
 
 
+def phases_of(owner: Owner) -> list[BatchPhase]:
+    return [*owner.coordinator.phases.values()]
+
+
 def go_back_in_a_commit_phase() -> World:
     """A frozen owner then commits what the next one has planned otherwise."""
     world = World("transactional", 1)
@@ -335,6 +339,18 @@ def go_back_in_a_commit_phase() -> World:
 def test_a_plan_that_went_back_is_not_written_under_its_txid():
     seen = go_back_in_a_commit_phase().seen
     assert seen["commits refused as the store beside went back"] == 1
+
+
+def test_what_is_written_beside_an_emptied_store_is_in_no_numbering_that_follows():
+    world = World("transactional", 1)
+    world.produce(0, 3)
+    (owner,) = world.owners
+    while world.store.currtx() == 1 or BatchPhase.PROCESSED not in phases_of(owner):
+        owner.advance()
+    owner.advance()  # the store has taken the question who owns it
+    world.go_back(11, is_beside=True)
+    world.settle()
+    assert world.seen["commits beside an empty store"] == 1
 
 
 @pytest.mark.parametrize(
