@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -12,6 +13,7 @@ from pyspark.sql import SparkSession
 
 from integration.cluster import provider
 from integration.cluster.interface import KafkaCluster
+from integration.cluster.processes.java_server import HEAP
 from integration.cluster.running import running
 from integration.cluster.spark_local import local_session
 from kafka_tx.spark.quiet_stop import stop_quietly
@@ -19,10 +21,18 @@ from kafka_tx.spark.quiet_stop import stop_quietly
 PARTITIONS = 4
 
 
+CALM = {
+    "log.retention.check.interval.ms": "300000",
+    "log.cleaner.backoff.ms": "15000",
+}
+"""Kafka's defaults: those of tests look through all partitions each second."""
+
+
 @contextmanager
 def broker(brokers: int = 1) -> Iterator[KafkaCluster]:
     """One real broker, or more, for the time of a benchmark."""
-    with running(provider.chosen().kafka(brokers=brokers)) as cluster:
+    os.environ.setdefault(HEAP, "-Xms256m -Xmx1g")  # Kafka's default
+    with running(provider.chosen().kafka(brokers=brokers, settings=CALM)) as cluster:
         yield cluster
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Sized
 from typing import Any
 
 from confluent_kafka import KafkaError as ClientError
@@ -52,8 +52,6 @@ _log = event_log(__name__)
 
 _TRIES_WITH_MOVING_LEADERS = 5
 _LEADER_PAUSE_MS = 200
-_QUICK_MS = 2_000
-"""How long leaders from an earlier answer may take to reply."""
 _DESCRIBE_MS = 2_000
 """How long the controller may take to describe topics before any broker is asked."""
 
@@ -313,7 +311,7 @@ class KafkaClusterView:
             return None
         if any(self._seen.get(name) is not seen for name, seen in last.topics.items()):
             return None
-        deadline = Deadline(min(self._timeout_ms, _QUICK_MS))
+        deadline = Deadline(min(self._timeout_ms, _quick_ms([partitions])))
         try:
             answers = self._admin.list_natively(
                 [last.question], deadline, self._is_committed
@@ -373,8 +371,9 @@ class KafkaClusterView:
 
         A partition that has lost its leader holds back the answers for all.
         """
+        quick_ms = _quick_ms(questions)
         try:
-            answers = self._ask_leaders(questions, deadline.within(_QUICK_MS))
+            answers = self._ask_leaders(questions, deadline.within(quick_ms))
         except BrokerUnavailableError:
             answers = [dict.fromkeys(question, SILENT) for question in questions]
         silent = [
@@ -433,6 +432,14 @@ class KafkaClusterView:
         if seen is not None and partition.partition in seen.leaders:
             return ClientError(ClientError.BROKER_NOT_AVAILABLE, "it has no leader")
         return ClientError(ClientError.UNKNOWN_TOPIC_OR_PART, "it does not exist")
+
+
+def _quick_ms(questions: Iterable[Sized]) -> int:
+    """How long leaders from an earlier answer may take to reply.
+
+    Busy brokers need seconds for tens of thousands of partitions.
+    """
+    return 2_000 + sum(map(len, questions)) // 10
 
 
 def bounds_of(

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from kafka_tx.errors import AuthenticationError, BrokerUnavailableError, ConfigError
+from kafka_tx.kafka import cluster
 from kafka_tx.kafka.client_settings import ClientSettings, client_settings
 from kafka_tx.kafka.cluster import KafkaClusterView
 from kafka_tx.kafka.offset_requests import ListedOffset
@@ -204,6 +205,26 @@ def test_a_partition_without_leader_is_not_asked_for_offsets(
 
     assert found[led] == LogBounds(0, 1)
     assert found[leaderless] == Unavailable(f"{leaderless}: it has no leader")
+
+
+def test_leaders_of_many_partitions_may_take_longer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    view = KafkaClusterView(nowhere())
+    given: list[float] = []
+
+    def answered(_: object, questions: Any, deadline: Any, **__: object) -> Any:
+        given.append(deadline.rest_s())
+        return [dict.fromkeys(question, ListedOffset(0, 0)) for question in questions]
+
+    monkeypatch.setattr(cluster, "list_offsets", answered)
+    monkeypatch.setattr(view, "_without_leader", lambda *_: {})
+    monkeypatch.setattr(view, "_describe", lambda *_: {})
+
+    for number in (1, 10_000):
+        view.bounds([TopicPartition("t", n) for n in range(number)])
+
+    assert given[0] <= 2.0 < 3.5 < given[1] < 7.5  # a try of four has so much of 30 s
 
 
 # --- brokers that cannot be had -----------------------------------------------------

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import shutil
 import tempfile
 from collections.abc import Sequence
@@ -20,6 +21,8 @@ DATA = "data"
 """The folder of a server's data, in its place."""
 
 SMALL_HEAP = ("-Xms64m", "-Xmx256m")
+HEAP = "KAFKA_HEAP_OPTS"
+"""Kafka's own variable for another heap."""
 
 LOG4J_1 = """\
 log4j.rootLogger=INFO, out
@@ -141,7 +144,7 @@ class JavaServer:
                 java(),
                 *QUICK_JAVA,
                 *class_archive(archive_of(self._jars, main[0]), jar_paths(self._jars)),
-                *SMALL_HEAP,
+                *os.environ.get(HEAP, " ".join(SMALL_HEAP)).split(),
                 self._logging(),
                 *("-cp", class_path(self._jars)),
                 *main,
