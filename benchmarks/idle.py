@@ -35,7 +35,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
 from benchmarks.empty_source import EmptySource
-from benchmarks.report import Case, Figures, Growth, print_report
+from benchmarks.report import Case, Figures, Growth, drawn_to, print_report
 from benchmarks.servers import broker, fill, session
 from integration.cluster.interface import KafkaCluster
 from integration.cluster.postgresql import PostgresServer
@@ -70,7 +70,7 @@ def main(arguments: list[str]) -> None:
     parser.add_argument("--queries", type=int, nargs="+", default=[1, 10, 50])
     parser.add_argument("--sources", nargs="+", choices=SOURCES, default=SOURCES)
     parser.add_argument("--seconds", type=int, default=MEASURED_S)
-    parser.add_argument("--draw", type=Path, metavar="FOLDER", help="SVG files")
+    parser.add_argument("--draw", type=drawn_to, metavar="FOLDER", help="SVG files")
     given = parser.parse_args(arguments)
     measured: dict[int, dict[str, Figures]] = {}
     with ExitStack() as stack:

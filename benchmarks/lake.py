@@ -26,7 +26,7 @@ from statistics import median
 from pyspark.sql import DataFrame, SparkSession
 
 import kafka_tx
-from benchmarks.report import Case, Growth, print_report
+from benchmarks.report import Case, Growth, drawn_to, print_report
 from benchmarks.servers import PARTITIONS, session
 from integration.cluster.versions import DELTA, ICEBERG, SPARK_LINE
 from kafka_tx.model import TransactionAttempt
@@ -212,7 +212,7 @@ def main(arguments: list[str]) -> None:
     parser.add_argument("--look-up", action="store_true", help="instead of writes")
     parser.add_argument("--expire", action="store_true", help="Iceberg's snapshots")
     parser.add_argument("--commits", type=int, default=COMMITS[-1], help="at most")
-    parser.add_argument("--draw", type=Path, metavar="FOLDER", help="an SVG file")
+    parser.add_argument("--draw", type=drawn_to, metavar="FOLDER", help="an SVG file")
     given = parser.parse_args(arguments)
     with (
         tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as work,

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+from argparse import ArgumentTypeError
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 
 Figures = Mapping[str, float]
@@ -49,6 +51,14 @@ def _row(case: Case) -> dict[str, str | float]:
         "baseline": round(case.baseline, 6),
         "ratio": round(case.ratio, 3),
     }
+
+
+def drawn_to(folder: str) -> Path:
+    """The folder of ``--draw``; without matplotlib nothing is measured in vain."""
+    if find_spec("matplotlib") is None:
+        needs = "plots need matplotlib: .venv/bin/python -m pip install matplotlib"
+        raise ArgumentTypeError(needs)
+    return Path(folder)
 
 
 @dataclass(frozen=True)

@@ -37,7 +37,7 @@ from pyspark.sql.streaming import DataStreamWriter, StreamingQuery
 
 from benchmarks.microbatch import SOURCES, count_by_key
 from benchmarks.pending import ObviousManager, measure_random, our_manager
-from benchmarks.report import Figures, Growth
+from benchmarks.report import Figures, Growth, drawn_to
 from benchmarks.servers import broker, fill, session
 from integration.cluster.interface import KafkaCluster
 from integration.cluster.waiting import wait_until
@@ -401,7 +401,7 @@ def main(arguments: list[str]) -> None:
     parser.add_argument(
         "--sizes", type=int, nargs="+", help="instead of the usual ones"
     )
-    parser.add_argument("--draw", type=Path, metavar="FOLDER", help="SVG files")
+    parser.add_argument("--draw", type=drawn_to, metavar="FOLDER", help="SVG files")
     parser.add_argument("--json", action="store_true", help="one object as last line")
     given = parser.parse_args(arguments)
     found = []
