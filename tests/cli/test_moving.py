@@ -96,6 +96,7 @@ def test_sinks_of_a_renamed_id_follow_its_numbering(run, store, url):
     replayed = counts.update(attempt(txid, epoch, "new"), row)
     ledger.load()
     ledger.commit(epoch, txid, 1)
+    ledger.plan(epoch, LATER)
     counted = counts.update(attempt(txid + 1, epoch, "new"), row)
     with pytest.raises(FencedError):
         counts.update(replace(former, txid=txid + 2), row)
