@@ -118,6 +118,10 @@ class KafkaCluster(Protocol):
         """Grow a topic to ``total`` partitions."""
         ...
 
+    def alter_topic(self, name: str, config: Mapping[str, str]) -> None:
+        """Set values of a topic; returns when each broker says that it has them."""
+        ...
+
     def delete_topic(self, name: str) -> None: ...
 
     def delete_records(self, name: str, before: Mapping[int, int]) -> None:

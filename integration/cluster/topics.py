@@ -5,11 +5,13 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
+from functools import partial
 from typing import Any
 from uuid import uuid4
 
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, ConfigResource
 from confluent_kafka.admin._metadata import (
     ClusterMetadata,
     PartitionMetadata,
@@ -132,6 +134,27 @@ class TopicCalls:
             done=KafkaError.INVALID_PARTITIONS,
         )
         self._wait_for_partitions(name, total)
+
+    def alter_topic(self, name: str, config: Mapping[str, str]) -> None:
+        """Set values of a topic; returns when each broker says that it has them."""
+        entries = [
+            ConfigEntry(key, value, incremental_operation=AlterConfigOpType.SET)
+            for key, value in config.items()
+        ]
+        kind = ConfigResource.Type.TOPIC
+        wanted = ConfigResource(kind, name, incremental_configs=entries)
+        self._call(
+            lambda admin: admin.incremental_alter_configs([wanted], **LONG_REQUEST)
+        )
+
+        def is_set(address: str) -> bool:
+            admin, asked = ask([address]), ConfigResource(kind, name)
+            told = admin.describe_configs([asked], **LONG_REQUEST)[asked]
+            values = told.result(ANSWER_WITHIN_S)
+            return all(values[key].value == config[key] for key in config)
+
+        for broker, address in self.answering().items():
+            wait_until(f"broker {broker} has it", partial(is_set, address))
 
     def delete_topic(self, name: str) -> None:
         self._call(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import socket
+import ssl
 import subprocess
 from contextlib import suppress
 from pathlib import Path
@@ -21,6 +22,7 @@ from integration.cluster.records import Produce
 from integration.cluster.running import running
 from integration.cluster.settings import LOGIN, STEADY
 from integration.cluster.topics import fresh_name
+from integration.cluster.waiting import wait_until
 from integration.reading import Run, reader
 from kafka_tx import TransactionAttempt, sink_assembly, write_transaction
 from kafka_tx.config import SinkConfig
@@ -243,7 +245,13 @@ def replace_file(path, content):
 
 
 def show(cluster, authority):
-    """Let the broker show new clients a certificate of this authority."""
+    """Let the broker show new clients a certificate of this authority; it does then."""
+
+    def shown():
+        host, port = cluster.login_servers.split(":")
+        return ssl.get_server_certificate((host, int(port)))
+
+    before = shown()
     entries = [
         ConfigEntry(
             f"listener.name.{LOGIN.lower()}.{name}",
@@ -257,6 +265,8 @@ def show(cluster, authority):
     )
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
     admin.incremental_alter_configs([broker])[broker].result(60)
+    # the broker's threads take it one after the other, and new connections in turn
+    wait_until("each shows it", lambda: before not in [shown() for _ in range(6)])
 
 
 def test_a_wrong_password_is_named_and_not_shown(

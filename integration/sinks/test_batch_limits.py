@@ -6,12 +6,10 @@ import random
 from collections import Counter
 
 import pytest
-from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, ConfigResource
 from pyspark.errors import PySparkException
 
 import kafka_tx
 from integration.bounded import read_out
-from integration.cluster.topics import ask
 from integration.consuming import committed_records
 from integration.sizes import in_all
 from integration.topologies.tally import ending
@@ -168,26 +166,12 @@ def test_a_limit_that_is_lowered_under_a_sender_is_learned(kafka, narrow, values
 
     with Sender(settings(kafka)) as sender:
         sender.send(records(name, 1_000))
-        alter(kafka, name, 10_000)
+        kafka.alter_topic(name, {"max.message.bytes": "10000"})
         sender.send(records(name))
         sender.renew()
         assert 5_000 <= sender._at[name] <= 10_000
 
     assert set(values(name)) == {value(n) for n in range(COUNT)}
-
-
-def alter(kafka, name, limit):
-    entry = ConfigEntry(
-        "max.message.bytes",
-        str(limit),
-        incremental_operation=AlterConfigOpType.SET,
-    )
-    resource = ConfigResource(
-        ConfigResource.Type.TOPIC, name, incremental_configs=[entry]
-    )
-    admin = ask([kafka.bootstrap_servers])
-    for done in admin.incremental_alter_configs([resource]).values():
-        done.result(60)
 
 
 def test_only_the_record_without_a_key_fails_in_a_compacted_topic(kafka, topic, values):

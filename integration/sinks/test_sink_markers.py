@@ -7,8 +7,6 @@ from functools import partial
 
 import pytest
 from confluent_kafka import Consumer, Producer
-from confluent_kafka.admin._config import AlterConfigOpType as Operation
-from confluent_kafka.admin._config import ConfigEntry, ConfigResource
 
 from integration.cluster.topics import ask, fresh_name
 from integration.cluster.waiting import wait_until
@@ -440,15 +438,7 @@ def test_a_topic_that_forgets_is_refused_until_it_is_set_as_the_text_says(
     for text in texts:
         assert f"--entity-name {sink.markers} --add-config cleanup.policy=com" in text
 
-    change = ConfigEntry(
-        "cleanup.policy", "compact", incremental_operation=Operation.SET
-    )
-    resource = ConfigResource(
-        ConfigResource.Type.TOPIC, sink.markers, incremental_configs=[change]
-    )
-    admin = ask([kafka.bootstrap_servers])
-    for done in admin.incremental_alter_configs([resource]).values():
-        done.result(60)
+    kafka.alter_topic(sink.markers, {"cleanup.policy": "compact"})
 
     sink.settle(1)
     assert sink.write(1)

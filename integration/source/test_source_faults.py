@@ -6,8 +6,6 @@ import time
 from contextlib import closing
 
 import pytest
-from confluent_kafka.admin import AdminClient
-from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, ConfigResource
 from pyspark.errors import StreamingQueryException
 
 from integration.cluster.records import Produce, Record
@@ -322,7 +320,15 @@ def test_a_replay_of_a_topic_that_was_compacted_holds_what_is_left(
     name = topic(1)
     produce(name, [Record(f"a{n}", key=f"k{n % 3}") for n in range(9)])
     plan_only(store, name, kafka)
-    compact(kafka, name)
+    kafka.alter_topic(
+        name,
+        {
+            "cleanup.policy": "compact",
+            "min.cleanable.dirty.ratio": "0.01",
+            "segment.ms": "100",
+            "delete.retention.ms": "0",
+        },
+    )
     newest = [Record(f"b{n}", key=f"k{n}") for n in range(3)]
     produce(name, newest)
 
@@ -340,25 +346,6 @@ def test_a_replay_of_a_topic_that_was_compacted_holds_what_is_left(
     assert ledger.load().txid == 2
     ledger.close()
     assert [value for value in found if value != b"c"] == [b"b0", b"b1", b"b2"]
-
-
-def compact(kafka, name):
-    """Switch a topic to compaction, soon."""
-    wanted = {
-        "cleanup.policy": "compact",
-        "min.cleanable.dirty.ratio": "0.01",
-        "segment.ms": "100",
-        "delete.retention.ms": "0",
-    }
-    entries = [
-        ConfigEntry(key, value, incremental_operation=AlterConfigOpType.SET)
-        for key, value in wanted.items()
-    ]
-    resource = ConfigResource(
-        ConfigResource.Type.TOPIC, name, incremental_configs=entries
-    )
-    admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
-    admin.incremental_alter_configs([resource])[resource].result(60)
 
 
 def plan_only(store, name, kafka, mode="transactional"):
