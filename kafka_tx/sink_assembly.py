@@ -168,12 +168,12 @@ def handed(memory: Memory) -> str:
 def end_open_parts(config: SinkConfig, tasks: Collection[int]) -> None:
     """Abort what an earlier run left open in parts for which this one has no task.
 
-    Called once in the first batch of a run. Raises: as ``MarkerLog.recall``,
-    ``holds_readers_up`` and ``PartTransaction.end_open``.
+    Called once in the first batch of a run; tasks of this run may be writing. Raises:
+    as ``MarkerLog.recall``, ``holds_readers_up`` and ``PartTransaction.end_open``.
     """
     if not holds_readers_up(config):
         return
-    memory = marker_log(config).recall(config.id or "")
+    memory = marker_log(config).recall(config.id or "", run=config.run)
     known = {marker.index for marker in memory.markers}
     for index in sorted(known.difference(tasks)):
         part_transaction(config, index).end_open()

@@ -329,6 +329,24 @@ def test_a_bolt_with_fewer_tasks_ends_what_an_earlier_run_left_open(sink, monkey
     assert sink.values() == ["1-0", "1-1", "2-0"]
 
 
+def test_the_first_task_of_a_bolt_leaves_those_beside_it_alone(sink, monkeypatch):
+    """They hold readers up, too, until they commit."""
+    attempt = TransactionAttempt.of(1, epoch=1, number=0)
+    ours = sink.config(attempt=attempt, parts=2, run="1", reads_all_markers=True)
+    beside = sink_assembly.part_transaction(ours, 1)
+    commit = beside._commit
+
+    def let_the_first_one_end(transaction):
+        write_part(ours, 0, [OutRecord(sink.topic, b"k", b"1-0")])
+        commit(transaction)
+
+    monkeypatch.setattr(beside, "_commit", let_the_first_one_end)
+
+    assert beside.write([OutRecord(sink.topic, b"k", b"1-1")]).now
+
+    assert sink.values() == ["1-0", "1-1"]
+
+
 def test_what_is_really_hidden_names_what_hides_it_and_comes_once_that_has_ended(
     sink, monkeypatch
 ):
