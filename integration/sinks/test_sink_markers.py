@@ -310,6 +310,22 @@ def test_what_a_dead_writer_left_open_behind_it_is_ended_and_not_believed(
         dead[0].abort_transaction(30)
 
 
+def test_two_dead_writers_of_a_sink_do_not_hide_each_other(sink):
+    """They wrote in turns: whether the one committed is hidden by the other."""
+    sink.recall()
+    dead = [sink.open(sink.id, index) for index in (1, 0)]
+    last = Entry(sink.id, Marker(1, TransactionAttempt(9, 1), 1, Digest(), "0"))
+    dead[0].produce(sink.markers, last.value, last.key, partition=0)
+    assert dead[0].flush(30) == 0
+
+    memory = promptly(sink.recall, WELL_BELOW_A_TIMEOUT_S)
+
+    assert not memory.markers
+    for writer in dead:
+        with pytest.raises(Exception, match=r"(?i)fenced|epoch"):
+            writer.commit_transaction(30)
+
+
 def test_a_bolt_with_fewer_tasks_ends_what_an_earlier_run_left_open(sink, monkeypatch):
     """Its readers would wait two minutes for the part that has no task now."""
     assert sink.write(1)

@@ -153,13 +153,14 @@ class MarkerLog:
             for at, e in self._entries(sink, begin, log.end, ALL, spoilt)
         }
         memory.end = log.end
+        unsettled = []
         for at, entry in sorted(newest.values(), key=lambda pair: pair[0]):
             if _is_siblings(entry, own, run):
                 memory.end = min(memory.end, at)
-                continue
-            settled = self._settled(at, entry, own, run)
-            if settled is not None:
-                memory.take(settled)
+            else:
+                unsettled.append((at, entry))
+        for entry in self._outcomes(unsettled, own, run):
+            memory.take(entry)
         self._restore(memory, spoilt)
         return memory
 
@@ -209,25 +210,36 @@ class MarkerLog:
 
     # --- behind an open transaction ---------------------------------------------------
 
-    def _settled(
-        self, at: int, entry: Entry, own: str, run: str | None
-    ) -> Entry | None:
+    def _outcomes(
+        self, unsettled: list[tuple[int, Entry]], own: str, run: str | None
+    ) -> Iterator[Entry]:
+        """The final commits of writers, once none of the sink's own hides another."""
+        hidden = []
+        for at, entry in unsettled:
+            settled = self._settled(entry, own, run)
+            if settled is not None:
+                yield settled
+            elif not entry.is_announcement:
+                hidden.append((at, entry))
+        for at, entry in hidden:
+            shown = self._unhidden(at, entry)
+            if shown is not None:
+                yield shown
+
+    def _settled(self, entry: Entry, own: str, run: str | None) -> Entry | None:
         """The final commit of the newest transaction of an entry's writer.
 
         The group's offset shows it, unless it expired: an abort leaves it unchanged.
         Another sink's transaction hides the log, not the group. An announcement that
         nothing follows is ended at once.
         """
-        if entry.is_announcement:
-            if entry.name != own:
-                self._end(entry)
-            return self.kept(entry)
         if entry.name != own:
-            found = self._soon(entry, _SETTLED_WITHIN_MS if run is not None else 0)
-            if found is not None:
-                return found
+            if not entry.is_announcement:
+                found = self._soon(entry, _SETTLED_WITHIN_MS if run is not None else 0)
+                if found is not None:
+                    return found
             self._end(entry)
-        return self.kept(entry) or self._unhidden(at, entry)
+        return self.kept(entry)
 
     def _soon(self, entry: Entry, within_ms: int) -> Entry | None:
         """The entry that the group stores, once it is this one or a later one."""

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import random
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar
+from functools import partial
+from typing import Any, ClassVar, TypeVar
 from unittest import mock
 
 from confluent_kafka import TopicPartition as ClientPartition
@@ -34,6 +35,7 @@ from kafka_tx.spark.sinks.writer import PartMessage
 SINK, TOPIC, MARKERS = "sink", "out", "markers"
 STRANGER = "stranger"
 ROWS = 8
+T = TypeVar("T")
 
 
 class Killed(BaseException):
@@ -145,9 +147,10 @@ class Brokers:
 class Program(threading.Thread):
     """Runs a function up to its next step, when it is told to."""
 
-    def __init__(self, work: Callable[[], None]) -> None:
+    def __init__(self, work: Callable[[], None], *, is_task: bool = False) -> None:
         super().__init__(daemon=True)
         self._work = work
+        self.is_task = is_task
         self._go, self._paused = threading.Semaphore(0), threading.Semaphore(0)
         self._is_killed = False
         self.loses = ""
@@ -188,6 +191,34 @@ class Program(threading.Thread):
         self._go.acquire()
         if self._is_killed:
             raise Killed
+
+
+def side_by_side(tasks: Sequence[Callable[[], T]], chance: random.Random) -> list[T]:
+    """Run tasks of a program beside each other: a step of it is one of any of them.
+
+    The first error ends all others where they are, and is that of the program.
+    """
+    program, results = running(), dict[int, T]()
+    assert program is not None
+
+    def run(number: int) -> None:
+        results[number] = tasks[number]()
+
+    numbers = range(len(tasks))
+    started = [Program(partial(run, number), is_task=True) for number in numbers]
+    try:
+        while unfinished := [task for task in started if not task.is_done]:
+            ask()
+            task = chance.choice(unfinished)
+            task.step(loses=program.loses)
+            program.lost += task.lost
+            task.lost.clear()
+            if task.error is not None:
+                raise task.error
+    finally:
+        for task in started:
+            task.kill()
+    return [results[number] for number in numbers]
 
 
 def running() -> Program | None:
@@ -313,10 +344,14 @@ class SimulatedTopic:
 
 
 class FewPauses:
-    """Stands for a deadline: over after some steps of the program."""
+    """Stands for a deadline: over after some steps of the program.
+
+    A task waits longer: those beside it end meanwhile.
+    """
 
     def __init__(self, _: int) -> None:
-        self._left = 3
+        program = running()
+        self._left = 40 if program is not None and program.is_task else 3
 
     def pause(self, _: int) -> bool:
         ask()
@@ -394,10 +429,17 @@ class Writer:
     """One run of a query or topology, with an epoch of its own."""
 
     def __init__(
-        self, door: str, epoch: int, parts: int, numbering: str = "one"
+        self,
+        door: str,
+        epoch: int,
+        parts: int,
+        numbering: str = "one",
+        *,
+        are_beside: bool = False,
     ) -> None:
         self.door, self.epoch, self.parts = door, epoch, parts
         self.numbering = numbering
+        self._are_beside = are_beside
         self._plan: SinkPlan | None = None
         self.memory: str | None = None
         self.before_part: Callable[[int], None] = lambda number: None
@@ -481,23 +523,30 @@ class Writer:
     def _tasks(
         self, given: SinkConfig, parts: list[list[OutRecord]]
     ) -> list[PartMessage]:
-        messages = []
-        for index in self._order(parts):
+        def write(index: int) -> PartMessage:
             written = sink_assembly.part_transaction(given, index).write(parts[index])
             without = replace(given, memory="")  # as ``write_part`` reports it
-            messages.append(PartMessage(index, written, without))
-        return messages
+            return PartMessage(index, written, without)
+
+        return self._run(write, len(parts))
 
     def _bolt_tasks(self, given: SinkConfig, parts: list[list[OutRecord]]) -> None:
-        for index in self._order(parts):
+        def write(index: int) -> None:
             kafka_sink_bolt.write_part(given, index, parts[index])
 
-    def _order(self, parts: list[list[OutRecord]]) -> Iterator[int]:
-        order = list(range(len(parts)))
-        random.Random(self.epoch).shuffle(order)
+        self._run(write, len(parts))
+
+    def _run(self, task: Callable[[int], T], parts: int) -> list[T]:
+        """Run a batch's tasks, in any order or side by side."""
+        order, chance = list(range(parts)), random.Random(self.epoch)
+        chance.shuffle(order)
+        if self._are_beside:
+            return side_by_side([partial(task, index) for index in order], chance)
+        results = []
         for number, index in enumerate(order):
             self.before_part(number)
-            yield index
+            results.append(task(index))
+        return results
 
 
 def is_documented(error: Exception | None) -> bool:

@@ -43,10 +43,12 @@ class SimulatedSink(RuleBasedStateMachine):
     """
 
     @initialize(
-        door=st.sampled_from(["transaction", "stream", "bolt"]), parts=st.integers(1, 4)
+        door=st.sampled_from(["transaction", "stream", "bolt"]),
+        parts=st.integers(1, 4),
+        are_beside=st.booleans(),
     )
-    def start(self, door, parts):
-        self.door, self.parts = door, parts
+    def start(self, door, parts, are_beside=False):
+        self.door, self.are_beside = door, are_beside
         self.brokers = Brokers()
         self.committed = 0
         self.epoch = 0
@@ -110,6 +112,7 @@ class SimulatedSink(RuleBasedStateMachine):
     def wake_a_frozen_run(self, steps, which):
         if self.frozen:
             seen["wake"] += 1
+            self.may_be_fenced = True
             zombie = self.frozen[which % len(self.frozen)]
             before = len(self.brokers.rows)
             for _ in range(steps):
@@ -150,6 +153,7 @@ class SimulatedSink(RuleBasedStateMachine):
         if self.door == "stream" or not self.committed:
             return
         seen["stranger"] += 1
+        self.may_be_fenced = True
         before = list(self.brokers.rows)
         stranger = Writer(self.door, epoch, parts, numbering="two")
         program = Program(lambda: stranger.write(txid))
@@ -189,7 +193,8 @@ class SimulatedSink(RuleBasedStateMachine):
 
     def restart(self, parts):
         self.epoch += 1
-        self.writer = Writer(self.door, self.epoch, parts)
+        self.may_be_fenced = False
+        self.writer = Writer(self.door, self.epoch, parts, are_beside=self.are_beside)
         self.begin()
 
     def begin(self):
@@ -217,6 +222,7 @@ class SimulatedSink(RuleBasedStateMachine):
             self.begin()
         else:
             seen[type(error).__name__] += 1
+            assert self.may_be_fenced or "fenced" not in str(error), "by its own run"
             seen["hidden"] += "is hidden by" in str(error)
             self.after(error)
 
@@ -255,6 +261,7 @@ class SimulatedSink(RuleBasedStateMachine):
         or its first transaction aborted.
         """
         self.let_another_sink_end("aborted")
+        self.may_be_fenced |= bool(self.frozen)
         for zombie in self.frozen:
             for _ in range(ENOUGH):
                 zombie.step()
@@ -349,6 +356,29 @@ def test_a_task_that_wakes_calls_no_plan_damaged_that_another_sink_hides(steps):
         game.freeze_and_take_over(parts=3)
         game.wake_a_frozen_run(steps=40, which=0)
         game.teardown()
+
+
+@pytest.mark.parametrize("epoch", range(1, 9))
+def test_tasks_that_write_beside_each_other_leave_each_other_alone(epoch):
+    """The first one of a bolt ends what an earlier run has left open."""
+    game = SimulatedSink()
+    game.start(door="bolt", parts=3, are_beside=True)
+    for _ in range(epoch):
+        game.kill_and_restart(parts=3)
+    game.go_on(loses=99, steps=100, what="request")
+    assert game.committed
+    game.teardown()
+
+
+@pytest.mark.parametrize("door", ["stream", "bolt"])
+@pytest.mark.parametrize("steps", range(8, 32))
+def test_tasks_that_were_killed_beside_each_other_hold_no_smaller_run_up(door, steps):
+    """Of two transactions that are open at once, each may hide the other's marker."""
+    game = SimulatedSink()
+    game.start(door=door, parts=2, are_beside=True)
+    game.go_on(loses=99, steps=steps, what="request")
+    game.kill_and_restart(parts=1)
+    game.teardown()
 
 
 @pytest.mark.parametrize("steps", range(1, 40))
