@@ -6,6 +6,7 @@ PYTHON ?= $(firstword $(foreach name,python3 python3.13 python3.12 python3.11,$(
 IN := .venv/bin
 INSTALLED := .venv/installed
 FOR_DEMO := .venv/for-demo
+COMPILED := .venv/compiled
 
 # Python keeps what it has compiled: Spark starts it often.
 unexport PYTHONDONTWRITEBYTECODE
@@ -20,8 +21,9 @@ SPREAD = -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 IN_MEMORY = place=$$(mktemp -d "$$($(IN)/python -m integration.cluster.memory)/tXXXXX") \
 	&& chmod 755 "$$place" && trap 'rm -rf "$$place"' EXIT && TMPDIR=$$place
 
-.PHONY: setup servers engine demo test test-cost test-fast test-all matrix simulate mutants chaos \
-    integration check format bench stored dashboard docs pictures wheel release-check sanitize clean
+.PHONY: setup servers archives jars programs engine demo test test-cost test-fast test-all \
+    matrix simulate mutants chaos integration check format bench stored dashboard docs pictures \
+    wheel release-check sanitize clean
 
 setup: $(INSTALLED)
 	@$(IN)/python -m integration.cluster.java >/dev/null
@@ -65,26 +67,36 @@ $(INSTALLED): $(BUILT_FROM) | $(IN)/pip
 	@$(IN)/python -m integration.cluster.java
 	@command -v $${CC:-cc} >/dev/null || echo "$(NO_COMPILER)"
 	@echo "Installing what the tests need into .venv; PySpark (some 450 MB) is most of it"
-	@set -o pipefail; $(IN)/python -m pip install --editable '.[postgresql,test,docs,dev]' \
+	@set -o pipefail; $(IN)/python -m pip install --no-compile \
+	    --editable '.[postgresql,test,docs,dev]' \
 	    --constraint <(echo '$(SPARK_OF_TESTS)') \
 	    | grep -E --line-buffered '^ *(Downloading|Building|Installing|Successfully)'
-	@echo "Compiling the tests once; else each of $(WORKERS) processes would"
-	-@$(IN)/python -m pytest tests integration --collect-only -q >/dev/null
 	@touch $(FOR_DEMO) $@
+
+# The tests and what they import, compiled once; else each of the workers would do it.
+$(COMPILED): $(INSTALLED)
+	-@$(IN)/python -m pytest tests integration --collect-only -q >/dev/null
+	@touch $@
 
 # What the tests start: jars of Kafka, ZooKeeper and Spark's connector, PostgreSQL,
 # Prometheus and Chromium, fetched once; and archives of classes, with which a JVM starts in
-# half the time, and without which it starts too. They are made while Debian's are fetched.
+# half the time, and without which it starts too. What computes runs beside what is fetched.
 servers: setup
 	@case "$(CURDIR)" in *" "*) \
 	    echo "Spark's tests need a folder without a blank in its path: '$(CURDIR)' has one."; \
 	    exit 1;; \
 	esac
 	@echo "Fetching and preparing the servers of the tests into .cache, once:"
-	@$(IN)/python -m integration.cluster.debian & programs=$$!; \
-	{ $(IN)/python -m integration.cluster.jars && \
-	    { $(IN)/python -m integration.cluster.rehearsals || true; }; }; jars=$$?; \
-	wait $$programs && exit $$jars
+	@$(MAKE) --no-print-directory -j4 archives jars programs $(COMPILED)
+
+archives:
+	-@$(IN)/python -m integration.cluster.rehearsals
+
+jars:
+	@$(IN)/python -m integration.cluster.jars
+
+programs:
+	@$(IN)/python -m integration.cluster.debian
 
 # What runs containers: an engine that is there, or Podman with images built here.
 engine: servers
@@ -101,7 +113,7 @@ test-cost: servers
 	@$(IN_MEMORY) $(IN)/python -m pytest -p tests.cost $(if $(RECORD),--record) tests integration $(SPREAD)
 
 # What needs no server and no Spark, on two cores: for the moment between two edits.
-test-fast: setup
+test-fast: setup $(COMPILED)
 	@$(IN_MEMORY) $(IN)/python -m pytest tests $(SPREAD)
 
 # Everything: all kills with all stores, long simulations, examples as processes, chaos.
@@ -112,12 +124,12 @@ test-all: servers
 
 # The tests that matter on every line of Spark, each in an environment of its own, and jobs
 # that move from one to another. SPARK=4.0.5 runs one of them; SMOKE=1 only the shortest
-# part of those that `make test` does not run, two at a time.
+# part of those that `make test` does not run, side by side.
 matrix: servers
 ifdef SMOKE
 	set -o pipefail; $(IN)/nox --list-sessions --json -s smoke | $(IN)/python -c 'import json, sys; \
 	    print(*(s["session"] for s in json.load(sys.stdin)), sep="\0", end="")' \
-	    | xargs -0 -n 1 -P 2 $(IN)/nox -s
+	    | xargs -0 -n 1 -P 0 $(IN)/nox -s
 else
 	$(IN)/nox -s $(if $(SPARK),"spark($(SPARK))",spark moved)
 endif

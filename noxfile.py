@@ -77,7 +77,7 @@ nox.options.sessions = ["spark", "moved"]
 
 
 def _install(session: nox.Session, spark: str) -> None:
-    session.install("--quiet", "--no-deps", f"pyspark=={spark}")
+    session.install("--quiet", "--no-compile", "--no-deps", f"pyspark=={spark}")
     _share_the_rest(Path(session.virtualenv.location))
     session.run(
         "python", "-c", f"import pyspark as p; assert p.__version__ == '{spark}'"

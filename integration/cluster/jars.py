@@ -11,12 +11,12 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import os
-import shutil
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -93,7 +93,7 @@ def _fetch(jars: JarSet, place: Path) -> None:
     with tempfile.TemporaryDirectory(dir=place.parent, prefix=".fetch-") as name:
         work = Path(name)
         (work / "ivy.xml").write_text(_module_file(jars))
-        settings = _settings_file(cache_directory() / "ivy", jars)
+        settings = _settings_file(work / "ivy", jars)
         (work / "settings.xml").write_text(settings)
         finished = subprocess.run(
             [
@@ -222,17 +222,21 @@ def _proxy_flags() -> list[str]:
 
 
 def main() -> None:
-    """Fetch every set that is missing, and say where it is."""
-    for jars in JAR_SETS:
-        began = time.monotonic()
+    """Fetch every set that is missing, several at a time, and say where it is."""
+    with ThreadPoolExecutor(max_workers=4) as pool:
         try:
-            place = jar_directory(jars)
+            for line in pool.map(_fetched, JAR_SETS):
+                print(line, file=sys.stderr)
         except (JavaMissingError, JarsUnavailableError) as error:
             raise SystemExit(str(error)) from None
-        took = time.monotonic() - began
-        size = sum(jar.stat().st_size for jar in place.iterdir()) / 1e6
-        print(f"{jars.name}: {size:.0f} MB in {place} ({took:.1f} s)", file=sys.stderr)
-    shutil.rmtree(cache_directory() / "ivy", ignore_errors=True)
+
+
+def _fetched(jars: JarSet) -> str:
+    began = time.monotonic()
+    place = jar_directory(jars)
+    took = time.monotonic() - began
+    size = sum(jar.stat().st_size for jar in place.iterdir()) / 1e6
+    return f"{jars.name}: {size:.0f} MB in {place} ({took:.1f} s)"
 
 
 if __name__ == "__main__":

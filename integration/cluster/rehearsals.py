@@ -12,12 +12,14 @@ import tempfile
 import time
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
+from functools import partial
 from pathlib import Path
 
 from pyspark.sql import SparkSession
 
 from integration.cluster.class_archives import MAKING, make
-from integration.cluster.jars import jar_paths
+from integration.cluster.jars import JarsUnavailableError, jar_paths
+from integration.cluster.java import JavaMissingError
 from integration.cluster.processes import Processes
 from integration.cluster.processes.java_server import archive_of
 from integration.cluster.processes.kafka import SERVER as BROKER
@@ -41,6 +43,7 @@ from kafka_tx.testing.mock import MockCluster
 
 TOPIC = "rehearsal"
 TIMEOUT_S = 300
+OLDER = KAFKA_WITH_ZOOKEEPER_JARS
 
 
 def broker() -> None:
@@ -158,23 +161,32 @@ def main() -> None:
     if len(sys.argv) > 1:
         batch_and_stream(Path(sys.argv[1]))
         return
-    older = KAFKA_WITH_ZOOKEEPER_JARS
     longest_first = (
-        (SESSION_ARCHIVE, [*session_jars(), *more_jars()], spark),
-        (ARCHIVE, session_jars(), spark),
-        (archive_of(older, BROKER), jar_paths(older), broker_on_zookeeper),
-        (archive_of(KAFKA_JARS, BROKER), jar_paths(KAFKA_JARS), broker),
-        (archive_of(older, ZOOKEEPER), jar_paths(older), zookeeper),
+        (SESSION_ARCHIVE, _jars_of_all_sessions, spark),
+        (ARCHIVE, session_jars, spark),
+        (archive_of(OLDER, BROKER), partial(jar_paths, OLDER), broker_on_zookeeper),
+        (archive_of(KAFKA_JARS, BROKER), partial(jar_paths, KAFKA_JARS), broker),
+        (archive_of(OLDER, ZOOKEEPER), partial(jar_paths, OLDER), zookeeper),
     )
     with ProcessPoolExecutor(max_workers=2) as two:
-        for made in [two.submit(timed, *one) for one in longest_first]:
-            made.result()
+        try:
+            for made in [two.submit(timed, *one) for one in longest_first]:
+                made.result()
+        except (JavaMissingError, JarsUnavailableError):
+            raise SystemExit("No archives of classes without the jars.") from None
 
 
-def timed(name: str, jars: list[Path], work: Callable[[], None]) -> None:
-    """Make one archive in this process, which alone is told what is being made."""
+def _jars_of_all_sessions() -> list[Path]:
+    return [*session_jars(), *more_jars()]
+
+
+def timed(name: str, jars: Callable[[], list[Path]], work: Callable[[], None]) -> None:
+    """Make one archive in this process, which alone is told what is being made.
+
+    Jars that are missing are fetched first; what another process fetches is awaited.
+    """
     began = time.monotonic()
-    make(name, jars, work)
+    make(name, jars(), work)
     print(f"classes of {name} ({time.monotonic() - began:.1f} s)", file=sys.stderr)
 
 
