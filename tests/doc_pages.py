@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+from functools import cache
 from itertools import takewhile
 from pathlib import Path
 
@@ -66,11 +67,17 @@ def _marks(proof: str) -> list[list[str]]:
     """The decorators of each test of this name."""
     path, _, wanted = proof.partition("::")
     file = ROOT / path
-    if not file.is_file():
-        return []
-    found = ast.walk(ast.parse(_text(file)))
-    tests = (n for n in found if isinstance(n, ast.FunctionDef) and n.name == wanted)
-    return [[ast.unparse(mark) for mark in test.decorator_list] for test in tests]
+    return _marks_of_all(file).get(wanted, []) if file.is_file() else []
+
+
+@cache
+def _marks_of_all(file: Path) -> dict[str, list[list[str]]]:
+    marks: dict[str, list[list[str]]] = {}
+    for found in ast.walk(ast.parse(_text(file))):
+        if isinstance(found, ast.FunctionDef):
+            own = [ast.unparse(mark) for mark in found.decorator_list]
+            marks.setdefault(found.name, []).append(own)
+    return marks
 
 
 def _text(page: Path) -> str:

@@ -247,6 +247,7 @@ def test_a_transactional_topology_goes_back_from_zookeeper(
     handover.check(store, "leaves", held, again=tail_of(handover) & held)
 
 
+@pytest.mark.all
 @pytest.mark.parametrize(
     "kind",
     ["sqlite", *in_all("kafka:", "zookeeper")],

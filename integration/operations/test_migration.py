@@ -126,6 +126,7 @@ def test_a_checkpoint_goes_to_and_fro_between_sparks_source_and_ours(job, produc
     assert sorted(bytes(value).decode() for value in job.values) == sorted(written)
 
 
+@pytest.mark.all
 def test_a_finished_checkpoint_goes_on_with_transactions(job, produce):
     produce(job.topic, [Record("old")])
     job.collect("kafka")

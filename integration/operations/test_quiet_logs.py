@@ -115,6 +115,7 @@ def test_of_a_transactional_topology(spark, kafka, topic, produce, tmp_path, log
         assert logged.messages == []
 
 
+@pytest.mark.all
 def test_of_an_at_least_once_topology(spark, kafka, topic, produce, tmp_path, logged):
     name = topic(1)
     config = kafka_tx.SpoutConfig(

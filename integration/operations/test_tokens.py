@@ -90,6 +90,7 @@ def end_of(config, partition):
     return bounds.end
 
 
+@pytest.mark.all
 def test_the_clients_of_a_process_share_a_token(guarded, tmp_path, monkeypatch):
     monkeypatch.setenv("KAFKA_TX_TEST_TOKENS", str(tmp_path))
     monkeypatch.setattr("kafka_tx.kafka.tokens._tokens", {})

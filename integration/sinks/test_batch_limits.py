@@ -161,6 +161,7 @@ def test_headers_count_and_a_limit_below_every_record_refuses_every_record(
     assert f"the topic '{none}' takes 100 bytes" in str(outcomes[failed[-1]])
 
 
+@pytest.mark.all
 def test_a_limit_that_is_lowered_under_a_sender_is_learned(kafka, narrow, values):
     name = narrow()
 
@@ -174,6 +175,7 @@ def test_a_limit_that_is_lowered_under_a_sender_is_learned(kafka, narrow, values
     assert set(values(name)) == {value(n) for n in range(COUNT)}
 
 
+@pytest.mark.all
 def test_only_the_record_without_a_key_fails_in_a_compacted_topic(kafka, topic, values):
     name = topic(1, config={"cleanup.policy": "compact"})
     given = [
@@ -211,6 +213,7 @@ def test_a_part_is_written_again_in_smaller_batches_until_it_is_taken(
     assert not part(kafka, name).write(given).now
 
 
+@pytest.mark.all
 def test_a_part_may_go_to_several_topics_with_several_limits(kafka, narrow, values):
     name, narrower = narrow(), narrow(10_000)
     given = [*records(name, 1_000), *records(narrower, 1_000)]

@@ -185,6 +185,7 @@ def test_other_rejected_rows_of_a_replay(job, mode):
     assert [each.value for each in job.dead_letters()] == [b"bad 0", b"bad 1", b"bad 2"]
 
 
+@pytest.mark.all
 def test_a_batch_that_rejects_nothing_writes_nothing_and_later_ones_do(job, produce):
     asked = []
 
@@ -269,6 +270,7 @@ def test_a_compacted_topic_is_refused_before_a_dead_letter_is_needed(job, topic)
         job.run(lambda df, attempt: None)
 
 
+@pytest.mark.all
 def test_times_that_the_topic_refuses_or_soon_removes_stand_in_a_header(
     job, kafka, topic, produce
 ):

@@ -321,6 +321,7 @@ def in_zone(spark, zone):
         spark.conf.set("spark.sql.session.timeZone", "UTC")
 
 
+@pytest.mark.all
 @pytest.mark.parametrize(
     "form",
     [*in_all("csv", "json"), "parquet"],
@@ -345,6 +346,7 @@ def test_columns_may_move_come_go_and_become_wider(spark, files, form):
     assert sorted(row.n for row in found) == ["1", "5000000000", "8", "seven"]
 
 
+@pytest.mark.all
 def test_texts_are_as_many_rows_as_before(spark, files, tmp_path):
     texts = ["a\nb", " x ", "a\\", '"', "\t", "a\r\nb", "#c,d", "\0", None]
     df = spark.createDataFrame([*enumerate(texts)], "n int, t string")

@@ -233,6 +233,7 @@ def test_records_of_others_in_the_marker_topic_stop_no_sink(
     assert values(sink["topic"]) == expected(1, 2)
 
 
+@pytest.mark.all
 @pytest.mark.parametrize(
     "value",
     [
@@ -290,6 +291,7 @@ def test_a_group_that_an_operator_reset_is_no_marker(
     assert values(sink["topic"]) == expected(1, 2)
 
 
+@pytest.mark.all
 def test_another_marker_topic_is_refused_until_the_former_one_is_given(
     spark, sink, values, fresh_driver
 ):

@@ -75,6 +75,7 @@ def refused(writing):
     return str(prompt_error(write, WELL_BELOW_A_TIMEOUT_S, AuthenticationError))
 
 
+@pytest.mark.all
 def test_a_wrong_password_is_named(guarded):
     text = refused(part(guarded, "all", "wrong"))
 

@@ -187,6 +187,7 @@ def test_every_sink_counts_each_record_once(remote, job):
     assert job.txid() >= 2  # committed without a listener; the last one when asked next
 
 
+@pytest.mark.all
 def test_values_are_typed_there_too(remote, job, topic, produce, told):
     name = topic()
     told.schema(1, '"int"')
@@ -245,6 +246,7 @@ def test_a_server_that_speculates_is_refused_where_a_part_is_written_once(server
         remote.stop()
 
 
+@pytest.mark.all
 def test_a_wrong_id_is_told(remote, job):
     query = (
         job.stream(remote)

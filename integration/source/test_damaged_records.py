@@ -209,6 +209,7 @@ def test_whole_batches_among_damaged_ones_stay_in(kafka, filled, kind, damage):
     assert values(around(kafka, kind, *left_out), name) == healthy
 
 
+@pytest.mark.all
 def test_a_broker_that_restarts_on_damage_gives_the_rest(kafka, filled, damage):
     name = filled()
     kafka.shut_down(1)
@@ -242,6 +243,7 @@ def test_a_query_stops_and_goes_on_with_the_option_under_its_checkpoint(
     assert sorted(map(bytes.decode, found)) == ["healthy"] * EACH + left
 
 
+@pytest.mark.all
 def test_a_batch_read_names_the_damage_and_reads_the_rest(spark, kafka, filled, damage):
     name = filled()
     damage(name, 3, "flipped")
@@ -331,6 +333,7 @@ def test_an_at_least_once_topology_reads_the_other_partitions_and_ends(
     assert spout_job.done(tmp_path) == left | healthy
 
 
+@pytest.mark.all
 def test_damage_in_a_record_that_fails_ends_its_dead_letter_too(
     spark, kafka, filled, tmp_path, monkeypatch, damage
 ):

@@ -61,6 +61,7 @@ def quickly(what):
     return found
 
 
+@pytest.mark.all
 def test_a_broker_that_was_killed_and_came_back_is_read_on(mortal_kafka, made):
     name = fresh_name()
     mortal_kafka.create_topic(name)

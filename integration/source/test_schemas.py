@@ -384,6 +384,7 @@ def test_what_is_written_is_read_by_confluents_own_deserializer(
     assert sorted(row.amount for row in typed) == [each["amount"] for each in orders]
 
 
+@pytest.mark.all
 def test_a_stream_writes_what_it_has_read(
     kafka, registry, topic, produce, rows, options, with_id, tmp_path
 ):

@@ -143,6 +143,7 @@ def test_files_get_every_record_after_the_checkpoint_was_deleted(
     stopped(job.files, tx__sinkBatchIds=word_of(refusal))
 
 
+@pytest.mark.all
 def test_code_that_stores_batch_ids_is_not_committed_after_code_that_asks_for_txids(
     job, produce, tmp_path
 ):

@@ -201,6 +201,7 @@ def test_a_transactional_topology_needs_read(guarded, spark, tmp_path):
     assert in_batches(guarded, "reader", spark, tmp_path)
 
 
+@pytest.mark.all
 def test_an_at_least_once_topology_needs_read(guarded, spark, tmp_path):
     with each_record(guarded, "reader", spark, f"sqlite:///{tmp_path}/s.db") as handle:
         assert handle.status.completed == 3
@@ -209,6 +210,7 @@ def test_an_at_least_once_topology_needs_read(guarded, spark, tmp_path):
     assert load(config(guarded, "keeper"))[PARTITION].offset == 3
 
 
+@pytest.mark.all
 def test_dead_letters_need_write(guarded, spark, tmp_path):
     url = f"sqlite:///{tmp_path}/s.db"
     bury = {"dead_letter_topic": "dead", "retry_limit": 0}

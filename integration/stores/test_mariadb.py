@@ -352,6 +352,7 @@ def users(server, url):
         server.execute(f"DROP USER {user}")
 
 
+@pytest.mark.all
 def test_the_rights_of_the_page_are_enough(server, users):
     names, urls = users
     for_writer, for_other = grants(2, **names)

@@ -143,6 +143,7 @@ def test_the_dead_letters_that_a_stop_waited_for_are_not_written_again(
     assert offsets(kafka, dead) == [0, 1, 2, 3, 4, 5]
 
 
+@pytest.mark.all
 def test_a_topic_that_is_smaller_than_the_reason_has_a_letter_with_less_of_it(
     kafka, topic, produce, start
 ):
@@ -185,6 +186,7 @@ def test_a_dead_letter_topic_that_the_topology_reads_is_refused(topic, start):
         start(name, name)
 
 
+@pytest.mark.all
 def test_a_pattern_leaves_the_dead_letters_of_its_own_topology_out(
     kafka, topic, produce, start
 ):
@@ -201,6 +203,7 @@ def test_a_pattern_leaves_the_dead_letters_of_its_own_topology_out(
     assert handle.status.emitted == 1
 
 
+@pytest.mark.all
 def test_a_clock_that_is_wrong_stops_no_letter_and_send_restores_the_time(
     kafka, topic, produce, start
 ):

@@ -193,6 +193,7 @@ def test_records_that_break_outside_of_their_bolt_fail_alone(
     assert (status.completed, status.failed, status.skipped) == (40, 4, 4)
 
 
+@pytest.mark.all
 def test_a_bolt_on_the_driver_that_hangs_gives_its_place_to_others(
     kafka, topic, produce, spark, tmp_path
 ):

@@ -138,6 +138,7 @@ def begun(manager: PartitionManager | None) -> PartitionManager:
     return manager
 
 
+@pytest.mark.all
 def test_a_moved_leader_keeps_what_a_partition_is_about(kafka_zk, zookeeper):
     servers, topic = kafka_zk.bootstrap_servers, f"moved-{uuid.uuid4().hex[:8]}"
     kafka_zk.create_topic(topic, 1, replication=2)

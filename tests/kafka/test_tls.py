@@ -102,6 +102,7 @@ def keytool(words: str, folder: Path, typed: str = "") -> None:
     )
 
 
+@pytest.mark.all
 def test_the_commands_named_for_stores_of_an_old_keytool_convert_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -345,6 +345,7 @@ def is_with_a_sink_elsewhere(job: Job) -> bool:
     return job.door == "topology" and is_elsewhere and not job.is_opaque
 
 
+@pytest.mark.all
 @pytest.mark.parametrize(
     ("where", "name", "broken"),
     [

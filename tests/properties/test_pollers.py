@@ -289,6 +289,7 @@ def by_silence(patch):
     patch.setattr(PartitionManager, "deleted", lambda _: None)
 
 
+@pytest.mark.all
 @pytest.mark.parametrize(
     "mistake", [by_length, by_offset, by_first_unfinished, by_any_answer, by_silence]
 )

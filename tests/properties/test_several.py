@@ -40,6 +40,7 @@ def test_records_of_both_sources_count_once_or_an_error_says_what_to_do():
     print(dict(seen.most_common()))
 
 
+@pytest.mark.all
 @pytest.mark.parametrize(
     ("where", "name", "broken"),
     [

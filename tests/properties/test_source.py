@@ -404,6 +404,7 @@ def test_a_classic_session_goes_on_with_what_connect_began():
     a_classic_session_goes_on_with_what_connect_began()
 
 
+@pytest.mark.all
 @pytest.mark.parametrize(
     ("where", "name", "broken", "what_happens"),
     [
