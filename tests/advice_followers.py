@@ -241,6 +241,11 @@ FOLLOWED: dict[str, tuple[str, ...]] = {
         "_for_the_unfinished_batch",
         _SEVERAL_SIMULATED,
     ),
+    "joint_batches::_committed": (
+        "tests/properties/test_several.py"
+        "::test_a_checkpoint_that_adds_a_source_to_a_committed_batch_is_refused",
+        _SEVERAL_SIMULATED,
+    ),
     "joint_batches::_without_checkpoint": (_SEVERAL_SIMULATED, _PEOPLE),
     "joint_batches::JointBatches.check_done": (_PEOPLE,),
     "joint_batches::JointBatches._check_numbers": (_PEOPLE,),

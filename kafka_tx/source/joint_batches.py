@@ -133,14 +133,14 @@ class JointBatches:
         was the query's only source when the query was last described. If then another
         checkpoint logged the batch and did not finish it, a sink may have seen this
         source's records alone. That is only decided for transactional batches: opaque
-        ones may be planned anew.
+        ones may be planned anew, or replaced in their sink.
         """
-        batches, query = self._batches, self._batches.state.query
+        query = self._batches.state.query
         is_alone = query is not None and not query.has_several_sources
         end = agreement.logged_as(question.end)
         is_here = batch.spark_batch or batch.logged_as == end
-        is_open = batch.txid > batches.state.txid and self._tx.mode == "transactional"
-        is_seen = batch.joint is None and is_alone and is_open and not is_here
+        is_fixed = self._tx.mode == "transactional"
+        is_seen = batch.joint is None and is_alone and is_fixed and not is_here
         return self._single(batch) if is_seen else batch.joint
 
     def numbered(self, batch: BatchMetadata, question: Question) -> BatchMetadata:
@@ -158,6 +158,8 @@ class JointBatches:
             self._check_numbers(given, shape)
         known = self.known(batch, question)
         if known is not None and not known.is_same(given or self._single(batch)):
+            if batch.txid <= batches.state.txid:
+                raise _committed(self._tx.id, known, shape)
             raise self._parted(batch, known)
         if batches.state.query != shape:
             batches.describe(shape)
@@ -290,21 +292,38 @@ def _parted(
 
     ``joint`` is the batch that sinks may have seen, with the ``query`` of that time.
     """
-    others = [f"'{name}'" for name in joint.parts if name != tx_id]
-    beside = (
-        f"one batch with {' and '.join(others)}" if others else "a batch of its own"
-    )
     return CheckpointDisagreesError(
         f"transaction {joint.parts[tx_id].txid} of '{tx_id}' is not finished and is"
-        f" {beside}. With this checkpoint or these sources, the batch would have other"
-        " records, and a sink that holds the txid would leave them out. Nothing was"
-        " written. Start the query with the checkpointLocation and the sources that it"
-        " had before: this finishes the transaction. Only after that, start with a new"
-        " checkpointLocation."
+        f" {_beside(tx_id, joint)}. With this checkpoint or these sources, the batch"
+        " would have other records, and a sink that holds the txid would leave them"
+        " out. Nothing was written. Start the query with the checkpointLocation and the"
+        " sources that it had before: this finishes the transaction. Only after that,"
+        " start with a new checkpointLocation."
         f"{_without_checkpoint(batches, joint, query)}",
         id=tx_id,
         case=Case.PARTED.value,
     )
+
+
+def _committed(
+    tx_id: str, joint: JointBatch, query: QueryShape
+) -> CheckpointDisagreesError:
+    """The error for a checkpoint whose batch was committed with other parts."""
+    return CheckpointDisagreesError(
+        f"transaction {joint.parts[tx_id].txid} of '{tx_id}' is committed and was"
+        f" {_beside(tx_id, joint)}. This checkpoint has it with other sources: a sink"
+        " that holds the txid would leave out their records. Nothing was written. The"
+        " checkpoint is an old copy, or of a query that was refused. To continue where"
+        " the store is, start with a new checkpointLocation."
+        f"{lost_with_checkpoint(query)}",
+        id=tx_id,
+        case=Case.BEHIND.value,
+    )
+
+
+def _beside(tx_id: str, joint: JointBatch) -> str:
+    others = [f"'{name}'" for name in joint.parts if name != tx_id]
+    return f"one batch with {' and '.join(others)}" if others else "a batch of its own"
 
 
 def _without_checkpoint(

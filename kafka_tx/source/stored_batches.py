@@ -335,11 +335,9 @@ class StoredBatches:
             self._ledger.note_question(self.epoch)
         self.is_again = False
         left = tuple(entry for entry in batch.unproven if entry != entry_of(end))
-        return (
-            batch
-            if left == batch.unproven
-            else self.store_unread(replace(batch, unproven=left))
-        )
+        if batch.txid <= self.state.txid or left == batch.unproven:
+            return batch
+        return self.store_unread(replace(batch, unproven=left))
 
     def commit(self, txid: int, logged: int = 0) -> None:
         """Commit the next batch; arguments and errors as of ``Ledger.commit``."""

@@ -14,7 +14,7 @@ from kafka_tx.model import JointBatch
 from kafka_tx.offsets import position_checks
 from kafka_tx.source.joint_batches import JointBatches
 from tests.properties.rounds import SIMULATED_STEPS, is_enough
-from tests.properties.simulated_several import World, run
+from tests.properties.simulated_several import Checkpoint, World, run
 
 seen: Counter[str] = Counter()
 
@@ -38,6 +38,38 @@ def test_records_of_both_sources_count_once_or_an_error_says_what_to_do():
             break
 
     print(dict(seen.most_common()))
+
+
+def test_a_checkpoint_that_adds_a_source_to_a_committed_batch_is_refused():
+    """It wrote nothing when the batch was not finished, and is put back afterwards."""
+    world = World("transactional", is_plain=True, numbers="a", first="a")
+
+    def until(claim):
+        for _ in range(100):
+            if claim():
+                return
+            world.step()
+        raise AssertionError(world.seen)
+
+    world.is_alone = True
+    world.produce(0, 3)
+    until(lambda: world.query and world.query.is_idle)
+    world.produce(0, 3)
+    until(lambda: world.sink.newest.txid == 2)
+    world.kill()
+    alone, world.checkpoint, world.is_alone = world.checkpoint, Checkpoint("b"), False
+    world.produce(1, 2)
+    until(lambda: world.checkpoint.offsets)
+    world.copy_checkpoint()
+    world.kill()
+    world.checkpoint, world.is_alone = alone, True
+    until(lambda: world.ledger("a").load().txid == 2)
+
+    world.restore_checkpoint()
+    until(lambda: world.seen["disagreed: behind"])
+
+    world.settle()
+    assert not world.seen["ReplayDiffersError"]
 
 
 @pytest.mark.all

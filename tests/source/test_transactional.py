@@ -148,6 +148,30 @@ def test_the_word_for_an_emptied_sink_names_its_source(job):
     emptied.latest(emptied.initial(), everything=True)
 
 
+def test_a_checkpoint_that_never_asked_finds_its_batch_done_by_another_one(job):
+    """The sink has the txid with the same records, and leaves it out."""
+    run = job.start(tx__sinkBatchIds=None)
+    start = run.initial()
+    first = run.latest(start, everything=True)
+    run.number(Question("former", 0, start, first))
+    run.finished(first)
+    job.cluster.set(0, 0, 15)
+    never = job.start(tx__sinkBatchIds=None)
+    begin = never.initial()
+    logged = never.latest(begin, everything=True)
+    other = job.start(tx__sinkBatchIds=None)
+    again = other.latest(other.initial(), everything=True)
+    assert other.number(Question("other", 0, begin, again)).txid == 2
+    other.finished(again)
+
+    back = job.start(tx__sinkBatchIds=None)
+
+    assert back.ranges(begin, logged) == [OffsetRange(P0, 10, 15)]
+    assert back.number(Question("never", 0, begin, logged)).txid == 2
+    job.cluster.set(0, 0, 20)
+    assert back.latest(logged, everything=True) == marked(3, 20, epoch=4)
+
+
 def test_ranges_are_stored_before_spark_hears_of_them(job):
     run = job.start()
 

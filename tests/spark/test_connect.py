@@ -281,6 +281,7 @@ def test_the_first_batch_has_a_txid_also_without_records(opened, cluster):
     reader.partitions(start, end)
     assert end == start
     assert run.ask(0) == Answer(1, 1)
+    assert not run.ask(0).plan  # its records are another source's, if it has any
 
     again, later = ConnectRun("job"), opened()
     later.partitions(later.initialOffset(), end)

@@ -7,6 +7,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from socketserver import StreamRequestHandler, ThreadingMixIn, UnixStreamServer
 from typing import Any
@@ -83,11 +84,14 @@ class ServedStreamReader(KafkaTxStreamReader):
             assert self._under_way is not None, "Spark was given no batch"
             start, end = map(SourceOffset.from_json, self._under_way)
             is_first = batch_id == 0  # only there does Spark ask again at a replay
-            if not is_first and not moves(start, end):
+            has_records = moves(start, end)
+            if not is_first and not has_records:
                 raise _no_records(batch_id)
             name = f"connect:{logged_as(end)}"
             before = None if is_first else start  # a replay has another start to tell
-            return planner.number(Question(name, batch_id, before, end))
+            answer = planner.number(Question(name, batch_id, before, end))
+            # without, they are of another source, of which nothing is known here
+            return answer if has_records else replace(answer, plan="")
 
 
 def _no_records(batch_id: int) -> ConfigError:
