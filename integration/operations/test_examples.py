@@ -245,6 +245,7 @@ def test_kafka_message_count_counts_what_a_real_topic_holds(run, kafka, topic, p
     assert "partition 0: 300 messages\npartition 1: 40 messages" in shown
 
 
+@pytest.mark.all
 def test_avro_orders_adds_each_order_once_through_a_change_of_its_schema(
     run, kafka, topic, produce
 ):
@@ -281,6 +282,7 @@ def test_avro_orders_adds_each_order_once_through_a_change_of_its_schema(
     assert [letter.value for letter in letters] == [b"no schema"]
 
 
+@pytest.mark.all
 def test_redis_counts_counts_each_order_once_in_run_after_run(
     run, kafka, topic, produce
 ):

@@ -111,6 +111,7 @@ def test_a_checkpoint_goes_on_with_transactions(job, produce, before, finished, 
         assert one.get(["old0", *expected]) == expected
 
 
+@pytest.mark.all
 def test_a_checkpoint_goes_to_and_fro_between_sparks_source_and_ours(job, produce):
     """Without tx.id. Each leaves a batch unfinished, and the other reads it."""
     written: list[str] = []

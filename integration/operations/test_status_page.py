@@ -231,6 +231,7 @@ def test_the_page_says_what_the_store_says_while_jobs_run_replay_and_fail(
     page.says(QUERY, "ended")
 
 
+@pytest.mark.all
 def test_the_page_says_to_which_store_an_id_has_moved(
     spark, kafka, topic, produce, tmp_path, page
 ):

@@ -53,6 +53,7 @@ def scraped(attached):
     return found
 
 
+@pytest.mark.all
 def test_bounded_runs_beside_others_all_appear_and_are_let_go_later(
     attached, job, tmp_path, caplog, monkeypatch
 ):

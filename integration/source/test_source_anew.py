@@ -401,6 +401,7 @@ def set_offsets(job, offsets):
     assert result.exit_code == 0, result.output
 
 
+@pytest.mark.all
 @pytest.mark.parametrize("job", [MODES[0], *in_all(MODES[1])], indirect=True)
 def test_a_renamed_id_keeps_its_checkpoint_and_its_sinks(job, topic, produce):
     """Also where the batch of a driver that died is in the sinks already."""
@@ -419,6 +420,7 @@ def test_a_renamed_id_keeps_its_checkpoint_and_its_sinks(job, topic, produce):
     assert job.counted() == once(("a", 3), ("b", 2), ("c", 2))
 
 
+@pytest.mark.all
 def test_a_copied_store_keeps_checkpoint_and_sinks(job, topic, produce, postgresql):
     """From SQLite to PostgreSQL, where the job goes on, and back."""
     job.topics.append(topic(1))

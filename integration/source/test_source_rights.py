@@ -225,6 +225,7 @@ def test_dead_letters_need_write(guarded, spark, tmp_path):
     assert [each.value for each in found[before:]] == [b"a", b"b", b"c"]
 
 
+@pytest.mark.all
 def test_rejected_rows_need_the_rights_of_a_sink(guarded, spark, tmp_path):
     given = {f"kafka.{n}": v for n, v in login_of(guarded, "rejecter").items()}
     df = reader(spark, given.pop("kafka.bootstrap.servers"), subscribe="orders")

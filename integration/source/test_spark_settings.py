@@ -90,6 +90,7 @@ def test_crashes_and_a_deleted_checkpoint_lose_nothing(
     assert sum(counts.to_arrow()["value"].to_pylist()) == RECORDS + 5
 
 
+@pytest.mark.all
 def test_asynchronous_progress_tracking_is_named_by_attach_and_by_the_next_start(
     spark, kafka, topic, produce, tmp_path, sparks_own, caplog
 ):

@@ -90,6 +90,7 @@ def doctor(url: str) -> str:
     return CliRunner().invoke(app, ["doctor", "--store", url, "--json"]).stdout
 
 
+@pytest.mark.all
 def test_the_rights_of_the_page_are_enough(database):
     database.allow(0)
     work(database.url("writer"), 1)

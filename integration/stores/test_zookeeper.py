@@ -199,6 +199,7 @@ def test_a_topic_made_again_has_another_id(registry, kafka_zk):
     assert registry.topics(Topics((name,)))[name].topic_id != before
 
 
+@pytest.mark.all
 def test_when_a_broker_dies_its_partitions_move_or_stay_without_leader(
     registry, kafka_zk
 ):

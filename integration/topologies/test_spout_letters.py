@@ -236,6 +236,7 @@ def stamp_ms(message):
     return round(message.timestamp.timestamp() * 1_000)
 
 
+@pytest.mark.all
 def test_a_time_that_the_topic_begins_to_refuse_is_replaced(
     kafka, topic, produce, start
 ):

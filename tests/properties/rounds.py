@@ -8,10 +8,10 @@ from collections.abc import Iterable, Mapping
 from hypothesis import HealthCheck, Phase, seed, settings
 from hypothesis.stateful import RuleBasedStateMachine, run_state_machine_as_test
 
-SIMULATED_STEPS = int(os.environ.get("KAFKA_TX_SIMULATED_STEPS", "8000"))
+SIMULATED_STEPS = int(os.environ.get("KAFKA_TX_SIMULATED_STEPS", "5000"))
 """How many of each simulation are wanted, before its own factor.
 
-``make test-fast`` and ``make test`` play 8,000, ``make test-all`` 100,000.
+``make test-fast`` and ``make test`` play 5,000, ``make test-all`` 100,000.
 """
 
 
