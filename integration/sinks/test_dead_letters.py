@@ -38,7 +38,7 @@ from kafka_tx.running.at_least_once.dead_letters import DeadLetter, DeadLetters
 from kafka_tx.running.redrive import Redrive
 
 GOOD, BAD = 5, 3
-NOW_MS = int(time.time()) * 1000
+BEGAN_MS = int(time.time()) * 1000
 HOUR_MS = 3_600_000
 
 
@@ -57,7 +57,7 @@ def orders(topic, produce):
     name = topic(1, "orders")
     good = [Record(f"{n}", f"k{n}") for n in range(GOOD)]
     bad = [
-        Record(f"bad {n}", f"b{n}", [("trace", b"t"), ("none", None)], NOW_MS + n)
+        Record(f"bad {n}", f"b{n}", [("trace", b"t"), ("none", None)], BEGAN_MS + n)
         for n in range(BAD)
     ]
     produce(name, [*good, *bad])
@@ -152,7 +152,7 @@ def test_rejected_records_are_written_once_where_their_batch_comes_again(job, mo
     assert [each.value for each in found] == [b"bad 0", b"bad 1", b"bad 2"]
     assert [each.key for each in found] == [b"b0", b"b1", b"b2"]
     assert [each.timestamp.timestamp() for each in found] == [
-        (NOW_MS + n) / 1000 for n in range(BAD)
+        (BEGAN_MS + n) / 1000 for n in range(BAD)
     ]
     assert about(found[1]) == {
         "trace": "t",
@@ -278,7 +278,8 @@ def test_times_that_the_topic_refuses_or_soon_removes_stand_in_a_header(
     any_time = {"message.timestamp.after.max.ms": str(2**62), "retention.ms": "-1"}
     job.orders = topic(1, config=any_time)
     job.dead = topic(1, config={"retention.ms": str(7 * 24 * HOUR_MS)})
-    times = [NOW_MS + 2 * HOUR_MS, NOW_MS - 30 * 24 * HOUR_MS, NOW_MS]
+    now = int(time.time()) * 1_000
+    times = [now + 2 * HOUR_MS, now - 30 * 24 * HOUR_MS, now]
     produce(job.orders, [Record(f"bad {t}", timestamp_ms=t) for t in times])
 
     job.run()
@@ -286,7 +287,7 @@ def test_times_that_the_topic_refuses_or_soon_removes_stand_in_a_header(
     found = job.dead_letters()
     told = [about(each).get("kafka_tx.timestamp_ms") for each in found]
     assert told == [str(times[0]), str(times[1]), None]
-    assert all(abs(each.timestamp.timestamp() - NOW_MS / 1000) < 3600 for each in found)
+    assert all(abs(each.timestamp.timestamp() - now / 1_000) < 3_600 for each in found)
 
 
 @pytest.mark.all
@@ -501,7 +502,7 @@ def test_a_record_that_its_topic_refuses_is_found_among_many(
 def test_a_time_that_the_topic_refuses_is_not_restored_and_counted(
     buried, kafka, produce
 ):
-    ahead = NOW_MS + 3 * HOUR_MS
+    ahead = (int(time.time()) + 3 * 3_600) * 1_000
     produce(buried.dead, [letter(buried.orders, 0, timestamp=ahead)])
 
     says = output_of(buried, "send", "--yes")

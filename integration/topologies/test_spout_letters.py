@@ -18,7 +18,6 @@ from integration.topologies.test_spout import dead_letters
 from kafka_tx.errors import ConfigError, DataLossError
 from kafka_tx.running.redrive import Redrive
 
-NOW_MS = int(time.time()) * 1_000
 HOUR_MS = 3_600_000
 WEEK_MS = str(7 * 24 * HOUR_MS)
 SLOW = {"linger.ms": "300", "queue.buffering.max.messages": "1"}
@@ -210,7 +209,8 @@ def test_a_clock_that_is_wrong_stops_no_letter_and_send_restores_the_time(
     """Brokers take no time that is more than an hour ahead; and week-old ones go."""
     any_time = {"message.timestamp.after.max.ms": str(2**62), "retention.ms": "-1"}
     name, dead = topic(1, config=any_time), topic(1, config={"retention.ms": WEEK_MS})
-    times = [NOW_MS + 2 * HOUR_MS, NOW_MS - 30 * 24 * HOUR_MS, NOW_MS, NOW_MS * 1_000]
+    now = now_ms()
+    times = [now + 2 * HOUR_MS, now - 30 * 24 * HOUR_MS, now, now * 1_000]
     produce(name, [Record(f"v{t}", timestamp_ms=t) for t in times])
 
     assert start(name, dead).process_all_available(180)
@@ -218,13 +218,17 @@ def test_a_clock_that_is_wrong_stops_no_letter_and_send_restores_the_time(
     found = committed_records(kafka.bootstrap_servers, dead)
     assert [each.value for each in found] == [f"v{t}".encode() for t in times]
     told = [time_header(each) for each in found]
-    assert told == [None if t == NOW_MS else str(t).encode() for t in times]
-    assert all(abs(stamp_ms(each) - NOW_MS) < HOUR_MS for each in found)
+    assert told == [None if t == now else str(t).encode() for t in times]
+    assert all(abs(stamp_ms(each) - now) < HOUR_MS for each in found)
 
     settings = {"bootstrap.servers": kafka.bootstrap_servers}
     sent: list[Any] = []
     Redrive(settings, dead, 10_000).send(set(), sent.extend)
     assert [each.record.timestamp_ms for each in sent] == [*times[:3], None]
+
+
+def now_ms() -> int:
+    return int(time.time()) * 1_000
 
 
 def time_header(message: Any) -> bytes | None:
@@ -243,7 +247,7 @@ def test_a_time_that_the_topic_begins_to_refuse_is_replaced(
     """What was asked at the start is no longer true when the letter is written."""
     any_time = {"message.timestamp.after.max.ms": str(2**62)}
     name, dead = topic(1, config=any_time), topic(1, config=any_time)
-    ahead = NOW_MS + 2 * HOUR_MS
+    ahead = now_ms() + 2 * HOUR_MS
     produce(name, [Record("bad", timestamp_ms=ahead), "bad too"])
     soon = dict.fromkeys(any_time, "1000")
     ON_FIRST_ROW.append(lambda: kafka.alter_topic(dead, soon))
