@@ -82,6 +82,7 @@ def _install(session: nox.Session, spark: str) -> None:
     session.run(
         "python", "-c", f"import pyspark as p; assert p.__version__ == '{spark}'"
     )
+    session.run("python", "-m", "integration.cluster.jars")  # several at a time
 
 
 def _test(

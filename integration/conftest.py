@@ -27,8 +27,10 @@ from integration.cluster.versions import SPARK_LINE
 from integration.cluster.warm_python import WarmPython
 from integration.sizes import EVERYTHING
 
-ALSO_IN_CONTAINERS = {"test_cluster.py", "test_records.py", "test_source_parity.py"}
+ALSO_IN_CONTAINERS = {"test_cluster.py", "test_records.py"}
 """Files that run on both providers where there is no time for all of them."""
+USUAL_IN_CONTAINERS = {"test_source_parity.py"}
+"""The same for tests that are not marked ``all``."""
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -51,7 +53,9 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark the files of both providers."""
     for item in items:
-        if item.path.name in ALSO_IN_CONTAINERS:
+        is_usual = item.get_closest_marker("all") is None
+        files = ALSO_IN_CONTAINERS | (USUAL_IN_CONTAINERS if is_usual else set())
+        if item.path.name in files:
             item.add_marker(pytest.mark.containers_smoke)
 
 

@@ -11,7 +11,11 @@ from typing import Any
 import pytest
 from xdist.scheduler import LoadFileScheduling  # type: ignore[import-untyped]
 
-LONGEST_FILES = Path(__file__).with_name("longest_files.json")
+from integration.sizes import EVERYTHING
+
+LONGEST_FILES = Path(__file__).with_name(
+    "longest_files_of_all.json" if EVERYTHING else "longest_files.json"
+)
 """Seconds of each file that takes some, longest first: `make test-cost RECORD=1`."""
 
 

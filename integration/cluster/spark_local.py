@@ -62,6 +62,10 @@ SELDOM = {"spark.sql.streaming.pollingDelay": "50ms"}
 """A query that has nothing to do looks for more so often, instead of every 10 ms: that
 takes a quarter of a core of each one."""
 
+LIVES_LONG = {"spark.storage.blockManagerHeartbeatTimeoutMs": "1h"}
+"""A JVM that got no processor for two minutes takes its own executor for lost, never
+gets it back, and ends ten minutes later."""
+
 ARCHIVE = f"spark-{SPARK_LINE}"
 """The name of the archive of Spark's classes."""
 
@@ -91,6 +95,7 @@ def local_session(
         **SETTINGS,
         "spark.sql.warehouse.dir": str(work / "warehouse"),
         "spark.local.dir": str(work / "local"),
+        **LIVES_LONG,
         **(quick_settings() if quick else {"spark.jars": ",".join(map(str, jars))}),
         "spark.driver.extraJavaOptions": quick_start(SESSION_ARCHIVE, jars)
         if java_options is None

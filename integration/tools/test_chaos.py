@@ -175,7 +175,7 @@ def test_a_job_is_good_where_it_went_on_or_said_why_not(account, is_good, words)
 def test_a_person_loses_and_doubles_nothing_in_a_short_run():
     lines: list[str] = []
 
-    report = people.run(1, 1, lines.append)
+    report = people.run(1, 2, lines.append)
 
     assert report.is_good, "\n".join(lines)
     assert lines[-1] == str(report)
