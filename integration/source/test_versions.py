@@ -158,7 +158,7 @@ def test_batches_of_about_so_many_bytes(job, produce):
     assert sorted(job.values) == list(range(1_100))
     sizes = [sum(40 if n < 1_000 else 400 for n in v) for _, v in job.batches]
     assert len(sizes) > 15
-    assert sorted(sizes)[len(sizes) // 2] == pytest.approx(4_096, rel=0.1)
+    assert sorted(sizes)[len(sizes) // 2] == pytest.approx(4_096, rel=0.15)
 
 
 def test_a_bounded_run_ends_where_the_log_did(job, produce):
