@@ -68,7 +68,7 @@ class SpoutThread:
         return ready
 
     def is_drained(self, txid: int) -> bool | None:
-        """Whether nothing is left to be planned; None: no answer yet, ask again.
+        """Whether nothing is left to be planned; None: not known yet, ask again.
 
         The next call returns an answer that came too late for this one.
 
@@ -78,7 +78,7 @@ class SpoutThread:
         if self._drained is None:
             self._drained = self._worker.submit(self._spout.is_drained)
         drained = self._answer(self._drained, txid)
-        if drained is not None:
+        if self._drained.done():  # also where the spout itself did not know
             self._drained = None
         return drained
 
