@@ -502,7 +502,7 @@ def test_a_record_that_its_topic_refuses_is_found_among_many(
 def test_a_time_that_the_topic_refuses_is_not_restored_and_counted(
     buried, kafka, produce
 ):
-    ahead = (int(time.time()) + 3 * 3_600) * 1_000
+    ahead = int(time.time()) * 1_000 + 3 * HOUR_MS
     produce(buried.dead, [letter(buried.orders, 0, timestamp=ahead)])
 
     says = output_of(buried, "send", "--yes")

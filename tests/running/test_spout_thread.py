@@ -11,7 +11,8 @@ def test_a_spout_that_did_not_know_whether_it_is_drained_is_asked_again():
     spout = OpaqueMemoryTransactionalSpout([[(1,)]], "n bigint", 4)
     thread = SpoutThread("job", spout, "spout", lambda: None)
     assert thread.is_ready(1)
-    assert thread.is_drained(1) is None
+    assert spout.is_drained() is None
+    assert thread.is_drained(1) is False
 
     spout.set_lost(0)
 

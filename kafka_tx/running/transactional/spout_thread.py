@@ -42,7 +42,7 @@ class SpoutThread:
         self._after_poll = after_poll
         self._worker = SerialWorker(f"kafka-tx {name} spout")
         self._readiness: Future[bool] | None = None
-        self._drained: Future[bool | None] | None = None
+        self._drained: Future[bool] | None = None
 
     def open(self) -> None:
         """Open the spout, and wait until it is open.
@@ -68,7 +68,7 @@ class SpoutThread:
         return ready
 
     def is_drained(self, txid: int) -> bool | None:
-        """Whether nothing is left to be planned; None: not known yet, ask again.
+        """Whether nothing is left to be planned; None: no answer yet, ask again.
 
         The next call returns an answer that came too late for this one.
 
@@ -76,15 +76,13 @@ class SpoutThread:
             KafkaTxError: The spout failed beyond repair.
         """
         if self._drained is None:
-            self._drained = self._worker.submit(self._spout.is_drained)
+            self._drained = self._worker.submit(self._is_drained)
         drained = self._answer(self._drained, txid)
-        if self._drained.done():  # also where the spout itself did not know
+        if drained is not None:
             self._drained = None
         return drained
 
-    def _answer(
-        self, future: Future[bool] | Future[bool | None], txid: int
-    ) -> bool | None:
+    def _answer(self, future: Future[bool], txid: int) -> bool | None:
         """The spout's answer; None: no answer yet; False after a retryable error."""
         try:
             return future.result(_READY_WITHIN_S)
@@ -98,6 +96,10 @@ class SpoutThread:
         ready = self._spout.is_ready()
         self._after_poll()
         return ready
+
+    def _is_drained(self) -> bool:
+        """Not where the spout does not know: its None is an answer, and is no yes."""
+        return bool(self._spout.is_drained())
 
     def plan(
         self,
