@@ -137,15 +137,14 @@ class Waiters:
     ) -> bool:
         """Wait for the condition that ``ask`` returns; no change comes before the wait.
 
-        False if the time was over first; True also if the topology has ended.
+        False if the time was over first, or the topology has ended before.
         """
         with self._changed:
             is_reached = ask()
             self._count += 1
             try:
-                return self._changed.wait_for(
-                    lambda: self._is_over or is_reached(), timeout_s
-                )
+                self._changed.wait_for(lambda: self._is_over or is_reached(), timeout_s)
+                return is_reached()
             finally:
                 self._count -= 1
 

@@ -531,6 +531,112 @@ def test_a_spout_that_is_not_ready_may_have_something_left(world):
     assert jobs.table.total() == 7
 
 
+class Waiting(threading.Thread):
+    """Waits in ``process_all_available``; started once it does."""
+
+    answer = None
+
+    def __init__(self, handle):
+        super().__init__(daemon=True)
+        self.handle = handle
+        before = handle._loop._waiters._count
+        self.start()
+        wait_for(lambda: handle._loop._waiters._count > before)
+
+    def run(self):
+        self.answer = self.handle.process_all_available(WITHIN_S)
+
+
+def test_rows_that_came_while_an_empty_batch_was_planned_are_waited_for(world):
+    class Slow(MemoryTransactionalSpout):
+        """Always ready, as other spouts are by default; its second answer is late."""
+
+        def is_ready(self):
+            return True
+
+        def initialize_transaction(self, txid, previous):
+            metadata = super().initialize_transaction(txid, previous)
+            if txid == 2:
+                has_planned.set()
+                may_answer.wait(WITHIN_S)
+            return metadata
+
+    has_planned, may_answer = threading.Event(), threading.Event()
+    jobs = world()
+    jobs.spout = Slow({0: []}, ("key",), 5)
+    gates = [threading.Event(), threading.Event()]
+    jobs.engine.held = {1: gates[0], 3: gates[1]}
+    handle = jobs.start(pending=2)
+    assert has_planned.wait(WITHIN_S)
+
+    jobs.spout.append(0, [("a",)])
+    waiting = Waiting(handle)
+    gates[0].set()
+    wait_for(lambda: handle.status.committed_txid == 1)
+    may_answer.set()
+    waiting.join(0.3)
+    assert waiting.is_alive()
+    gates[1].set()
+    waiting.join(WITHIN_S)
+
+    assert waiting.answer
+    assert jobs.table.total() == 1
+
+
+def test_an_answer_to_an_earlier_question_says_nothing_of_later_rows(world):
+    """Of two waiters, the second has rows that came after the question of the first."""
+
+    class Shy(MemoryTransactionalSpout):
+        is_bold = False
+
+        def is_ready(self):
+            return self.is_bold
+
+        def is_drained(self):
+            if not has_answered.is_set():
+                time.sleep(0.2)  # longer than the topology's thread waits for it
+                has_answered.set()
+                self.is_bold = True
+            return True
+
+        def initialize_transaction(self, txid, previous):
+            self.is_bold = False
+            return super().initialize_transaction(txid, previous)
+
+    has_answered = threading.Event()
+    jobs = world()
+    jobs.spout = Shy({0: []}, ("key",), 5)
+    gate = jobs.engine.held[1] = threading.Event()
+    handle = jobs.start()
+    Waiting(handle)
+    wait_for(lambda: handle.status.in_flight)
+
+    jobs.spout.append(0, [("a",)])
+    second = Waiting(handle)
+    jobs.spout.is_drained = lambda: jobs.spout.is_exhausted
+    gate.set()
+    second.join(0.3)
+    assert second.is_alive()
+    jobs.spout.is_bold = True
+    second.join(WITHIN_S)
+
+    assert second.answer
+    assert jobs.table.total() == 1
+
+
+def test_who_waits_hears_that_it_was_stopped_before_all_was_done(world):
+    jobs = world()
+    jobs.engine.held[1] = threading.Event()
+    handle = jobs.start()
+    waiting = Waiting(handle)
+
+    handle.stop(finish=False)
+    waiting.join(WITHIN_S)
+
+    assert waiting.answer is False
+    assert jobs.table.total() == 0
+
+
 def test_a_spout_that_cannot_plan_is_named(world):
     class Broken(TransactionalSpout):
         fields = ("key",)

@@ -123,6 +123,19 @@ def test_a_lost_partition_takes_part_with_nothing_and_catches_up_later():
     assert [rows(spout, m) for m in (first, second, third)] == [[1, 8], [2], [9]]
 
 
+def test_rows_of_a_void_plan_are_there_again_once_their_partition_is_found():
+    spout = OpaqueMemoryTransactionalSpout(numbers([1], [8, 9]), ("n",), 2)
+    spout.initialize_transaction(1, None)
+    spout.set_lost(1)
+    first = spout.initialize_transaction(1, None)
+    assert not spout.is_ready()
+
+    spout.set_lost(1, lost=False)
+
+    assert spout.is_ready()
+    assert rows(spout, spout.initialize_transaction(2, first)) == [8, 9]
+
+
 def test_a_partition_that_is_lost_from_the_start_waits_outside():
     spout = OpaqueMemoryTransactionalSpout(numbers([1], [8]), ("n",), 1)
     spout.set_lost(1)

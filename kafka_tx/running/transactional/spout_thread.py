@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import Future
-from typing import Any
+from typing import Any, NamedTuple
 
 from kafka_tx.errors import KafkaTxError
 from kafka_tx.logs import event_log
@@ -20,11 +20,24 @@ _READY_WITHIN_S = 0.02
 """Seconds that the runner waits for the spout's answer whether it is ready."""
 
 
+class Poll(NamedTuple):
+    """A spout's answer.
+
+    Attributes:
+        is_ready: Whether a new batch may be planned.
+        drained_at: The number of the question, if nothing is left to be planned;
+            0: rows are left, or may be, or nobody asked.
+    """
+
+    is_ready: bool = False
+    drained_at: int = 0
+
+
 class SpoutThread:
     """Calls a spout, one call after the other, in the order of the requests.
 
     Args:
-        name: The topology's id.
+        worker: The thread.
         spout: The user's spout.
         component: The spout's component name.
         after_poll: Called after each ``is_ready`` of the spout.
@@ -32,7 +45,7 @@ class SpoutThread:
 
     def __init__(
         self,
-        name: str,
+        worker: SerialWorker,
         spout: Spout,
         component: str,
         after_poll: Callable[[], None],
@@ -40,9 +53,8 @@ class SpoutThread:
         self._spout = spout
         self._component = component
         self._after_poll = after_poll
-        self._worker = SerialWorker(f"kafka-tx {name} spout")
-        self._readiness: Future[bool] | None = None
-        self._drained: Future[bool] | None = None
+        self._worker = worker
+        self._polling: Future[Poll] | None = None
 
     def open(self) -> None:
         """Open the spout, and wait until it is open.
@@ -52,54 +64,38 @@ class SpoutThread:
         """
         self._worker.submit(self._spout.open).result()
 
-    def is_ready(self, txid: int) -> bool | None:
-        """Whether a new batch may be planned; None: no answer yet, ask again.
+    def poll(self, txid: int, question: int = 0) -> Poll | None:
+        """Ask whether a new batch may be planned; None: no answer yet, ask again.
 
-        The next call returns an answer that came too late for this one.
+        The next call returns an answer that came too late for this one. After a
+        retryable error the spout is not ready.
 
-        Raises:
-            KafkaTxError: The spout failed beyond repair.
-        """
-        if self._readiness is None:
-            self._readiness = self._worker.submit(self._poll)
-        ready = self._answer(self._readiness, txid)
-        if ready is not None:
-            self._readiness = None
-        return ready
-
-    def is_drained(self, txid: int) -> bool | None:
-        """Whether nothing is left to be planned; None: no answer yet, ask again.
-
-        The next call returns an answer that came too late for this one.
+        Args:
+            txid: Of the new batch.
+            question: Its number, to ask also whether a spout that is not ready is
+                drained; 0: do not ask that.
 
         Raises:
             KafkaTxError: The spout failed beyond repair.
         """
-        if self._drained is None:
-            self._drained = self._worker.submit(self._is_drained)
-        drained = self._answer(self._drained, txid)
-        if drained is not None:
-            self._drained = None
-        return drained
-
-    def _answer(self, future: Future[bool], txid: int) -> bool | None:
-        """The spout's answer; None: no answer yet; False after a retryable error."""
+        if self._polling is None:
+            self._polling = self._worker.submit(lambda: self._poll(question))
         try:
-            return future.result(_READY_WITHIN_S)
+            error = self._polling.exception(_READY_WITHIN_S)
         except TimeoutError:
-            return False if future.done() else None
-        except BaseException as error:  # noqa: BLE001 - _check decides
-            self._check(error, TransactionAttempt(txid, 0))
-            return False
+            return None
+        answered, self._polling = self._polling, None
+        if error is None:
+            return answered.result()
+        self._check(error, TransactionAttempt(txid, 0))
+        return Poll()
 
-    def _poll(self) -> bool:
-        ready = self._spout.is_ready()
+    def _poll(self, question: int) -> Poll:
+        is_ready = self._spout.is_ready()
         self._after_poll()
-        return ready
-
-    def _is_drained(self) -> bool:
-        """Not where the spout does not know: its None is an answer, and is no yes."""
-        return bool(self._spout.is_drained())
+        if is_ready or not question or not self._spout.is_drained():
+            return Poll(is_ready)
+        return Poll(drained_at=question)
 
     def plan(
         self,

@@ -91,10 +91,11 @@ class TopologyLoop(ABC, Generic[E]):
         self._post(lambda: self._pause(False))
 
     def wait_until_idle(self, timeout_s: float | None) -> bool:
-        """Wait until all records that exist now are done; False if the time is up.
+        """Wait until all records that exist now are done.
 
         A poll that runs now may have begun before the caller's records existed. So only
-        polls that begin after the call count.
+        polls that begin after the call count. False if the time is up, or if the
+        topology has ended before.
         """
         return self._waiters.wait(self._ask_idle, timeout_s)
 
@@ -285,7 +286,7 @@ class RunningTopology(ABC, Generic[P]):
         leader, the records are unknown, and the call waits.
 
         Returns:
-            False if the time is up; without a time-out always true.
+            False if the time is up, or if the topology was stopped before.
 
         Raises:
             KafkaTxError: As of ``awaitTermination``.

@@ -43,6 +43,7 @@ from kafka_tx.transactions.coordinator.actions import (
     Write,
 )
 from kafka_tx.transactions.coordinator.coordinator import TransactionCoordinator
+from kafka_tx.transactions.coordinator.idleness import Idleness
 from kafka_tx.transactions.coordinator.in_flight_batches import BatchPhase
 from kafka_tx.transactions.layout.txid_layout import Door
 from kafka_tx.transactions.ledger.ledger_reading import OwnedPosition
@@ -102,13 +103,13 @@ class TransactionalRunner(TopologyLoop[list[Action[Json]]]):
         self._mirror = mirror
         self._owned = OwnedPosition(store, Door.TRANSACTIONAL)
         self._epoch = coordinator.state.epoch
-        self._idle_polls = 0
-        self._empty_txid = 0  # of the newest plan, if it is empty
+        self._idleness = Idleness()
         bounds = getattr(spout, "bounds", None)
         edges = getattr(spout, "edges", None)
         watch = SpoutLagWatch(bounds, self.registry, self.id, self._clock, edges)
         name = plan.graph.components[0].name
-        self._spout = SpoutThread(self.id, spout, name, watch.poll)
+        worker = SerialWorker(f"kafka-tx {self.id} spout")
+        self._spout = SpoutThread(worker, spout, name, watch.poll)
         self._attempts = Attempts(
             engine, plan, coordinator, journal, self._spout, self._post
         )
@@ -135,14 +136,7 @@ class TransactionalRunner(TopologyLoop[list[Action[Json]]]):
         super().start()
 
     def _ask_idle(self) -> Callable[[], bool]:
-        # The poll that runs now does not count, so two more are needed.
-        wanted = self._idle_polls + 2
-        return lambda: self._idle_polls >= wanted
-
-    def _saw_idle(self) -> None:
-        """Count one more poll without new records, while no batch was in flight."""
-        with self._waiters.changing():
-            self._idle_polls += 1
+        return self._idleness.begin()
 
     # --- the loop ---
 
@@ -174,15 +168,18 @@ class TransactionalRunner(TopologyLoop[list[Action[Json]]]):
 
     def _is_ready(self) -> bool:
         txid = (self._machine.committed_txid or 0) + 1
+        may_be_idle = self._waiters.are_there and not self._machine.phases
         try:
-            ready = self._spout.is_ready(txid)
-            is_idle = ready is False and not self._machine.phases
-            if is_idle and self._waiters.are_there and self._spout.is_drained(txid):
-                self._saw_idle()
+            poll = self._spout.poll(txid, self._idleness.ask() if may_be_idle else 0)
         except KafkaTxError as error:
             self._perform(lambda error=error: self._abort(error))  # type: ignore[misc]
             return False
-        return bool(ready)
+        if poll is None:
+            return False
+        if may_be_idle and poll.drained_at:
+            with self._waiters.changing():
+                self._idleness.found(poll.drained_at)
+        return poll.is_ready
 
     # --- actions ---
 
@@ -198,12 +195,13 @@ class TransactionalRunner(TopologyLoop[list[Action[Json]]]):
 
     def _plan(self, request: Initialize[Json]) -> None:
         attempt, machine, journal = request.attempt, self._machine, self.journal
+        idleness, question = self._idleness, self._idleness.ask()
         journal.planning(attempt)
 
         def planned(metadata: Json, is_empty: bool, is_last: bool) -> None:
             def event() -> list[Action[Json]]:
                 journal.planned(attempt)
-                self._empty_txid = attempt.txid if is_last else 0
+                idleness.planned(attempt.txid, question, is_last=is_last)
                 return machine.initialized(attempt, metadata, is_empty=is_empty)
 
             self._post(event)
@@ -261,8 +259,9 @@ class TransactionalRunner(TopologyLoop[list[Action[Json]]]):
         self._attempts.done(attempt)
         progress = self.journal.committed(attempt, metadata)
         self._spout.committed(attempt.txid, metadata)
-        if attempt.txid == self._empty_txid and not self._machine.phases:
-            self._saw_idle()
+        if not self._machine.phases:
+            with self._waiters.changing():
+                self._idleness.committed(attempt.txid)
         for listener in self._listeners:
             self._notice(listener, progress)
         self._copy_to_group()

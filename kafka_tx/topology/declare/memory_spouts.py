@@ -147,6 +147,7 @@ class OpaqueMemoryTransactionalSpout(
     def plan(self, partition: str, last: Json | None) -> Json | Unavailable:
         """The next rows; a lost partition cannot be reached."""
         if partition in self._lost:
+            self._planned_to[partition] = 0 if last is None else sum(last)
             return Unavailable("lost")
         return super().plan(partition, last)
 
