@@ -6,8 +6,9 @@ valgrind, takes about two minutes, and ends with an error where anything is foun
 1. every test of ``tests/native`` and ``tests/schemas``, with an extension built
    with the sanitizers;
 2. drivers without Python that read ranges and release arrays in parts, ask for offsets,
-   write columns, and write what a real broker refuses record by record, with the leak
-   check on: once with sanitizers, once in valgrind;
+   write columns, close clients that end late or never, and write what a real broker
+   refuses record by record, with the leak check on: once with sanitizers, once in
+   valgrind;
 3. what only a real broker answers: refusals of records, descriptions of topics;
 4. drivers that fill and export columns, and that decode noise as records of Avro, while
    each single allocation fails in turn.
@@ -134,6 +135,7 @@ def drivers(build: Path) -> None:
             assert found == same, (found, same)
         offsets(build)
         writing(build, cluster)
+    closing(build)
 
 
 def offsets(build: Path) -> None:
@@ -165,6 +167,16 @@ def writing(build: Path, cluster: MockCluster) -> None:
         found = run(*program, *asked)
         print("handed over, code of the refused one, left:", found, end="")
         assert found == "3000 10 0\n", found
+
+
+def closing(build: Path) -> None:
+    sources = [HERE / "closing_driver.c", *CORE]
+    plain = compiled("closing", *sources, into=build)
+    sanitized = compiled("closing-s", *sources, *SANITIZERS, into=build)
+    for program in ([sanitized], [*VALGRIND, plain]):
+        found = run(*program)
+        print("ended, in place, threads left, longest wait in s:", found, end="")
+        assert found.startswith("147 3 0 "), found
 
 
 def real_broker(build: Path, environment: dict[str, str]) -> None:

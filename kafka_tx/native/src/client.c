@@ -2,7 +2,14 @@
 
 #include <pthread.h>
 #include <stdlib.h>
+#include <time.h>
 #include <unistd.h>
+
+#include "old_glibc.h"
+
+OLD_VERSION(pthread_create, "2.2.5", "2.17");
+OLD_VERSION(pthread_detach, "2.2.5", "2.17");
+OLD_VERSION(pthread_join, "2.2.5", "2.17");
 
 static rdk_conf *make_conf(client *c, const char *const *settings,
                            range_failure *failure) {
@@ -97,21 +104,95 @@ int client_learn(client *c, const char *topic, int timeout_ms) {
     return code ? -1 : 0;
 }
 
-static void *close_now(void *given) {
-    client *c = given;
+/* --- closing ---------------------------------------------------------------------- */
+
+enum { PATIENCE_S = 5 };
+
+#if _POSIX_CLOCK_SELECTION > 0 /* not on macOS */
+OLD_VERSION(pthread_condattr_setclock, "2.3.3", "2.17");
+enum { CLOCK = CLOCK_MONOTONIC };
+#else
+enum { CLOCK = CLOCK_REALTIME };
+#endif
+
+/* What the caller and the thread that closes share; the last of them frees it. */
+typedef struct {
+    client *client;
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    int is_closed; /* the caller, who waits, joins the thread and frees */
+    int is_left;   /* nobody waits any more: the thread frees */
+} closing;
+
+static closing *closing_new(client *c) {
+    closing *of = calloc(1, sizeof *of);
+    pthread_condattr_t attributes;
+    if (!of) return NULL;
+    of->client = c;
+    pthread_mutex_init(&of->lock, NULL);
+    pthread_condattr_init(&attributes);
+#if _POSIX_CLOCK_SELECTION > 0
+    pthread_condattr_setclock(&attributes, CLOCK);
+#endif
+    pthread_cond_init(&of->changed, &attributes);
+    pthread_condattr_destroy(&attributes);
+    return of;
+}
+
+static void closing_free(closing *of) {
+    pthread_cond_destroy(&of->changed);
+    pthread_mutex_destroy(&of->lock);
+    free(of);
+}
+
+static void close_now(client *c) {
     if (c->logs) c->rdk->queue_destroy(c->logs);
     if (c->handle) c->rdk->destroy_flags(c->handle, RDK_DESTROY_NO_CONSUMER_CLOSE);
     free(c);
+}
+
+static void *close_in_thread(void *given) {
+    closing *of = given;
+    close_now(of->client);
+    pthread_mutex_lock(&of->lock);
+    of->is_closed = 1;
+    int is_left = of->is_left;
+    pthread_cond_signal(&of->changed);
+    pthread_mutex_unlock(&of->lock);
+    if (is_left) closing_free(of);
     return NULL;
 }
 
-/* librdkafka 2.16 looks for another offset behind damaged records. A client that is
- * closed at that moment locks a partition twice in the same thread, and never ends. */
+/* Whether it was closed in time; otherwise it is left to its thread. */
+static int wait_for(closing *of) {
+    struct timespec until;
+    int is_over = 0;
+    clock_gettime(CLOCK, &until);
+    until.tv_sec += PATIENCE_S;
+    pthread_mutex_lock(&of->lock);
+    while (!of->is_closed && !is_over)
+        is_over = pthread_cond_timedwait(&of->changed, &of->lock, &until);
+    int is_closed = of->is_closed;
+    of->is_left = !is_closed;
+    pthread_mutex_unlock(&of->lock);
+    return is_closed;
+}
+
+/* librdkafka 2.16 may never end a client. If a fetch is answered with an offset out of
+ * range while the client is destroyed, the thread of the broker locks the partition
+ * twice. Fetches ahead of the range may be answered so: behind damaged records, or where
+ * records were deleted meanwhile. */
 void client_close(client *c) {
-    pthread_t waiting;
     if (c->made_by != getpid()) return;
-    if (c->may_hang && !pthread_create(&waiting, NULL, close_now, c))
-        pthread_detach(waiting);
-    else
+    pthread_t thread;
+    closing *of = closing_new(c);
+    if (!of || pthread_create(&thread, NULL, close_in_thread, of)) {
+        if (of) closing_free(of);
         close_now(c);
+    } else if (wait_for(of)) {
+        pthread_join(thread, NULL);
+        closing_free(of);
+    } else {
+        pthread_detach(thread);
+    }
 }

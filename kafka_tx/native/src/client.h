@@ -17,7 +17,6 @@ typedef struct {
     rdk_queue *logs;
     pid_t made_by; /* a fork has none of its threads */
     int is_used;   /* a range was opened with it */
-    int may_hang;  /* when it is closed: an error let librdkafka look for another offset */
     watch watch;
 } client;
 
@@ -39,9 +38,9 @@ const rdk_metadata *client_describe(client *, const char *topic, int timeout_ms)
 /* Let librdkafka learn the leaders of a topic, NULL: of all; -1 where nobody tells. */
 int client_learn(client *, const char *topic, int timeout_ms);
 
-/* Blocks until librdkafka's threads are gone: a few milliseconds; where that may take
- * for ever, a thread of its own waits. Does nothing in another process than the one that
- * opened it. */
+/* Blocks until librdkafka's threads are gone: a few milliseconds. If they are not after
+ * five seconds, a thread of its own waits for them, and frees the client if they ever
+ * end. Does nothing in another process than the one that opened it. */
 void client_close(client *);
 
 #endif

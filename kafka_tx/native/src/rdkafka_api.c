@@ -3,18 +3,11 @@
 #include <dlfcn.h>
 #include <stdio.h>
 
-/* Since glibc 2.34 these have a new version and nothing else new. The old one, which
- * is there too, lets what is built here run on older systems. */
-#if defined(__GLIBC__) && defined(__x86_64__)
-#define FIRST_GLIBC "GLIBC_2.2.5"
-#elif defined(__GLIBC__) && defined(__aarch64__)
-#define FIRST_GLIBC "GLIBC_2.17"
-#endif
-#ifdef FIRST_GLIBC
-__asm__(".symver dlopen, dlopen@" FIRST_GLIBC);
-__asm__(".symver dlsym, dlsym@" FIRST_GLIBC);
-__asm__(".symver dlerror, dlerror@" FIRST_GLIBC);
-#endif
+#include "old_glibc.h"
+
+OLD_VERSION(dlopen, "2.2.5", "2.17");
+OLD_VERSION(dlsym, "2.2.5", "2.17");
+OLD_VERSION(dlerror, "2.2.5", "2.17");
 
 enum { KNOWN_MAJOR = 2 };
 

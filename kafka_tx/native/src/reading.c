@@ -34,7 +34,6 @@ static range_state take_event(range *r, const rdk_message *event) {
         watch_trouble(&r->client->watch, event->err, text);
         return RANGE_WAITING;
     }
-    if (kind == FAILURE_FETCH || kind == FAILURE_OUT_OF_RANGE) r->client->may_hang = 1;
     if (kind == FAILURE_FETCH && event->offset >= r->end) {
         r->position = r->end; /* of another range; the rest of this one is a hole */
         return RANGE_DONE;
