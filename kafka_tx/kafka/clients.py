@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+import threading
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
@@ -13,8 +15,41 @@ from kafka_tx.errors import ConfigError
 from kafka_tx.kafka.client_settings import advice_for_old_pkcs12, is_secret
 from kafka_tx.kafka.errors import ErrorWatch, without_secrets
 from kafka_tx.kafka.tokens import PROVIDER, token_of
+from kafka_tx.logs import same_events
 
 _Client = TypeVar("_Client")
+
+_CLOSED_WITHIN_S = 5.0
+
+
+class _ClosedInTime(Consumer):
+    """A consumer whose ``close`` ends.
+
+    librdkafka 2.16 never destroys a consumer that is told at that moment that an offset
+    it fetches is out of range; see ``client_close`` in ``native/src/client.c``.
+    """
+
+    def close(self) -> None:
+        """Close it on a thread of its own, and wait some seconds for that."""
+        close = super().close
+        closing = threading.Thread(
+            target=same_events(close), name="kafka_tx-close", daemon=True
+        )
+        if _has_begun(closing):
+            closing.join(_CLOSED_WITHIN_S)
+        else:
+            close()
+
+
+def _has_begun(thread: threading.Thread) -> bool:
+    """Start it, unless there are too many threads or the process ends."""
+    if sys.is_finalizing():  # Python 3.11 would wait for the thread
+        return False
+    try:
+        thread.start()
+    except RuntimeError:
+        return False
+    return True
 
 
 def new_admin(settings: Mapping[str, str], watch: ErrorWatch) -> AdminClient:
@@ -36,15 +71,15 @@ def new_consumer(
 ) -> Consumer:
     """A consumer that reports to ``watch`` and gives its figures to ``statistics``.
 
-    librdkafka wants a group id even of a consumer that joins no group. Raises
-    ConfigError.
+    Close it: one that is only dropped may never end. librdkafka wants a group id even
+    of a consumer that joins no group. Raises ConfigError.
     """
     named: dict[str, Any] = {"group.id": "kafka-tx", **settings}
     if statistics is not None:
         named["stats_cb"] = statistics
     if on_commit is not None:
         named["on_commit"] = on_commit
-    return _made(lambda conf: Consumer(conf, logger=watch), named, watch)
+    return _made(lambda conf: _ClosedInTime(conf, logger=watch), named, watch)
 
 
 def new_producer(settings: Mapping[str, str], watch: ErrorWatch) -> Producer:

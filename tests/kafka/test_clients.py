@@ -1,0 +1,94 @@
+"""Clients of librdkafka as everything else gets them."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+
+import pytest
+from confluent_kafka import Consumer
+
+from kafka_tx.kafka import clients
+from kafka_tx.kafka.clients import new_consumer
+from kafka_tx.kafka.errors import ErrorWatch
+
+NOWHERE = {"bootstrap.servers": "127.0.0.1:1", "log_level": "0"}
+NAME = "kafka_tx-close"
+
+
+def closing_threads():
+    return [thread for thread in threading.enumerate() if thread.name == NAME]
+
+
+def test_a_consumer_that_never_ends_is_left_to_itself(monkeypatch):
+    usual = new_consumer(NOWHERE, ErrorWatch(""))
+    usual.close()
+    assert not closing_threads()
+    monkeypatch.setattr(clients, "_CLOSED_WITHIN_S", 0.1)
+    may_end = threading.Event()
+
+    class Endless(Consumer):
+        def close(self):
+            may_end.wait()
+            super().close()
+
+    class Stuck(type(usual), Endless):  # type: ignore[misc]
+        """As ``new_consumer`` makes them, around one that does not end."""
+
+    Stuck({**NOWHERE, "group.id": "any"}).close()
+    (left,) = closing_threads()
+
+    assert left.daemon
+    may_end.set()
+    left.join()
+
+
+def test_without_threads_a_consumer_is_closed_in_place(monkeypatch):
+    consumer = new_consumer(NOWHERE, ErrorWatch(""))
+    refused = []
+
+    def refuse(thread):
+        refused.append(thread)
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+
+    consumer.close()
+
+    assert len(refused) == 1
+    with pytest.raises(RuntimeError, match="closed"):
+        consumer.poll(0)
+
+
+AT_THE_END = """
+from kafka_tx.kafka.clients import new_consumer
+from kafka_tx.kafka.errors import ErrorWatch
+
+def reading():
+    consumer = new_consumer({"bootstrap.servers": "127.0.0.1:1"}, ErrorWatch(""))
+    try:
+        yield
+    finally:
+        consumer.close()
+        print("closed")
+
+class Holder:
+    pass
+
+holder = Holder()
+holder.itself, holder.reading = holder, reading()  # collected when the process ends
+next(holder.reading)
+"""
+
+
+def test_a_reader_that_the_end_of_the_process_closes_does_not_hold_it_up():
+    ended = subprocess.run(
+        [sys.executable, "-c", AT_THE_END],
+        timeout=60,
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
+    )
+
+    assert ended.stdout == "closed\n"
