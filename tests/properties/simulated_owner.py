@@ -6,10 +6,11 @@ come in between.
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Generator, Mapping
+from concurrent.futures import Future
 from enum import IntEnum
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from kafka_tx.errors import (
     ComponentError,
@@ -23,6 +24,8 @@ from kafka_tx.errors import (
 from kafka_tx.model import TransactionAttempt
 from kafka_tx.protocols import Store
 from kafka_tx.running.permit import Permits
+from kafka_tx.running.serial_worker import SerialWorker
+from kafka_tx.running.transactional.spout_thread import SpoutThread
 from kafka_tx.topology.declare.spouts import (
     Json,
     OpaquePartitionedTransactionalSpout,
@@ -38,6 +41,7 @@ from kafka_tx.transactions.coordinator.actions import (
     TransactionCommitted,
     Write,
 )
+from kafka_tx.transactions.coordinator.idleness import Idleness
 from kafka_tx.transactions.coordinator.in_flight_batches import BatchPhase
 from kafka_tx.transactions.layout.commit_stats import CommitStats, stats_record
 from kafka_tx.transactions.layout.txid_layout import Door, numbered
@@ -67,11 +71,53 @@ class Outcome(IntEnum):
     """It happened, and says that it did not."""
 
 
+class Mood(NamedTuple):
+    """How a spout answers for now.
+
+    Attributes:
+        is_shy: It is not ready, whatever is left.
+        is_eager: It is ready although nothing is left.
+        is_unsure: It does not know whether it is drained.
+        is_late: Its answer comes after the next question.
+    """
+
+    is_shy: bool = False
+    is_eager: bool = True
+    is_unsure: bool = False
+    is_late: bool = False
+
+
 class Spout(PartitionedTransactionalSpout):
     """Reads the world's log, as the Kafka spout reads a cluster's."""
 
     def __init__(self, world: World) -> None:
         self._world = world
+        self._planned_to: dict[int, int] = {}
+        self.mood = Mood()
+        self.is_broken = False
+
+    def is_ready(self) -> bool:
+        return not self.mood.is_shy and (self.mood.is_eager or self._has_more())
+
+    def is_drained(self) -> bool | None:
+        """Who cannot read a partition knows that rows may be left."""
+        if self.mood.is_unsure and not self._world.unreadable:
+            self._world.seen["spouts that did not know"] += 1
+            return None
+        return not self._has_more()
+
+    def _has_more(self) -> bool:
+        ends = enumerate(self._world.log_ends)
+        return any(self._planned_to.get(p, -1) < end for p, end in ends)
+
+    def initialize_transaction(
+        self, txid: int, previous: Mapping[str, Json] | None
+    ) -> Mapping[str, Json]:
+        if self.is_broken:
+            raise FailedException("later")
+        metadata = super().initialize_transaction(txid, previous)
+        self._planned_to = {int(p): part["end"] for p, part in metadata.items()}
+        return metadata
 
     def partitions(self) -> list[str]:
         return [str(partition) for partition in self._world.listed()]
@@ -90,15 +136,51 @@ class OpaqueSpout(Spout, OpaquePartitionedTransactionalSpout):
     pass
 
 
+class Answer(Future[Any]):
+    """Is there, or is late: nobody waits for it."""
+
+    def exception(self, timeout: float | None = None) -> BaseException | None:
+        return super().exception(0)
+
+
+class SpoutWorker(SerialWorker):
+    """Calls the spout at once, or when it is told to; in the order of the requests."""
+
+    def __init__(self) -> None:
+        self._left: deque[tuple[Answer, Callable[[], Any]]] = deque()
+        self.is_prompt = False
+
+    def submit(self, function: Callable[[], Any]) -> Future[Any]:
+        answer = Answer()
+        self._left.append((answer, function))
+        if self.is_prompt:
+            self.run()
+        return answer
+
+    def run(self) -> None:
+        while self._left:
+            answer, function = self._left.popleft()
+            answer.set_result(function())
+
+
 class Owner:
     """One live driver: a coordinator, a spout, and the work it was asked to do."""
+
+    thread: type[SpoutThread] = SpoutThread
+    idle: type[Idleness] = Idleness
+    opaque: type[OpaqueSpout] = OpaqueSpout
 
     def __init__(self, world: World) -> None:
         self._world = world
         epoch = take_over(cast(Store, world.store))
         values = numbered(cast(Store, world.store), epoch)
         is_opaque = world.mode == "opaque"
-        self.spout = (OpaqueSpout if is_opaque else Spout)(world)
+        self.spout = (self.opaque if is_opaque else Spout)(world)
+        self._calls = SpoutWorker()
+        self._spouts = self.thread(self._calls, self.spout, "spout", lambda: None)
+        self._idleness = self.idle()
+        self.waits: list[tuple[Callable[[], bool], list[int]]] = []
+        """Those who wait for all that was in the log when they began to."""
         reader = LedgerReader("memory:", "sim", Door.TRANSACTIONAL)
         state = reader.read(values, epoch)
         self.coordinator = world.coordinator(world.mode, world.pacing, reader, state)
@@ -131,6 +213,31 @@ class Owner:
         self._carry_out(actions)
         return bool(actions)
 
+    def look(self, mood: Mood = Mood()) -> bool:  # noqa: B008 - it cannot change
+        """As ``tick``, with an answer of the spout."""
+        self.spout.mood, self._calls.is_prompt = mood, not mood.is_late
+        is_asked = self.coordinator.asks_ready(self._world.now_ms)
+        is_ready = is_asked and self._is_ready()
+        self._calls.is_prompt = False
+        return self.tick(is_ready=is_ready)
+
+    def _is_ready(self) -> bool:
+        if self._calls.is_prompt:
+            self._calls.run()
+        may_be_idle = bool(self.waits) and not self.coordinator.phases
+        poll = self._spouts.poll(0, self._idleness.ask() if may_be_idle else 0)
+        if poll is None:
+            self._world.seen["late answers of a spout"] += 1
+            return False
+        if may_be_idle and poll.drained_at:
+            self._idleness.found(poll.drained_at)
+        return poll.is_ready
+
+    def wait(self) -> None:
+        """Somebody begins to wait for all that is available; four at a time do."""
+        if len(self.waits) < 4:
+            self.waits.append((self._idleness.begin(), list(self._world.log_ends)))
+
     def go_on(self, which: int, outcome: Outcome) -> None:
         """One step of one work."""
         if not self.work:
@@ -148,11 +255,11 @@ class Owner:
         (at,) = [n for n, work in enumerate(self.work) if work in self._committing]
         self.go_on(at, outcome)
 
-    def advance(self) -> None:
+    def advance(self, mood: Mood = Mood()) -> None:  # noqa: B008 - it cannot change
         """One step towards the end, everything going well."""
         if self.work:
             self.go_on(0, Outcome.GOOD)
-        if not self.tick(is_ready=True) and not self.work:
+        if not self.look(mood) and not self.work:
             wakes_at_ms = self.coordinator.wakes_at_ms()
             if not self.coordinator.is_stopped:
                 assert wakes_at_ms is not None, "it sleeps for ever"
@@ -198,16 +305,23 @@ class Owner:
     # --- works ---
 
     def _plan(self, attempt: TransactionAttempt, previous: Json | None) -> Work:
-        outcome = yield
-        metadata = self.spout.initialize_transaction(attempt.txid, previous)
-        if (yield) is not Outcome.GOOD or outcome is not Outcome.GOOD:
+        question, plans = self._idleness.ask(), list[tuple[Json, bool, bool]]()
+        self._spouts.plan(
+            *(attempt, previous, lambda *plan: plans.append(plan), lambda _: None)
+        )
+        self.spout.is_broken = (yield) is not Outcome.GOOD
+        self._calls.run()
+        self.spout.is_broken = False
+        yield
+        if not plans:
             self._answer(lambda: self.coordinator.initialize_failed(attempt))
             return
+        ((metadata, is_empty, is_last),) = plans
         if self.coordinator.planning == attempt:
             self._planned_to = max(self._planned_to, attempt.txid)
         else:
             self._world.seen["void plans"] += 1
-        is_empty = self.spout.is_empty(metadata)
+        self._idleness.planned(attempt.txid, question, is_last=is_last)
         self._answer(
             lambda: self.coordinator.initialized(attempt, metadata, is_empty=is_empty)
         )
@@ -312,11 +426,22 @@ class Owner:
     def _carry_out(self, actions: list[Action[Json]]) -> None:
         for action in actions:
             self._carry_out_one(action)
+        self._check_waits()
         flying, phases = self._flying, self.coordinator.phases
         assert list(phases) == [flying[txid] for txid in sorted(flying)]
         assert len(phases) <= self._world.pacing.max_pending
         in_commit = [a for a, p in phases.items() if p in _COMMIT_PHASES]
         assert in_commit in ([], list(phases)[:1]), "not the lowest, or not alone"
+
+    def _check_waits(self) -> None:
+        """Whoever waits no longer finds what he waited for."""
+        for wait in self.waits[:]:
+            is_reached, ends = wait
+            if is_reached():
+                self.waits.remove(wait)
+                self._world.seen["waits that ended"] += 1
+                is_done = self._world.is_covered(ends)
+                assert self.is_lost or is_done, "a wait ended too early"
 
     def _carry_out_one(self, action: Action[Json]) -> None:
         match action:
@@ -339,12 +464,17 @@ class Owner:
             case Cancel(attempts=attempts):
                 self._cancel(attempts)
             case TransactionCommitted(attempt=attempt):
-                assert attempt.txid == self._committed + 1
-                assert self._flying.pop(attempt.txid) == attempt
-                self._committed = attempt.txid
-                del self._damaged_reads[attempt.txid]
+                self._recorded(attempt)
             case Stopped(error=error):
                 self._stopped(error)
+
+    def _recorded(self, attempt: TransactionAttempt) -> None:
+        assert attempt.txid == self._committed + 1
+        assert self._flying.pop(attempt.txid) == attempt
+        self._committed = attempt.txid
+        if not self.coordinator.phases:
+            self._idleness.committed(attempt.txid)
+        del self._damaged_reads[attempt.txid]
 
     def _stopped(self, error: BaseException | None) -> None:
         assert not self._flying, "stopped with batches in flight"

@@ -8,7 +8,7 @@ each step.
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -21,7 +21,7 @@ from kafka_tx.transactions.coordinator.pacing import Pacing
 from kafka_tx.transactions.layout.commit_stats import stats_in
 from kafka_tx.transactions.layout.txid_layout import NUMBERING, Door, position
 from kafka_tx.transactions.ledger.ledger_reading import LedgerReader
-from tests.properties.simulated_owner import Outcome, Owner
+from tests.properties.simulated_owner import Mood, Outcome, Owner
 from tests.properties.simulated_store import Batch, SimulatedStore, Sink, ranges
 
 
@@ -300,25 +300,44 @@ class World:
             if owner.coordinator.is_stopped:
                 self.crash()
                 owner = self.owners[-1]
-            if not owner.is_stopping and self.is_covered():
+            if not owner.is_stopping and self.is_covered(self.log_ends):
                 break
             owner.advance()
-        assert self.is_covered(), "records were left over, or it did not stop"
+        assert self.is_covered(self.log_ends), "left over, or it did not stop"
         self.check_counts()
+        self._await_all(owner)
 
-    def is_covered(self) -> bool:
-        return sum(self.positions.values()) == sum(self.log_ends)
+    def _await_all(self, owner: Owner) -> None:
+        """Whoever waits comes to an end, once the spout knows whether it is drained."""
+        for is_eager in (False, True):
+            owner.wait()
+            for is_unsure in [True] * 8 + [False] * 30:
+                if not owner.waits:
+                    break
+                owner.advance(Mood(is_eager=is_eager, is_unsure=is_unsure))
+            assert not owner.waits, "somebody waits for ever"
+
+    def is_covered(self, ends: Sequence[int]) -> bool:
+        return all(self.positions.get(p, 0) >= end for p, end in enumerate(ends))
 
 
-def run(world: World, data: bytes) -> None:
-    """One step for each pair of bytes, mostly good ones, on any live owner."""
+def run(world: World, data: bytes, *, is_quiet: bool = False) -> None:
+    """One step for each pair of bytes, mostly good ones, on any live owner.
+
+    Quiet: no records come, so that all are done now and then.
+    """
     for kind, detail in zip(data[::2], data[1::2], strict=False):
         owner = world.owners[detail % len(world.owners)]
         if kind < 80:
-            owner.tick(is_ready=detail % 16 > 0)
+            if detail % 16 == 1:
+                owner.wait()
+            shy, eager = detail % 8 == 0, detail % 3 > 0
+            owner.look(Mood(shy, eager, detail % 5 == 0, detail % 7 == 0))
         elif kind < 230:
             outcome = Outcome.GOOD if kind < 215 else Outcome(1 + detail % 2)
             owner.go_on(detail, outcome)
+        elif is_quiet:
+            world.now_ms += detail // 4
         elif kind < 250:
             world.produce(detail % 8, detail // 32)
         else:

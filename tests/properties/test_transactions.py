@@ -17,12 +17,14 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 from kafka_tx.config import Mode
 from kafka_tx.errors import KafkaTxError, ReplayDiffersError
 from kafka_tx.model import TransactionAttempt
+from kafka_tx.running.transactional.spout_thread import SpoutThread
 from kafka_tx.sinks import store_beside
 from kafka_tx.transactions.coordinator.actions import Write
 from kafka_tx.transactions.coordinator.coordinator import TransactionCoordinator
+from kafka_tx.transactions.coordinator.idleness import Idleness
 from kafka_tx.transactions.coordinator.in_flight_batches import BatchPhase
 from tests.properties.rounds import SIMULATED_STEPS, is_enough, play_round
-from tests.properties.simulated_owner import TRIES, Outcome, Owner
+from tests.properties.simulated_owner import TRIES, Mood, OpaqueSpout, Outcome, Owner
 from tests.properties.simulated_topology import TIMEOUT_MS, World, run
 
 SECONDS_AT_MOST = 300 + SIMULATED_STEPS // 1_000
@@ -50,13 +52,13 @@ class SimulatedTopology(RuleBasedStateMachine):
     def run_a_while(self, data):
         run(self.world, data)
 
-    @rule(data=st.binary(min_size=20, max_size=200))
-    def run_on(self, data):
-        run(self.world, data)
+    @rule(data=st.binary(min_size=20, max_size=200), is_quiet=st.booleans())
+    def run_on(self, data, is_quiet):
+        run(self.world, data, is_quiet=is_quiet)
 
-    @rule(which=whichs, is_ready=st.booleans())
-    def tick(self, which, is_ready):
-        self.owner(which).tick(is_ready=is_ready)
+    @rule(which=whichs, mood=st.builds(Mood, *[st.booleans()] * len(Mood._fields)))
+    def look(self, which, mood):
+        self.owner(which).look(mood)
 
     @rule(which=whichs, work=whichs, outcome=st.sampled_from(Outcome))
     def go_on_with_one_work(self, which, work, outcome):
@@ -180,6 +182,9 @@ WHAT_MUST_HAPPEN = (
     "tasks refused after a cancel",
     "repeated answers",
     "hanging jobs",
+    "spouts that did not know",
+    "late answers of a spout",
+    "waits that ended",
     "lost executors",
     "takeovers",
     "stores that went back, sink in it",
@@ -288,6 +293,62 @@ class BelievesTheEndOfAJob(Owner):
             self._answer(lambda: self.coordinator.commit_failed(attempt, "cancelled"))
 
 
+class TakesUnknownForNoAnswer(SpoutThread):
+    """As it was: who once does not know is never asked again."""
+
+    is_stuck = False
+
+    def _poll(self, question):
+        is_asked = question > 0 and not self._spout.is_ready()
+        self.is_stuck |= is_asked and self._spout.is_drained() is None
+        return super()._poll(0 if self.is_stuck else question)
+
+
+class CountsTwoAnswers(Idleness):
+    """As it was: the second one that comes counts, whenever it was asked for."""
+
+    answers = 0
+
+    def begin(self):
+        wanted = self.answers + 2
+        return lambda: self.answers >= wanted
+
+    def found(self, question):
+        self.answers += 1
+
+
+class CountsAnyAnswer(Idleness):
+    def begin(self):
+        proof = self._proof
+        return lambda: self._proof > proof
+
+
+class KeepsVoidPlans(OpaqueSpout):
+    """As one over rows in memory did, whose partition was lost in between."""
+
+    def initialize_transaction(self, txid, previous):
+        former = self._planned_to
+        metadata = super().initialize_transaction(txid, previous)
+        for partition, end in former.items():
+            self._planned_to[partition] = max(end, self._planned_to.get(partition, 0))
+        return metadata
+
+
+@pytest.mark.parametrize(
+    ("part", "broken", "how"),
+    [
+        ("thread", TakesUnknownForNoAnswer, "waits for ever"),
+        ("idle", CountsTwoAnswers, "ended too early"),
+        ("idle", CountsAnyAnswer, "ended too early"),
+        ("opaque", KeepsVoidPlans, "left over|ended too early"),
+    ],
+)
+def test_the_simulation_notices_waits_that_end_late_or_early(part, broken, how):
+    owner = type("Broken", (Owner,), {part: broken})
+    with pytest.raises(AssertionError, match=how):
+        walk_quietly_until_found(owner)
+
+
 @pytest.mark.parametrize(
     "broken",
     [
@@ -372,6 +433,17 @@ def test_the_same_walks_find_nothing_wrong_with_ours(seed):
     assert walk(seed, TransactionCoordinator, goes_back=seed % 2 > 0).seen["commits"]
 
 
+@pytest.mark.parametrize("seed", range(12))
+def test_the_same_quiet_walks_find_nothing_wrong_with_ours(seed):
+    assert walk_quietly(seed, Owner).seen["waits that ended"]
+
+
+def walk_quietly_until_found(owner: type[Owner]) -> None:
+    """First those walks that noticed something when they were last all walked."""
+    for seed in (1, 5, 10, *range(300)):
+        walk_quietly(seed, owner)
+
+
 def walk_until_found(
     coordinator: type[TransactionCoordinator[Any]],
     owner: type[Owner] = Owner,
@@ -379,7 +451,7 @@ def walk_until_found(
     goes_back: bool = False,
 ) -> None:
     """First those walks that noticed something when they were last all walked."""
-    for seed in (0, 1, 4, 82, *range(300)):
+    for seed in (0, 4, 6, 31, *range(300)):
         walk(seed, coordinator, owner, goes_back=goes_back)
 
 
@@ -391,6 +463,23 @@ def outlast_the_timeout(world: World, owner: Owner) -> None:
     owner.tick(is_ready=True)
     for work in range(len(owner.work)):
         owner.go_on(work, Outcome.UNKNOWN)
+
+
+def walk_quietly(seed: int, owner: type[Owner]) -> World:
+    """The life of a world with few records, for which somebody waits."""
+    chance = random.Random(seed)
+    mode: Mode = chance.choice(["transactional", "opaque"])
+    world = World(mode, chance.randrange(1, 5), owner=owner)
+    for _ in range(150):
+        run(world, chance.randbytes(24), is_quiet=True)
+        which = chance.randrange(16)
+        if which < 6:
+            world.toggle(which)
+        elif which < 8:
+            world.produce(which, 1)
+            world.owners[-1].wait()
+    world.settle()
+    return world
 
 
 def walk(
