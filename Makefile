@@ -117,10 +117,8 @@ test-fast: setup $(COMPILED)
 	@$(IN_MEMORY) $(IN)/python -m pytest tests $(SPREAD)
 
 # Everything: all kills with all stores, long simulations, examples as processes, chaos.
-# Python processes start as users' do and compute more, so fewer workers keep two cores busy.
-test-all: WORKERS := 4
 test-all: servers
-	@$(IN_MEMORY) KAFKA_TX_ALL=1 KAFKA_TX_SIMULATED_STEPS=100000 \
+	@$(IN_MEMORY) KAFKA_TX_ALL=1 KAFKA_TX_SIMULATED_STEPS=50000 \
 	    $(IN)/python -m pytest tests integration $(SPREAD)
 	$(MAKE) --no-print-directory chaos
 

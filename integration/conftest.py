@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 import uuid
 import warnings
 from collections.abc import Callable, Iterator
@@ -25,7 +24,6 @@ from integration.cluster.standalone import StandaloneSpark
 from integration.cluster.topics import fresh_name
 from integration.cluster.versions import SPARK_LINE
 from integration.cluster.warm_python import WarmPython
-from integration.sizes import EVERYTHING
 
 ALSO_IN_CONTAINERS = {"test_cluster.py", "test_records.py"}
 """Files that run on both providers where there is no time for all of them."""
@@ -144,13 +142,7 @@ def produce(kafka: KafkaCluster) -> Produce:
 
 @pytest.fixture(scope="session")
 def python() -> Iterator[str]:
-    """The Python that Spark starts: one with its imports done forks planning processes.
-
-    In ``make test-all`` they start as those of users do.
-    """
-    if EVERYTHING:
-        yield sys.executable
-        return
+    """The Python that Spark starts: it forks from one that has done its imports."""
     with running(WarmPython()) as warm:
         yield str(warm.launcher)
 

@@ -26,7 +26,6 @@ from integration.cluster.versions import (
     SPARK_CONNECTOR_JARS,
     SPARK_LINE,
 )
-from integration.sizes import EVERYTHING
 from kafka_tx.spark.versions.names import quick_checkpoints
 from kafka_tx.testing import QUICK_JAVA
 
@@ -88,7 +87,7 @@ def local_session(
     java()
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     jars, quick = more_jars(), java_options is None
-    if quick and not EVERYTHING:
+    if quick:
         java_names.ask_once()
     builder = SparkSession.builder.master(f"local[{cores}]").appName("kafka_tx")
     settings = {
@@ -155,8 +154,8 @@ def iceberg_session(
 
 
 def quick_settings() -> dict[str, str]:
-    """Settings for speed alone; none in ``make test-all``."""
-    return {} if EVERYTHING else quick_checkpoints() | INTERPRETED | SELDOM
+    """Settings for speed alone."""
+    return quick_checkpoints() | INTERPRETED | SELDOM
 
 
 def quick_environment() -> dict[str, str]:

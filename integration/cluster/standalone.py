@@ -140,7 +140,7 @@ class StandaloneSpark:
         jars = jar_paths(SPARK_CONNECTOR_JARS) if SPARK else []
         return {
             **SETTINGS,
-            **quick_settings(),
+            **({} if EVERYTHING else quick_settings()),
             "spark.jars": ",".join(map(str, jars)),
             "spark.driver.extraJavaOptions": quick_start(),
             "spark.executor.extraJavaOptions": quick_start(),

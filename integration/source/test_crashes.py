@@ -7,7 +7,6 @@ take turns.
 
 from __future__ import annotations
 
-import sys
 from contextlib import closing
 from itertools import cycle, zip_longest
 
@@ -33,9 +32,6 @@ from kafka_tx.sql.store import SqlStore
 
 KINDS = (source, state, lake, files, topology, state_topology, spout)
 CASES = [case for kind in KINDS for case in (kind.EVERY if EVERYTHING else kind.USUAL)]
-AT_ONCE = size(20, 4)
-"""Jobs of one driver. Where Python processes start as users' do, many at once take
-longer than the ten seconds that Spark gives each of them."""
 
 
 @pytest.fixture(scope="module")
@@ -49,9 +45,6 @@ def world(kafka, produce, mortal_kafka, zookeeper, postgresql_server, tmp_path_f
 def versions(python, tmp_path_factory):
     """Folder and Python of a later version, and of this one."""
     later = builds.build(tmp_path_factory.mktemp("builds") / "later", builds.MORE)
-    if EVERYTHING:
-        yield (later, sys.executable), (builds.REPOSITORY, python)
-        return
     with running(WarmPython(later)) as warm:
         yield (later, str(warm.launcher)), (builds.REPOSITORY, python)
 
@@ -63,11 +56,9 @@ def killed(world, versions):
 
     rounds = zip_longest(*(case.points for case in CASES))
     for points, (build, python) in zip(rounds, cycle(versions), strict=False):
-        paused = [(j, p) for j, p in zip(jobs.values(), points, strict=True) if p]
-        for first in range(0, len(paused), AT_ONCE):
-            together = paused[first : first + AT_ONCE]
-            lives = [job.to(point) for job, point in together]
-            kill_when_paused(lives, python, build)
+        together = zip(jobs.values(), points, strict=True)
+        lives = [job.to(point) for job, point in together if point]
+        kill_when_paused(lives, python, build)
     return jobs
 
 
