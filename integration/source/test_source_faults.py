@@ -8,7 +8,9 @@ from contextlib import closing
 import pytest
 from pyspark.errors import StreamingQueryException
 
+from integration.capabilities import LIMITED_BOUNDED_RUNS, need
 from integration.cluster.records import Produce, Record
+from integration.cluster.topics import spread_topic
 from integration.cluster.waiting import PATIENT_S
 from integration.reading import Run, reader
 from integration.sizes import in_all
@@ -129,6 +131,39 @@ def test_a_living_query_reads_a_topic_made_anew_with_as_many_records(
         query.stop()
 
     assert made.values == [b"a"] * 5 + [b"b"] * 5
+
+
+@pytest.mark.parametrize("durable", [True, *in_all(False)])
+def test_a_bounded_run_does_not_end_without_a_partition_that_has_no_leader(
+    spark, kafka_pair, store, tmp_path, durable
+):
+    need(LIMITED_BOUNDED_RUNS)
+    name = spread_topic(kafka_pair)
+    lost = 0 if kafka_pair.leader(name, 0) == 2 else 1
+    send = Produce(kafka_pair.bootstrap_servers)
+
+    def run():
+        options = {"tx__id": name, "tx__store": store} if durable else {}
+        made = Run(spark, kafka_pair.bootstrap_servers, subscribe=name, **options)
+        try:
+            made.until_done(tmp_path / "checkpoint")
+        finally:
+            taken.append(sorted(made.values))
+
+    taken: list[list[bytes]] = []
+    send(name, ["first"], partition=lost)
+    run()
+    send(name, ["lost"] * 3, partition=lost)
+    send(name, ["there"] * 3, partition=1 - lost)
+    kafka_pair.kill(2)
+    try:
+        with pytest.raises(StreamingQueryException, match=f"where {name}-{lost} ends"):
+            run()
+    finally:
+        kafka_pair.restart(2)
+    run()
+
+    assert taken == [[b"first"], [b"there"] * 3, [b"lost"] * 3]
 
 
 def test_records_trimmed_before_they_were_read_stop_the_query(

@@ -6,6 +6,7 @@ Runs in Spark's long-lived planning process on the driver's machine. Spark calls
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
@@ -18,6 +19,7 @@ from kafka_tx.model import (
     Skipped,
     TopicPartition,
     epochs_of,
+    few,
     known_epochs,
     located,
 )
@@ -40,6 +42,12 @@ from kafka_tx.source.questions import Answer, Question, goes_on
 
 _RECENT_MS = 1_000
 """Largest age of the last poll if the end of the run is known."""
+
+_NOT_KNOWN_YET = sys.maxsize
+"""The frozen end of a log that has not answered in this run."""
+
+_SILENT_MS, _ASK_SILENT_MS = 30_000, 500
+"""So long at least, and so often, brokers are asked for what a bounded run lacks."""
 
 Logs = Mapping[TopicPartition, LogBounds | None]
 """Bounds of logs; None: not reported, or without a topic id."""
@@ -143,7 +151,10 @@ class MicroBatches:
         return SourceOffset(self._initial, noted_ids=ids, noted_epochs=epochs)
 
     def latest(self, start: SourceOffset, *, everything: bool) -> SourceOffset:
-        """The end of the next batch; ``start`` itself if there is nothing to do."""
+        """The end of the next batch; ``start`` itself if there is nothing to do.
+
+        Raises: as ``plan``.
+        """
         if self._rests(start, everything=everything):
             return start
         self._topic_ids.update(start.topic_ids)
@@ -192,7 +203,9 @@ class MicroBatches:
     def prepare_available_now(self) -> None:
         """Freeze the end: later records are not part of this run."""
         self._rest = None
-        self._target = {p: b.end for p, b in self._poller.now().bounds.items()}
+        cluster = self._poller.now()
+        ends = {p: log.end for p, log in cluster.bounds.items()}
+        self._target = dict.fromkeys(cluster.found.partitions, _NOT_KNOWN_YET) | ends
 
     def report(self) -> ClusterState | None:
         """The last poll, for the progress report; None: no log has answered yet."""
@@ -295,7 +308,46 @@ class MicroBatches:
         return {p: at.offset for p, at in found.items()}
 
     def plan(self, start: Positions, *, everything: bool) -> MicroBatchPlan | None:
-        """A new batch from ``start``, or None to wait for more records."""
+        """A new batch from ``start``, or None to wait for more records.
+
+        A run with a frozen end waits for brokers that do not answer, once all else is
+        read.
+
+        Raises:
+            BrokerUnavailableError: They did not answer for half a minute.
+        """
+        until_ms = self._clock.monotonic_ms() + _SILENT_MS
+        plan = self._plan(start, everything=everything)
+        while silent := self._silent(start, plan):
+            if self._clock.monotonic_ms() >= until_ms:
+                raise BrokerUnavailableError(
+                    f"no broker says where {few(silent)} ends, so this run may lack"
+                    " records. It has read all others. Are the leaders up? The next run"
+                    " continues here"
+                )
+            self._clock.sleep_ms(_ASK_SILENT_MS)
+            plan = self._plan(start, everything=everything)
+        return plan
+
+    def _silent(
+        self, start: Positions, plan: MicroBatchPlan | None
+    ) -> list[TopicPartition]:
+        """Partitions that nobody answers for before they are read to the frozen end.
+
+        None of them as long as there are others to read.
+        """
+        cluster, target = self._poller.last, self._target
+        if target is None or cluster is None or plan is None or plan.moves(start):
+            return []
+        return [
+            p
+            for p, end in target.items()
+            if p not in cluster.bounds
+            and cluster.found.exists(p)
+            and plan.ends.get(p, 0) < end
+        ]
+
+    def _plan(self, start: Positions, *, everything: bool) -> MicroBatchPlan | None:
         self._discovery.know(start)
         ids = dict(self._ids())
 
@@ -461,7 +513,10 @@ class MicroBatches:
             log = logs.get(partition)
             end = start if log is None else log.end
             if self._target is not None:
-                end = min(end, self._target.get(partition, start))
+                frozen = self._target.get(partition, start)
+                if frozen == _NOT_KNOWN_YET and log is not None:
+                    self._target[partition] = end
+                end = min(end, frozen)
             ends[partition] = max(end, start)
         return ends
 

@@ -161,6 +161,7 @@ class TransactionalMicroBatches(MicroBatches):
             OwnerLivesError: Another owner of this ``tx.id`` is running: it changed the
                 store at each try to take over; or it shows signs of life, and this
                 query does not fence living owners.
+            BrokerUnavailableError: As ``plan``.
         """
         if self._rests(start, everything=everything):
             self._batches.rest()

@@ -34,12 +34,29 @@ class PlainWorld(World):
         )
         return self.query
 
+    def run_out(self) -> None:
+        """A run that ends by itself, as a schedule starts one."""
+        query = self.start()
+        brokers = self.brokers
+        there = {n for p in brokers.partitions() for n in brokers.log(p).records}
+        query.planner.prepare_available_now()
+        while not query.is_idle and query.step():
+            pass
+        self.query = None
+        if query.error is not None:
+            self.recover(query.error)
+            return
+        self.seen["bounded runs"] += 1
+        unread = there - brokers.gone - set(self.sink.records())
+        assert not unread, f"a bounded run ended without {sorted(unread)}"
+
 
 ACTIONS: tuple[tuple[Callable[..., None], tuple[int, ...]], ...] = (
     *[(PlainWorld.step, ())] * 12,
     *[(PlainWorld.produce, (8, 9))] * 3,
     *[(PlainWorld.kill, ())] * 2,
     *[(PlainWorld.make_anew, (8, 7))] * 2,
+    (PlainWorld.run_out, ()),
     (PlainWorld.lose_commit_entry, ()),
     (PlainWorld.trim, (8, 6)),
     (PlainWorld.lose_leaders, (2,)),

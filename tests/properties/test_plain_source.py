@@ -18,7 +18,9 @@ from tests.properties.rounds import SIMULATED_STEPS, is_enough
 from tests.properties.simulated_plain import PlainWorld, run
 
 WHAT_MUST_HAPPEN = (
+    "BrokerUnavailableError",
     "DataLossError",
+    "bounded runs",
     "ranges of other topics left out",
     "topics made anew",
 )
@@ -59,6 +61,7 @@ def positions_decide(start, end):
         (SourceOffset, "topic_ids", property(lambda self: {})),
         (OffsetRange, "of_topic", lambda self, topic_id: self),
         (microbatches, "goes_on", positions_decide),
+        (microbatches.MicroBatches, "_silent", lambda self, start, plan: []),
         (ClusterPoller, "is_unchanged", lambda self, cluster: True),
         (LogPoller, "are_still", lambda self, partitions, quiet: True),
     ],

@@ -15,6 +15,7 @@ from kafka_tx.options.source import parse_source
 from kafka_tx.planning.log_bounds import WHOLE_POLL_MS
 from kafka_tx.planning.offset_json import SourceOffset
 from kafka_tx.source.microbatches import MicroBatches
+from kafka_tx.testing import ManualClock
 from tests.fake_cluster import FakeCluster
 
 P0, P1, P2 = (TopicPartition("t", n) for n in range(3))
@@ -206,6 +207,69 @@ def test_an_answer_that_does_not_reach_the_frozen_end_is_not_used_again(cluster,
     second = batches.latest(first, everything=False)
 
     assert (first, second) == (at(50, 0), at(50, 50))
+
+
+class Election(ManualClock):
+    """Partitions have leaders again after so many seconds, with new records."""
+
+    def __init__(self, cluster, after_s):
+        super().__init__()
+        self.cluster, self.after_s = cluster, after_s
+
+    def sleep_ms(self, duration_ms):
+        super().sleep_ms(duration_ms)
+        if self.monotonic_ms() >= self.after_s * 1_000 and self.cluster.down:
+            self.cluster.down = set()
+            self.cluster.set(1, 0, 60)
+
+
+@pytest.mark.parametrize(("lost_at_once", "ends_at"), [(True, 60), (False, 50)])
+def test_available_now_does_not_end_while_a_partition_has_no_leader(
+    cluster, lost_at_once, ends_at
+):
+    cluster.set(0, 0, 50)
+    cluster.set(1, 0, 50)
+    batches = source(cluster, Election(cluster, 20), startingOffsets="earliest")
+    begin = batches.initial()
+    if lost_at_once:
+        cluster.down = {P1}
+    batches.prepare_available_now()
+    cluster.down = {P1}
+
+    first = batches.latest(begin, everything=False)
+    second = batches.latest(first, everything=False)
+
+    assert (dict(first.positions), dict(second.positions)) == (
+        {P0: 50, P1: 0},
+        {P0: 50, P1: ends_at},
+    )
+
+
+def test_available_now_fails_where_it_cannot_know_that_all_is_read(cluster):
+    cluster.set(0, 0, 50)
+    cluster.set(1, 0, 50)
+    clock = Election(cluster, 60)
+    batches = source(cluster, clock, startingOffsets="earliest")
+    begin = batches.initial()
+    cluster.down = {P0, P1}
+    batches.prepare_available_now()
+
+    with pytest.raises(BrokerUnavailableError, match="where t-0, t-1 ends"):
+        batches.latest(begin, everything=False)
+
+    assert clock.monotonic_ms() < 60_000
+
+
+def test_available_now_waits_for_no_deleted_partition(cluster, clock):
+    cluster.set(0, 0, 50)
+    cluster.set(0, 0, 50, "u")
+    batches = source(cluster, clock, subscribe="t,u", failOnDataLoss="false")
+    batches.prepare_available_now()
+    del cluster.logs[TopicPartition("u", 0)]
+
+    first = batches.latest(at(0), everything=False)
+
+    assert batches.latest(first, everything=False) is first
 
 
 @pytest.mark.parametrize("fails", ["true", "false"])

@@ -871,6 +871,23 @@ def test_a_store_put_back_learns_again_what_was_out_of_sight(job, mode):
     assert again.ranges(end, after) == [OffsetRange(other, 4, 6)]
 
 
+def test_available_now_does_not_end_while_a_partition_has_no_leader(job):
+    job.cluster.set(1, 0, 5)
+    run = job.start()
+    start = run.initial()
+    job.cluster.down = {P1}
+    run.prepare_available_now()
+
+    first = run.latest(start, everything=False)
+    with pytest.raises(BrokerUnavailableError, match="where t-1 ends"):
+        run.latest(first, everything=False)
+    job.cluster.down = set()
+    second = run.latest(first, everything=False)
+
+    assert [first, second] == [marked(1, 10, 0), marked(2, 10, 5)]
+    assert run.latest(second, everything=False) is second
+
+
 def batches_for_a_while(job, run, end):
     """Batches until what stands long enough was told twice."""
     for length in range(20, 26):
