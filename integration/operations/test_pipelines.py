@@ -14,8 +14,8 @@ import pytest
 from integration.capabilities import PIPELINES, need
 from integration.cluster.jars import REPOSITORY
 from integration.cluster.java import java
-from integration.cluster.spark_home import left_out
-from integration.cluster.spark_local import quick_environment
+from integration.cluster.spark_home import environment, left_out
+from integration.cluster.spark_local import quick_start
 from integration.consuming import committed_records
 from kafka_tx.testing.process_tree import spark_directory
 
@@ -64,7 +64,7 @@ class Pipeline:
             ],
             cwd=self._place,
             env=os.environ
-            | {**quick_environment(), **left_out()}
+            | {**environment(), **left_out(), "JDK_JAVA_OPTIONS": quick_start()}
             | {"PYSPARK_PYTHON": sys.executable, "PYTHONPATH": path}
             | {"KAFKA_SERVERS": self._servers},
             capture_output=True,
