@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import sys
-import threading
 from collections.abc import Callable, Mapping
+from threading import Thread
 from typing import Any, TypeVar
 
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
@@ -32,16 +32,14 @@ class _ClosedInTime(Consumer):
     def close(self) -> None:
         """Close it on a thread of its own, and wait some seconds for that."""
         close = super().close
-        closing = threading.Thread(
-            target=same_events(close), name="kafka_tx-close", daemon=True
-        )
+        closing = Thread(target=same_events(close), name="kafka_tx-close", daemon=True)
         if _has_begun(closing):
             closing.join(_CLOSED_WITHIN_S)
         else:
             close()
 
 
-def _has_begun(thread: threading.Thread) -> bool:
+def _has_begun(thread: Thread) -> bool:
     """Start it, unless there are too many threads or the process ends."""
     if sys.is_finalizing():  # Python 3.11 would wait for the thread
         return False

@@ -48,11 +48,12 @@ def test_without_threads_a_consumer_is_closed_in_place(monkeypatch):
     consumer = new_consumer(NOWHERE, ErrorWatch(""))
     refused = []
 
-    def refuse(thread):
-        refused.append(thread)
-        raise RuntimeError("can't start new thread")
+    class NoThread(threading.Thread):
+        def start(self):
+            refused.append(self)
+            raise RuntimeError("can't start new thread")
 
-    monkeypatch.setattr(threading.Thread, "start", refuse)
+    monkeypatch.setattr(clients, "Thread", NoThread)
 
     consumer.close()
 
