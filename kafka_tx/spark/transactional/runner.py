@@ -145,7 +145,7 @@ class TransactionalRunner(TopologyLoop[list[Action[Json]]]):
         now_ms = self._clock.monotonic_ms()
         is_ready = self._machine.asks_ready(now_ms) and self._is_ready()
         self._perform(lambda: self._machine.tick(now_ms, is_ready=is_ready))
-        self.view = View(self._machine.committed_txid, self._machine.phases)
+        self._show()
         self.journal.in_flight(
             self.view.phases, is_planning=self._machine.planning is not None
         )
@@ -157,6 +157,9 @@ class TransactionalRunner(TopologyLoop[list[Action[Json]]]):
             self._attempts.cancel_again()
         else:
             self._perform(event)
+
+    def _show(self) -> None:
+        self.view = View(self._machine.committed_txid, self._machine.phases)
 
     def _wait_s(self) -> float | None:
         wakes_at_ms = self._machine.wakes_at_ms()
@@ -259,6 +262,7 @@ class TransactionalRunner(TopologyLoop[list[Action[Json]]]):
         self._attempts.done(attempt)
         progress = self.journal.committed(attempt, metadata)
         self._spout.committed(attempt.txid, metadata)
+        self._show()  # before a caller who waits looks at it
         if not self._machine.phases:
             with self._waiters.changing():
                 self._idleness.committed(attempt.txid)
