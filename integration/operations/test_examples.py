@@ -50,8 +50,12 @@ Those of two workers are mixed line by line, so each frame is looked at by itsel
 """
 
 
-def run_as_process(place, name, *arguments):
-    """With nothing but its file, as a reader of it does; ``place`` is its ``/tmp``."""
+def run_as_process(place, python, name, *arguments):
+    """With nothing but its file, as a reader of it does; ``place`` is its ``/tmp``.
+
+    But Spark's Python processes come from ``python``: Spark gives them ten seconds,
+    which are too few beside other tests.
+    """
     java()
     quickly = {} if EVERYTHING else quick_environment()
     command = [sys.executable, str(EXAMPLES / f"{name}.py"), *arguments]
@@ -61,7 +65,7 @@ def run_as_process(place, name, *arguments):
             stdout=subprocess.PIPE,
             stderr=err,
             text=True,
-            env=os.environ | activated() | {"TMPDIR": str(place)} | quickly,
+            env=os.environ | {"PYSPARK_PYTHON": python, "TMPDIR": str(place)} | quickly,
         ) as process:
             spent_s = computed_in_silence_s(process)
             shown, _ = process.communicate(timeout=WITHIN_S)
@@ -76,11 +80,6 @@ def run_as_process(place, name, *arguments):
     assert not left, "folders are left behind"
     assert spent_s < FIRST_LINE_S, "nothing was said for too long"
     return said(shown)
-
-
-def activated():
-    """Spark starts the ``python3`` of the path."""
-    return {"PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
 
 
 def computed_in_silence_s(process):
@@ -124,11 +123,11 @@ AS_PROCESS = pytest.param(run_as_process, id="process", marks=pytest.mark.all)
 @pytest.fixture(
     scope="module", params=[pytest.param(run_in_session, id="session"), AS_PROCESS]
 )
-def run(request, tmp_path_factory):
+def run(request, python, tmp_path_factory):
     if request.param is run_in_session:
         request.getfixturevalue("spark")
         return run_in_session
-    return partial(run_as_process, tmp_path_factory.mktemp("tmp"))
+    return partial(run_as_process, tmp_path_factory.mktemp("tmp"), python)
 
 
 def is_ours(path):
@@ -166,7 +165,7 @@ def test_every_example_has_a_test():
 
 @pytest.mark.all
 def test_an_example_is_one_command_that_leaves_nothing_behind(tmp_path):
-    assert "there are 36" in run_as_process(tmp_path, "global_count")
+    assert "there are 36" in run_as_process(tmp_path, sys.executable, "global_count")
 
 
 def test_global_count_counts_each_word_once_in_spite_of_a_replay(run):

@@ -6,6 +6,7 @@ import threading
 from queue import SimpleQueue
 
 import pytest
+from pyspark import SparkContext
 
 from kafka_tx.model import TransactionAttempt
 from kafka_tx.options.topology import RunnerLimits
@@ -38,6 +39,12 @@ class Engine:
     def run_until_cancelled(self):
         assert self._is_heard.wait(WITHIN_S)
         raise JobLostError("cancelled")
+
+
+@pytest.fixture(autouse=True)
+def without_spark(monkeypatch):
+    """A test before may have left a JVM whose session has ended."""
+    monkeypatch.setattr(SparkContext, "_gateway", None)
 
 
 @pytest.fixture
