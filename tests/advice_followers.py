@@ -321,6 +321,10 @@ FOLLOWED: dict[str, tuple[str, ...]] = {
     "start_positions::committed_or": (
         _BATCHES + "test_committed_takes_the_groups_offsets_and_the_rule_for_the_rest",
     ),
+    "microbatches::MicroBatches.plan": (
+        _FAULTS
+        + "test_a_bounded_run_does_not_end_without_a_partition_that_has_no_leader",
+    ),
     "other_topics::check_shared": (
         _NUMBERS + "test_a_source_that_is_joined_with_itself_is_refused_by_name",
         _TAKING_OVER
