@@ -14,6 +14,9 @@ from integration.cluster.waiting import HOST, free_port
 _PIECE = 65536
 _RESET = struct.pack("ii", 1, 0)
 _WITHIN_S = 30.0
+_ACCEPTING = 5
+"""Rounds of a loop in which a connection is accepted; asyncio leaves the socket of one
+that is cancelled meanwhile to the garbage collector."""
 
 
 class _Line(Enum):
@@ -158,6 +161,8 @@ class Proxy:
 
     async def _shut(self) -> None:
         self._server.close()
+        for _ in range(_ACCEPTING):
+            await asyncio.sleep(0)
         self._reset_all()
         others = asyncio.all_tasks() - {asyncio.current_task()}
         for task in others:

@@ -229,7 +229,10 @@ def aged(age_ms, number=RECORDS):
 def test_old_records_raise_an_alert_only_if_the_job_does_not_get_away_from_retention(
     spark, kafka, topic, produce, tmp_path, prometheus, name
 ):
-    """They live for an hour, and are 50 minutes old."""
+    """They live for an hour, and are 50 minutes old.
+
+    A slow machine may hold up the backfill so long that the alert fires for it, too.
+    """
     config = {"retention.ms": "3600000"}
     stands, backfill = topic(1, config=config), topic(1, config=config)
     gate = threading.Event()
@@ -253,10 +256,16 @@ def test_old_records_raise_an_alert_only_if_the_job_does_not_get_away_from_reten
         fires(prometheus, "KafkaTxHeadroomSmall", {f"{name}-stands"})
         near = f'kafka_tx_retention_edge_offset{{id="{name}-backfill"}} > 0'
         wait_until("the backfill is watched", lambda: prometheus.query(near))
+        wait_until(
+            "it gets away, and raises no alert",
+            lambda: prometheus.query(
+                f'kafka_tx_committed_offset{{id="{name}-backfill"}} > 20'
+                " and on (topic) (kafka_tx_retention_edge_offset > 0)"
+                ' unless on (id) ALERTS{alertname="KafkaTxHeadroomSmall"}'
+            ),
+        )
         gate.set()
         ends(prometheus, "KafkaTxHeadroomSmall", {f"{name}-stands"})
-        fired = prometheus.alerted("KafkaTxHeadroomSmall", "id")
-    assert f"{name}-backfill" not in fired
 
 
 def test_an_error_that_stops_a_query_raises_alerts_until_it_runs_again(
@@ -358,7 +367,11 @@ def test_records_out_of_tries_raise_an_alert(
     spark, kafka, topic, produce, tmp_path, prometheus, name
 ):
     read, dead_letters = topic(1), topic(1)
-    produce(read, ["v"] * 3)
+
+    def more():
+        produce(read, ["v"])
+
+    more()
     once = {"retry_limit": 0}
     lost = at_least_once(spark, kafka, read, f"{name}-lost", tmp_path, Poison(), **once)
     kept = at_least_once(
@@ -367,8 +380,8 @@ def test_records_out_of_tries_raise_an_alert(
         dead_letter_topic=dead_letters,
     )
     with ending(lost), ending(kept):
-        fires(prometheus, "KafkaTxRecordsLost", {f"{name}-lost"})
-        fires(prometheus, "KafkaTxDeadLetters", {f"{name}-kept"})
+        fires(prometheus, "KafkaTxRecordsLost", {f"{name}-lost"}, more)
+        fires(prometheus, "KafkaTxDeadLetters", {f"{name}-kept"}, more)
         ends(prometheus, "KafkaTxRecordsLost", {f"{name}-lost"})
         ends(prometheus, "KafkaTxDeadLetters", {f"{name}-kept"})
 

@@ -45,6 +45,7 @@ def dist(tmp_path: Path) -> Path:
 
 
 @pytest.mark.all
+@pytest.mark.timeout(2_400)  # it builds a Debian first
 def test_the_image_is_built_and_runs_a_job(builder, dist, kafka, topic, produce):
     name = topic(2)
     produce(name, [str(n) for n in range(25)])

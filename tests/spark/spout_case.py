@@ -50,6 +50,7 @@ class Engine:
         self.deadly = set()
         self.sizes = []
         self.timeout_s = 0.0  # of rows; 0: nobody tells
+        self.is_closed = False
 
     def enter(self, attempt):
         self._mine.attempt = attempt
@@ -65,7 +66,7 @@ class Engine:
         return Watching(self, attempt) if self.timeout_s else None
 
     def close(self):
-        pass
+        self.is_closed = True
 
     def run_tasks(self, job):
         ranges = [

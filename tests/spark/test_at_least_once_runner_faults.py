@@ -9,6 +9,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from pyspark import InheritableThread
 from typer.testing import CliRunner
 
 from kafka_tx.cli.main import app
@@ -134,6 +135,23 @@ def test_a_record_that_is_compacted_before_its_retry_is_none_that_was_completed(
     assert (handle.status.completed, handle.status.lost) == (9, 1)
     assert case.metric("lost_records_total", reason="compacted") == 1
     assert case.store.at(P0) == [10]
+
+
+def test_a_topology_whose_thread_cannot_start_has_ended(case, monkeypatch):
+    def start(thread):
+        raise RuntimeError("can't start new thread")
+
+    case.fill(1)
+    monkeypatch.setattr(InheritableThread, "start", start)
+
+    with pytest.raises(RuntimeError, match="new thread"):
+        case.start()
+
+    (handle,) = case.handles
+    assert not handle.isActive
+    with pytest.raises(RuntimeError, match="new thread"):
+        handle.awaitTermination(WITHIN_S)
+    assert case.engine.is_closed
 
 
 def test_a_store_that_is_away_is_written_later(case):

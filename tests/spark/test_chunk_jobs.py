@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import threading
 from queue import SimpleQueue
+from unittest.mock import Mock
 
 import pytest
+from py4j.clientserver import ClientServer
 from pyspark import SparkContext
 
 from kafka_tx.model import TransactionAttempt
 from kafka_tx.options.topology import RunnerLimits
 from kafka_tx.running.at_least_once.in_flight_chunk import InFlightChunk
 from kafka_tx.spark.at_least_once.runner import ChunkJob
-from kafka_tx.spark.versions.job_failures import JobLostError
+from kafka_tx.spark.versions.job_failures import JobLostError, SparkStoppedError
 
 ATTEMPT = TransactionAttempt(3, 1)
 WITHIN_S = 60
@@ -41,12 +43,6 @@ class Engine:
         raise JobLostError("cancelled")
 
 
-@pytest.fixture(autouse=True)
-def without_spark(monkeypatch):
-    """A test before may have left a JVM whose session has ended."""
-    monkeypatch.setattr(SparkContext, "_gateway", None)
-
-
 @pytest.fixture
 def answers():
     return SimpleQueue()
@@ -55,6 +51,16 @@ def answers():
 def job(engine, run, answers):
     started = InFlightChunk(ATTEMPT, "spout", 0, (), 0)
     return ChunkJob(started, engine, run, answers.put)
+
+
+def test_a_session_that_was_stopped_before_it_starts_is_named(answers, monkeypatch):
+    monkeypatch.setattr(SparkContext, "_gateway", Mock(spec=ClientServer))
+    monkeypatch.setattr(SparkContext, "_active_spark_context", None)
+
+    with pytest.raises(SparkStoppedError, match="with a new session"):
+        job(Engine(), lambda: None, answers).start()
+
+    assert answers.empty()
 
 
 def test_its_result_is_the_answer_and_the_thread_carries_its_tags(answers):

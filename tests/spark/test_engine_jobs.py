@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import time
 from contextlib import nullcontext
 from dataclasses import replace
+from functools import partial
 from typing import NamedTuple
 from unittest.mock import MagicMock
 
@@ -12,6 +12,7 @@ import pytest
 
 from kafka_tx.errors import TransactionError
 from kafka_tx.model import TransactionAttempt
+from kafka_tx.spark.topologies import engine
 from kafka_tx.spark.topologies.engine import SparkEngine
 from kafka_tx.spark.transactional.topology import TransactionalTopologyBuilder
 from kafka_tx.topology.declare.bolts import BatchBolt
@@ -37,10 +38,11 @@ def job():
 
 
 class Jobs:
-    """Runs jobs that take ``took_s`` each."""
+    """Runs jobs that take ``took_s`` each, on a clock that only they move."""
 
-    def __init__(self, job):
-        self.took_s, self.fails = 0.0, False
+    def __init__(self, job, replace_in):
+        self.now_s, self.took_s, self.fails = 0.0, 0.0, False
+        replace_in(engine, "time", monotonic=lambda: self.now_s)
         self._context = MagicMock()
         self._context.getConf.return_value.get = {}.get
         rdd = self._context.parallelize.return_value
@@ -51,7 +53,7 @@ class Jobs:
         self._engine = SparkEngine(MagicMock(sparkContext=self._context), job.plan)
 
     def _collect(self):
-        time.sleep(self.took_s)
+        self.now_s += self.took_s
         if self.fails:
             raise OSError("cancelled")
         return []
@@ -70,8 +72,13 @@ class Jobs:
         return {call.args[1] for call in self._context.parallelize.call_args_list}
 
 
-def test_few_rows_are_processed_by_one_task_without_an_exchange(job):
-    jobs = Jobs(job)
+@pytest.fixture
+def run(replace_in):
+    return partial(Jobs, replace_in=replace_in)
+
+
+def test_few_rows_are_processed_by_one_task_without_an_exchange(job, run):
+    jobs = run(job)
 
     assert jobs.waves(job) == 1
     assert jobs.widths == {1}
@@ -84,23 +91,23 @@ class Named(NamedTuple):
 
 
 @pytest.mark.parametrize("reads", [{"spout": [0] * 201}, {}, {"spout": Named("x")}])
-def test_more_rows_and_unknown_ones_have_all_their_tasks(job, reads):
-    jobs = Jobs(job)
+def test_more_rows_and_unknown_ones_have_all_their_tasks(job, run, reads):
+    jobs = run(job)
 
     assert jobs.waves(replace(job, reads=reads)) == 2
     assert jobs.widths == {4}
 
 
-def test_a_commit_phase_has_all_its_tasks(job):
-    jobs = Jobs(job)
+def test_a_commit_phase_has_all_its_tasks(job, run):
+    jobs = run(job)
 
     assert jobs.waves(replace(job, phase=Phase.COMMIT)) == 2
     jobs.close()
 
 
 @pytest.mark.parametrize("fails", [False, True])
-def test_after_a_slow_job_tasks_run_side_by_side_for_a_while(job, fails):
-    jobs = Jobs(job)
+def test_after_a_slow_job_tasks_run_side_by_side_for_a_while(job, run, fails):
+    jobs = run(job)
     jobs.took_s, jobs.fails = 0.26, fails
     with pytest.raises(TransactionError) if fails else nullcontext():
         jobs.waves(job)
@@ -110,8 +117,10 @@ def test_after_a_slow_job_tasks_run_side_by_side_for_a_while(job, fails):
     assert [jobs.waves(job) for _ in range(22)] == [2] * 20 + [1] * 2
 
 
-def test_if_more_tasks_make_a_slow_job_no_quicker_the_next_ones_run_as_one_task(job):
-    jobs = Jobs(job)
+def test_if_more_tasks_make_a_slow_job_no_quicker_the_next_ones_run_as_one_task(
+    job, run
+):
+    jobs = run(job)
     jobs.took_s = 0.26
     jobs.waves(job)
     jobs.took_s = 0.3

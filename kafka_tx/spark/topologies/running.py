@@ -19,6 +19,7 @@ from kafka_tx.model import TransactionAttempt
 from kafka_tx.protocols import Clock, Store
 from kafka_tx.running.last_run import record_stop
 from kafka_tx.running.serial_worker import Waiters, is_worker
+from kafka_tx.spark.versions.job_failures import job_failure
 from kafka_tx.topology.run.jobs import Engine
 
 logger = event_log(__name__)
@@ -67,12 +68,19 @@ class TopologyLoop(ABC, Generic[E]):
         """Set when everything is released."""
 
     def start(self) -> None:
-        """Start the thread.
+        """Open what the topology reads from, and start the thread.
 
         Raises:
-            Exception: The spout cannot be opened; everything is released then.
+            Exception: The spout cannot be opened, or the thread cannot be started;
+                everything is released then.
         """
-        self._thread.start()
+        try:
+            self._open()
+            self._thread.start()
+        except BaseException as error:
+            self.error = error
+            self._end()
+            raise
 
     def stop(self, *, finish: bool) -> None:
         """End; ``finish`` completes in-flight work first, otherwise it is cancelled."""
@@ -102,6 +110,9 @@ class TopologyLoop(ABC, Generic[E]):
     @abstractmethod
     def _ask_idle(self) -> Callable[[], bool]:
         """Whether polls that begin from now on have found nothing to do."""
+
+    def _open(self) -> None:
+        """Open what the loop does not open itself."""
 
     def _run(self) -> None:
         with about(id=self.id):
@@ -196,8 +207,15 @@ class JobThread(ABC):
         )
 
     def start(self) -> None:
-        """Begin."""
-        self._thread.start()
+        """Begin.
+
+        Raises:
+            KafkaTxError: Spark was stopped, or there is no room for another thread.
+        """
+        try:
+            self._thread.start()
+        except Exception as error:
+            raise job_failure(error, self.attempt) from error
 
     @property
     def runs(self) -> bool:

@@ -14,7 +14,6 @@ from kafka_tx.model import TransactionAttempt
 from kafka_tx.running.transactional.batch_progress import Journal
 from kafka_tx.running.transactional.spout_thread import SpoutThread
 from kafka_tx.spark.topologies.running import AttemptEngine, JobThread
-from kafka_tx.spark.versions.job_failures import job_failure
 from kafka_tx.topology.declare.spouts import BatchSource, Json
 from kafka_tx.topology.plan.physical import PhysicalPlan
 from kafka_tx.topology.run.attempt_run import Processed, run_commit, run_processing
@@ -74,8 +73,8 @@ class RunningAttempt(JobThread):
         """Begin the processing phase."""
         try:
             super().start()
-        except Exception as error:  # noqa: BLE001 - Spark may be gone
-            self._answers.crashed(self.attempt, job_failure(error, self.attempt))
+        except KafkaTxError as error:
+            self._answers.crashed(self.attempt, error)
             self._answers.ended(self.attempt)
 
     def commit(self) -> None:

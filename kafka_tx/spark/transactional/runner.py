@@ -120,20 +120,9 @@ class TransactionalRunner(TopologyLoop[list[Action[Json]]]):
 
     # --- called from other threads ---
 
-    def start(self) -> None:
-        """Open the spout and begin.
-
-        Raises:
-            Exception: The error of ``spout.open``; everything is released then.
-        """
-        try:
-            self._spout.open()
-        except BaseException as error:
-            self.error = error
-            self._end()
-            raise
+    def _open(self) -> None:
+        self._spout.open()
         self._copy_to_group()  # a former owner may have left it behind
-        super().start()
 
     def _ask_idle(self) -> Callable[[], bool]:
         return self._idleness.begin()

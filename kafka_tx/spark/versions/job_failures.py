@@ -102,7 +102,8 @@ def _is_gone(error: Exception, text: str) -> bool:
     if isinstance(error, Py4JNetworkError | ConnectionError):
         return True
     context = SparkContext._active_spark_context
-    if isinstance(error, AttributeError) and (context is None or context._jsc is None):
+    is_blind = isinstance(error, AttributeError | AssertionError)
+    if is_blind and (context is None or context._jsc is None):
         return True  # PySpark closes its session silently
     return any(sign in text for sign in _STOPPED)
 
