@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import time
+from contextlib import contextmanager
 from queue import SimpleQueue
 from typing import Any
 
@@ -327,15 +328,19 @@ def scraped(attached):
 # --- sent back ------------------------------------------------------------------------
 
 
-def output_of(job, *arguments, code=0):
+def result_of(job, *arguments):
     command = [
         *("dead-letters", *arguments, "--topic", job.dead),
         *("--bootstrap-servers", job.kafka.bootstrap_servers),
     ]
+    return CliRunner().invoke(app, command)
+
+
+def output_of(job, *arguments, code=0):
     results = []
 
     def is_told():
-        results.append(CliRunner().invoke(app, command))
+        results.append(result_of(job, *arguments))
         return "hidden by a transaction" not in results[-1].output
 
     wait_until("no transaction of another test hides what was sent", is_told)
@@ -566,21 +571,43 @@ def test_letters_of_a_topic_that_was_made_anew_are_sent(buried, kafka, produce):
     assert "sent back: 1" in output_of(buried, "send", "--yes")
 
 
-def test_another_sinks_open_transaction_does_not_hide_what_was_sent(buried, kafka):
-    """Its record in the topic of markers holds readers up; the group tells the rest."""
-    given = client_settings(settings(buried), purpose="producer")
-    reading = client_settings(settings(buried), purpose="consumer")
-    name = f"blocking-{buried.dead}"
-    assert "sent back: 0" in output_of(
-        buried, "send", "--yes", "--to", "nothing", code=1
-    )
+@contextmanager
+def another_sinks_transaction(job):
+    """Its record in the topic of markers holds readers of committed records up."""
+    given = client_settings(settings(job), purpose="producer")
+    reading = client_settings(settings(job), purpose="consumer")
+    name = f"blocking-{job.dead}"
+    says = output_of(job, "send", "--yes", "--to", "nothing", code=1)  # makes the topic
+    assert "sent back: 0" in says
     with Transaction(given, name, "a test", reading, name) as blocking:
         blocking.client.begin_transaction()
         mark = OutRecord(MARKER_TOPIC, b'["other","x"]', b"1", None, partition=0)
         blocking.send([mark], is_small=True)
+        yield
+        blocking.client.abort_transaction(10)
+
+
+def test_another_sinks_open_transaction_does_not_hide_what_was_sent(buried, kafka):
+    """The group tells what markers do not."""
+    with another_sinks_transaction(buried):
         assert f"sent back: {BAD}" in output_of(buried, "send", "--yes")
         assert "sent back: 0" in output_of(buried, "send", "--yes")
-        blocking.client.abort_transaction(10)
+    assert len(read(kafka, buried.orders)) == GOOD + 2 * BAD
+
+
+def test_an_open_transaction_that_hides_what_was_sent_is_told(buried, kafka, caplog):
+    with another_sinks_transaction(buried):
+        assert f"sent back: {BAD}" in output_of(buried, "send", "--yes")
+        drop_group(kafka, buried)
+
+        refused = result_of(buried, "send", "--yes")
+        shown = result_of(buried, "show")
+
+    assert refused.exit_code == 1
+    assert "hidden by a transaction" in refused.output
+    assert len(shown.stdout.splitlines()) == BAD
+    assert "some may have been sent back" in caplog.text
+    assert "sent back: 0" in output_of(buried, "send", "--yes")
     assert len(read(kafka, buried.orders)) == GOOD + 2 * BAD
 
 

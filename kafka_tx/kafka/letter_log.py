@@ -130,8 +130,11 @@ class LetterLog:
             sent = self._read(kept)
             if sent.serial <= group.get(place, (0, 0))[1]:
                 found[place] = sent
-            elif is_sender and place not in group:
-                raise self._hidden(place, stable)
+            elif place not in group:
+                hidden = self._hidden(place, stable)
+                if is_sender:
+                    raise hidden
+                logger.warning("some may have been sent back: %s", hidden)
         return found
 
     def _hidden(self, place: LetterPlace, stable: int) -> BrokerUnavailableError:
