@@ -9,6 +9,7 @@ import time
 import uuid
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -231,7 +232,7 @@ def test_old_records_raise_an_alert_only_if_the_job_does_not_get_away_from_reten
 ):
     """They live for an hour, and are 50 minutes old.
 
-    A slow machine may hold up the backfill so long that the alert fires for it, too.
+    On a machine that holds up the backfill, the alert may fire for it, too.
     """
     config = {"retention.ms": "3600000"}
     stands, backfill = topic(1, config=config), topic(1, config=config)
@@ -239,7 +240,10 @@ def test_old_records_raise_an_alert_only_if_the_job_does_not_get_away_from_reten
     produce(stands, aged(50 * 60_000))
     produce(backfill, aged(50 * 60_000, 3_000))
 
+    began_s = []
+
     def slowly(batch, number):
+        began_s.append(time.monotonic())
         time.sleep(0.5)
 
     with ExitStack() as running:
@@ -266,6 +270,9 @@ def test_old_records_raise_an_alert_only_if_the_job_does_not_get_away_from_reten
         )
         gate.set()
         ends(prometheus, "KafkaTxHeadroomSmall", {f"{name}-stands"})
+        fired = prometheus.alerted("KafkaTxHeadroomSmall", "id")
+    was_held_up = max(after - before for before, after in pairwise(began_s)) > 2
+    assert f"{name}-backfill" not in fired or was_held_up
 
 
 def test_an_error_that_stops_a_query_raises_alerts_until_it_runs_again(
