@@ -240,7 +240,7 @@ class Case:
             for offset in range(count)
         }
 
-    def start(self):
+    def start(self, *beside):
         builder = TopologyBuilder("job")
         builder.set_spout("spout", Spout(self), 2)
         work = builder.set_bolt("work", self.bolt, 2).shuffle_grouping("spout")
@@ -292,7 +292,7 @@ class Case:
         )
         handle = AtLeastOnceTopologyHandle(runner, Guest(self.registry))
         self.handles.append(handle)
-        runner.start()
+        runner.start(*beside)
         return handle
 
     def metric(self, name, **labels):

@@ -28,6 +28,7 @@ from kafka_tx.offsets.loss import OutOfRange
 from kafka_tx.offsets.retry import BackOff
 from kafka_tx.running.last_run import open_stop_store, show_last_stop
 from kafka_tx.spark.at_least_once import runner as at_least_once_runner
+from kafka_tx.spark.versions.job_failures import SparkStoppedError
 from kafka_tx.testing import MEMORY_BROKER
 from kafka_tx.topology.declare.bolts import BasicBolt
 from tests.spark.spout_case import (
@@ -151,6 +152,39 @@ def test_a_topology_whose_thread_cannot_start_has_ended(case, monkeypatch):
     assert not handle.isActive
     with pytest.raises(RuntimeError, match="new thread"):
         handle.awaitTermination(WITHIN_S)
+    assert case.engine.is_closed
+
+
+def test_a_topology_whose_session_ends_before_its_first_step_has_ended(
+    case, monkeypatch
+):
+    """PySpark's part of a new thread fails; with a session, it asks the JVM there."""
+
+    def run(thread):
+        raise AssertionError
+
+    case.fill(1)
+    monkeypatch.setattr(InheritableThread, "run", run)
+
+    handle = case.start()
+
+    with pytest.raises(SparkStoppedError, match="with a new session") as stop:
+        handle.awaitTermination(WITHIN_S)
+    assert isinstance(stop.value.__cause__, AssertionError)
+    assert not handle.isActive
+    assert case.engine.is_closed
+
+
+def test_a_topology_that_cannot_watch_its_session_has_ended(case):
+    class Watch(threading.Thread):
+        def start(self):
+            raise RuntimeError("can't start new thread")
+
+    with pytest.raises(RuntimeError, match="new thread"):
+        case.start(Watch())
+
+    (handle,) = case.handles
+    assert not handle.isActive
     assert case.engine.is_closed
 
 

@@ -19,7 +19,7 @@ from kafka_tx.model import TransactionAttempt
 from kafka_tx.protocols import Clock, Store
 from kafka_tx.running.last_run import record_stop
 from kafka_tx.running.serial_worker import Waiters, is_worker
-from kafka_tx.spark.versions.job_failures import job_failure
+from kafka_tx.spark.versions.job_failures import job_failure, spark_stopped
 from kafka_tx.topology.run.jobs import Engine
 
 logger = event_log(__name__)
@@ -59,23 +59,27 @@ class TopologyLoop(ABC, Generic[E]):
         self._post = self._events.put
         self._is_stopping = self._is_over = False
         self._waiters = Waiters()
-        self._thread = InheritableThread(
-            target=self._run, name=f"kafka-tx {topology_id}", daemon=True
-        )
+        name = f"kafka-tx {topology_id}"
+        self._thread = _LoopThread(self._run, self._end_before_run, name)
         self.error: BaseException | None = None
         """The error that ended it; None while it runs, and after ``stop``."""
         self.has_ended = threading.Event()
         """Set when everything is released."""
 
-    def start(self) -> None:
+    def start(self, *beside: threading.Thread) -> None:
         """Open what the topology reads from, and start the thread.
 
+        Args:
+            beside: Threads to start first; each ends soon after ``has_ended``.
+
         Raises:
-            Exception: The spout cannot be opened, or the thread cannot be started;
+            Exception: The spout cannot be opened, or a thread cannot be started;
                 everything is released then.
         """
         try:
             self._open()
+            for thread in beside:
+                thread.start()
             self._thread.start()
         except BaseException as error:
             self.error = error
@@ -125,6 +129,11 @@ class TopologyLoop(ABC, Generic[E]):
             finally:
                 self._end()
 
+    def _end_before_run(self, error: Exception) -> None:
+        self.error = spark_stopped()
+        self.error.__cause__ = error
+        self._end()
+
     def _end(self) -> None:
         try:
             hanging = self._release()
@@ -162,6 +171,28 @@ class TopologyLoop(ABC, Generic[E]):
         Returns:
             The names of attempts that hang, as far as known; None: nothing hangs.
         """
+
+
+class _LoopThread(InheritableThread):
+    """Tells ``has_failed`` if the session is gone before ``run`` begins.
+
+    PySpark gives the new thread its properties first; ``run`` cannot handle that error.
+    """
+
+    def __init__(
+        self,
+        run: Callable[[], None],
+        has_failed: Callable[[Exception], None],
+        name: str,
+    ) -> None:
+        super().__init__(target=run, name=name, daemon=True)
+        self._has_failed = has_failed
+
+    def run(self) -> None:
+        try:
+            super().run()
+        except Exception as error:  # noqa: BLE001 - the loop ends with it
+            self._has_failed(error)
 
 
 CANCEL_AGAIN_S = 0.2

@@ -71,16 +71,15 @@ def start_topology(
     endpoint = _serve_metrics(registry, settings)
     try:
         loop = opened(plan, registry)
-        loop.start()
+        loop.start(_session_watch(loop, spark.sparkContext))
     except BaseException:
         endpoint.close()
         raise
-    _end_with_session(loop, spark.sparkContext)
     return loop, endpoint
 
 
-def _end_with_session(loop: TopologyLoop[Any], context: SparkContext) -> None:
-    """End a topology when its session ends, also while the topology is idle."""
+def _session_watch(loop: TopologyLoop[Any], context: SparkContext) -> threading.Thread:
+    """Ends a topology when its session ends, also while the topology is idle."""
 
     def watch() -> None:
         while not loop.has_ended.wait(_POLL_EVERY_S):
@@ -89,7 +88,7 @@ def _end_with_session(loop: TopologyLoop[Any], context: SparkContext) -> None:
                 return
 
     name = "kafka-tx session watch"
-    threading.Thread(target=watch, name=name, daemon=True).start()
+    return threading.Thread(target=watch, name=name, daemon=True)
 
 
 def _serve_metrics(
