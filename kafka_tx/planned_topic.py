@@ -188,9 +188,15 @@ def not_in_log(
     log: tuple[int, int],
     brokers: str,
     report: str = "",
-) -> OffsetOutOfRangeError:
-    """The error for a range that its log, ``[start, end)``, does not hold."""
+) -> OffsetOutOfRangeError | FetchError:
+    """The error for a range that its log, ``[start, end)``, does not hold.
+
+    If no broker tells the end (-1), nobody knows what is lost: the range is read again.
+    """
     topic, partition = wanted.topic_partition
+    if log[1] < 0:
+        what = "brokers lack the next record, and none says what the log holds,"
+        return unread(wanted, what, position, brokers, report and f" {report}.")
     return OffsetOutOfRangeError(
         f"range {wanted} is not in the log: it holds [{log[0]}, {log[1]}) now (position"
         f" {position}, brokers at {brokers}){report and f': {report}'}",

@@ -238,7 +238,8 @@ def isolation(kafka: dict[str, str]) -> tuple[Verdict, str]:
         "advice",
         f"isolation.level={level}, the default, also reads records of transactions that"
         " are open or were aborted, as Spark's own source. If producers of the topics"
-        " use transactions, set kafka.isolation.level=read_committed",
+        " use transactions, set kafka.isolation.level=read_committed, at a moment when"
+        " none is open and the job has no unfinished batch",
     )
 
 

@@ -16,7 +16,6 @@ from kafka_tx.errors import (
     DamagedRecordsError,
     FetchError,
     KafkaTxError,
-    OffsetOutOfRangeError,
 )
 from kafka_tx.kafka.clients import addresses, new_consumer
 from kafka_tx.kafka.errors import ErrorWatch, is_absent, is_refused, translated
@@ -263,7 +262,7 @@ class RangeFetch:
         report = f"{self._trouble}{self._watch.reason()}"
         return unread(self._wanted, what, self._position, self._watch.addresses, report)
 
-    def _out_of_range(self, log: tuple[int, int]) -> OffsetOutOfRangeError:
+    def _out_of_range(self, log: tuple[int, int]) -> KafkaTxError:
         brokers = self._watch.addresses
         return not_in_log(self._wanted, self._position, log, brokers)
 

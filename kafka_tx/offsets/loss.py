@@ -136,7 +136,9 @@ def _lost(
             f"Partition {partition} offset was changed from {wanted} to {goes_on}: its"
             " log ends below what was read or planned already, or other records follow"
             " there. Brokers lost its end (an unclean leader election), or the start"
-            " offset is set too high, or the topic was deleted and created again. If"
+            " offset is set too high, or the topic was deleted and created again. Or"
+            " the job has read a transaction that is open, and its isolation level is"
+            " read_committed now: start it once the transaction has ended. If"
             f" losses are allowed, reading goes on at {goes_on}, and nothing that was"
             " read is read again."
         )

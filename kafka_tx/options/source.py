@@ -92,7 +92,9 @@ SOURCE = (
     Option(
         "kafka.isolation.level",
         "`read_uncommitted`, as Spark's source: also reads records of transactions that"
-        " are open or were aborted. `read_committed`: reads committed records only.",
+        " are open or were aborted. `read_committed`: reads committed records only."
+        " Change it while no transaction is open and no batch is unfinished: otherwise"
+        " the job may stop as if the log had lost its end.",
         default="read_uncommitted",
     ),
     *rows(SourceConfig, BatchLimits),

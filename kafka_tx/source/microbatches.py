@@ -132,6 +132,7 @@ class MicroBatches:
         """An end that Spark logged, and where logs that lost their ends now end."""
         self._planned: dict[str, tuple[OffsetRange, ...]] = {}
         self._rest: Rest | None = None
+        self._unjudged: set[TopicPartition] = set()
         """Of the call before, if that was ``latest`` and found nothing to do."""
 
     # --- called by Spark ---
@@ -321,9 +322,10 @@ class MicroBatches:
         while silent := self._silent(start, plan):
             if self._clock.monotonic_ms() >= until_ms:
                 raise BrokerUnavailableError(
-                    f"no broker says where {few(silent)} ends, so this run may lack"
-                    " records. It has read all others. Are the leaders up? The next run"
-                    " continues here"
+                    f"no broker says where {few(silent)} ends, or whether what was"
+                    " read belongs to this log, so this run may lack records. It has"
+                    " read all others. Are the leaders and the controller up? The next"
+                    " run continues here"
                 )
             self._clock.sleep_ms(_ASK_SILENT_MS)
             plan = self._plan(start, everything=everything)
@@ -334,7 +336,8 @@ class MicroBatches:
     ) -> list[TopicPartition]:
         """Partitions that nobody answers for before they are read to the frozen end.
 
-        None of them as long as there are others to read.
+        Or whose answer does not tell whether the position belongs to this log. None of
+        them as long as there are others to read.
         """
         cluster, target = self._poller.last, self._target
         if target is None or cluster is None or plan is None or plan.moves(start):
@@ -342,7 +345,7 @@ class MicroBatches:
         return [
             p
             for p, end in target.items()
-            if p not in cluster.bounds
+            if (p not in cluster.bounds or p in self._unjudged)
             and cluster.found.exists(p)
             and plan.ends.get(p, 0) < end
         ]
@@ -369,6 +372,11 @@ class MicroBatches:
         limits = self._config.limits
         self.losses.take()
         position_checks = judged(cluster)
+        self._unjudged = {
+            p
+            for p, check in position_checks.items()
+            if check.finding is Finding.UNANSWERED
+        }
         starts = self._starts(position_checks, cluster)
         logs = {**cluster.bounds, **{p: s.bounds for p, s in position_checks.items()}}
         ends = self._ends(starts, logs)

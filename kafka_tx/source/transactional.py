@@ -9,14 +9,16 @@ from typing import TypeVar
 
 from kafka_tx.config import SourceConfig, TransactionsConfig
 from kafka_tx.errors import ReplayImpossibleError, StateConflictError
+from kafka_tx.logs import event_log
 from kafka_tx.model import (
     BatchMetadata,
     JointBatch,
     OffsetRange,
     Subscription,
     TopicPartition,
+    few,
 )
-from kafka_tx.offsets.discovery import is_subscribed
+from kafka_tx.offsets.discovery import Discovery, is_subscribed
 from kafka_tx.planning.byte_limit import ByteLimit
 from kafka_tx.planning.cluster_poller import ClusterState, LeaderEpochs, Positions
 from kafka_tx.planning.deleted_topics import DeletedTopics
@@ -46,6 +48,8 @@ from kafka_tx.transactions.ledger.batch_ids import UNKNOWN_SINK, SinkNote
 from kafka_tx.transactions.ledger.ledger import Ledger
 from kafka_tx.transactions.ownership.refusals import at_work
 from kafka_tx.transactions.ownership.takeover import TAKEOVER_TRIES
+
+logger = event_log(__name__)
 
 _T = TypeVar("_T")
 
@@ -119,7 +123,7 @@ class TransactionalMicroBatches(MicroBatches):
         batches.is_bounded = self._is_bounded
         joint = JointBatches(batches, self._ledger_of)
         self._batches, self._joint = batches, joint
-        self._settling = CheckpointSettling(batches, joint, self._config.subscription)
+        self._settling = CheckpointSettling(batches, joint, self._discovery)
         self._disagreements = Disagreements(
             batches, self._begin_anew, self.ranges_from_log
         )
@@ -476,11 +480,12 @@ class CheckpointSettling:
     """Compares a checkpoint with the store, as ``TransactionalMicroBatches`` says."""
 
     def __init__(
-        self, batches: StoredBatches, joint: JointBatches, wanted: Subscription
+        self, batches: StoredBatches, joint: JointBatches, discovery: Discovery
     ) -> None:
         self._batches = batches
         self._joint = joint
-        self._wanted = wanted
+        self._discovery = discovery
+        self._left_out: set[TopicPartition] = set()
 
     def settle(self, start: SourceOffset) -> Positions:
         """Commit the batch that Spark has finished; return the positions to go on from.
@@ -502,13 +507,23 @@ class CheckpointSettling:
             batches.commit(batch.txid)
         batches.check_mode()
         self._joint.check_start(start)
-        return (
-            batches.settled(start) if batches.agrees(start) else self._disagree(start)
-        )
+        if not batches.agrees(start):
+            return self._disagree(start)
+        settled = batches.settled(start)
+        positions = self.subscribed(settled)
+        if left_out := settled.keys() - positions.keys() - self._left_out:
+            self._left_out |= left_out
+            logger.warning(
+                "does not read %s any more; their positions stay in the store, and a"
+                " run that reads them again goes on there",
+                few(sorted(left_out)),
+            )
+        return positions
 
     def subscribed(self, offsets: Positions) -> dict[TopicPartition, int]:
         """Positions that the query still reads; the others stay in the store."""
-        return {p: at for p, at in offsets.items() if is_subscribed(self._wanted, p)}
+        wanted = self._discovery.wanted
+        return {p: at for p, at in offsets.items() if is_subscribed(wanted, p)}
 
     def _disagree(self, start: SourceOffset) -> Positions:
         batches = self._batches

@@ -193,8 +193,8 @@ def test_a_refused_log_in_is_told_long_before_the_time_out(reader, cluster):
 
 # --- what brokers answer to a fetch -------------------------------------------------
 
-FETCH = 1
-"""Kafka's number of this request."""
+FETCH, LIST_OFFSETS = 1, 2
+"""Kafka's numbers of two requests."""
 
 
 @pytest.fixture
@@ -210,6 +210,31 @@ def answer(cluster):
         )
 
     return push
+
+
+@pytest.fixture
+def without_bounds(cluster):
+    """No broker says where a log begins or ends."""
+    library, mock = cluster._library, ctypes.c_void_p(cluster._cluster)
+    api, count = ctypes.c_int16(LIST_OFFSETS), 100
+    errors = (ctypes.c_int * count)(*[-1] * count)
+    library.rd_kafka_mock_push_request_errors_array(
+        mock, api, ctypes.c_size_t(count), errors
+    )
+    yield
+    library.rd_kafka_mock_clear_request_errors(mock, api)
+
+
+def test_what_is_not_there_is_no_loss_while_nobody_says_what_the_log_holds(
+    reader, topic, answer, without_bounds
+):
+    name = topic(b"a", b"b")
+    answer(name, *[1] * 20)
+
+    with pytest.raises(FetchError, match="none says what the log holds") as caught:
+        values_of(reader(timeout_ms=15_000), range_of(name, 0, 2))
+
+    assert caught.value.retryable
 
 
 @pytest.mark.parametrize(

@@ -237,8 +237,7 @@ class PollerWorld:
             return
         now_ms = self.clock.monotonic_ms()
         chunk = InFlightChunk(TransactionAttempt(1, 1), ID, 0, [emission], now_ms)
-        self.chunks.sent(chunk)
-        self.chunks.failed(chunk, "bad luck")
+        self.chunks.fail(chunk, chunk.roots, "bad luck")
 
     def bury(self) -> None:
         """The oldest dead letter is written, or its records cannot be read now."""

@@ -26,7 +26,7 @@ from tests.properties.people_operations import (
     OPERATIONS,
     subscribe_otherwise,
 )
-from tests.properties.rounds import SIMULATED_STEPS
+from tests.properties.rounds import SIMULATED_STEPS, is_enough
 from tests.properties.simulated_people import (
     KAFKA,
     KINDS,
@@ -138,12 +138,11 @@ def test_whatever_people_do_nothing_is_lost_or_doubled():
 
     for seed in seeds():
         seen.update(walk(seed).seen)
-        if seen["steps"] >= STEPS:
+        if is_enough(seen, STEPS, WHAT_MUST_HAPPEN):
             break
+        assert seen["steps"] < 10 * STEPS, f"the simulation is blind: {seen}"
 
     print(f"\n{time.monotonic() - began:.0f} s", dict(seen.most_common()))
-    never = {what for what in WHAT_MUST_HAPPEN if not seen[what]}
-    assert not never, f"the simulation is blind: {never} in {seen}"
     assert not [what for what in seen if what.startswith("in a circle")]
 
 

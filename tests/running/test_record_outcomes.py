@@ -236,7 +236,7 @@ def test_what_comes_after_a_time_out_is_not_believed():
     assert case.due() == [(0, 10)]
 
     case.outcomes.finished(started, chunk(range(10)))
-    case.outcomes.failed(started, "late")
+    case.outcomes.unused(started)
     case.outcomes.lost(started, "late")
 
     counts = case.manager.counts
@@ -380,7 +380,8 @@ def test_a_dead_letter_that_is_refused_ends_the_topology():
 
 def all_given_up(dead_letters, **rules):
     case = Case(dead_letters, back_off=BackOff(limit=0), **rules)
-    case.outcomes.failed(case.send(), "bad luck")
+    started = case.send()
+    case.outcomes.fail(started, started.roots, "bad luck")
     return case
 
 
@@ -509,7 +510,7 @@ def test_a_partition_on_which_nothing_ever_completes_ends_the_topology():
     started = case.send()
 
     with pytest.raises(TransactionError, match="10 failures and not one record"):
-        case.outcomes.failed(started, "no such table")
+        case.outcomes.fail(started, started.roots, "no such table")
 
 
 def test_a_failure_is_logged_once_for_each_reason_and_names_the_records(caplog):

@@ -260,6 +260,28 @@ def test_available_now_fails_where_it_cannot_know_that_all_is_read(cluster):
     assert clock.monotonic_ms() < 60_000
 
 
+@pytest.mark.parametrize("unknown", ["ids", "epochs"])
+def test_available_now_does_not_end_while_nobody_knows_the_log(cluster, unknown):
+    """Its end is reported, and not whether the position belongs to it."""
+    clock = Election(cluster, 60)
+    cluster.ids = {"t": "one"}
+    cluster.set(0, 0, 10)
+    cluster.set(1, 0, 10)
+    cluster.epochs = {P0: 3, P1: 3}
+    first = source(cluster, clock, startingOffsets="earliest")
+    end = first.latest(first.initial(), everything=True)
+    cluster.set(0, 0, 50)
+    if unknown == "ids":
+        cluster.ids = {}
+    else:
+        cluster.epochs[P0] = 2  # a former leader
+    batches = source(cluster, clock)
+    batches.prepare_available_now()
+
+    with pytest.raises(BrokerUnavailableError, match="belongs to this log"):
+        batches.latest(end, everything=False)
+
+
 def test_available_now_waits_for_no_deleted_partition(cluster, clock):
     cluster.set(0, 0, 50)
     cluster.set(0, 0, 50, "u")

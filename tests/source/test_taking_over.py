@@ -38,6 +38,26 @@ def owner(job):
     return run
 
 
+def test_a_former_topic_can_be_left_out_after_a_batch_with_both(job, owner):
+    """As `docs/source.md` says, with the same checkpoint; and taken up again."""
+    job.cluster.set(0, 0, 4, topic="u")
+    both = job.start(subscribe="t,u")
+    with_both = both.latest(marked(1, 10), everything=True)
+    both.finished(with_both)
+    job.cluster.set(0, 0, 5, topic="u")
+    job.cluster.set(0, 0, 12)
+
+    alone = job.start(subscribe="u")
+    end = alone.latest(with_both, everything=True)
+    assert alone.ranges(with_both, end) == [OffsetRange(U0, 4, 5)]
+    alone.finished(end)
+    assert alone.latest(end, everything=True) == end
+
+    again = job.start(subscribe="t,u")
+    last = again.latest(end, everything=True)
+    assert OffsetRange(P0, 10, 12) in again.ranges(end, last)
+
+
 def grow(job, end):
     job.cluster.set(0, 0, end)
 

@@ -19,6 +19,7 @@ from kafka_tx.errors import (
     ComponentError,
     DataLossError,
     DeliveryError,
+    RegistryError,
     StateCorruptedError,
     StateUnavailableError,
 )
@@ -31,6 +32,7 @@ from kafka_tx.spark.at_least_once import runner as at_least_once_runner
 from kafka_tx.spark.versions.job_failures import SparkStoppedError
 from kafka_tx.testing import MEMORY_BROKER
 from kafka_tx.topology.declare.bolts import BasicBolt
+from kafka_tx.topology.rows.schemes import MetadataScheme
 from tests.spark.spout_case import (
     P0,
     P1,
@@ -107,6 +109,32 @@ def test_a_fetch_that_failed_is_no_failure_of_its_records(case):
 
     assert tried.done == Counter(dict.fromkeys(everything, 1))
     assert handle.status.failed == 0
+
+
+class AwayAtFirst:
+    """A scheme whose schema registry does not answer for a while."""
+
+    def __init__(self, failures):
+        self.failures, self.inner = failures, MetadataScheme()
+        self.fields = self.inner.fields
+
+    def decode(self, batch):
+        if self.failures:
+            self.failures -= 1
+            raise RegistryError("the registry is away")
+        return self.inner.decode(batch)
+
+
+def test_a_schema_registry_that_is_away_costs_no_record_a_try(case):
+    everything = case.fill(10, 10)
+    case.rules = {"back_off": BackOff(limit=0)}
+    case.scheme = AwayAtFirst(3)
+
+    handle = case.start()
+    assert handle.process_all_available(WITHIN_S)
+
+    assert set(tried.done) == everything
+    assert (handle.status.failed, handle.status.skipped) == (0, 0)
 
 
 def test_a_record_that_kills_its_worker_is_found_and_the_others_go_on(case):

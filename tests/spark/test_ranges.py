@@ -1,5 +1,6 @@
 """Reading a range whose log is not what it was when the range was planned."""
 
+import time
 from typing import Any
 
 import pyarrow as pa
@@ -78,6 +79,29 @@ def test_what_is_there_is_read_and_the_rest_is_counted(read):
 def test_a_log_that_ends_too_early_stops_the_query_by_default(read):
     with pytest.raises(DataLossError):
         read(ShortLog(0, 5), 0, 9)
+
+
+class MovingLog:
+    """Trimmed before it is read; later a former leader answers once."""
+
+    def __init__(self):
+        self.bounds = [(2, 9), (2, 6), (2, 9)]
+
+    def read(self, wanted):
+        start, end = self.bounds.pop(0)
+        if wanted.start < start or wanted.start >= end:
+            raise OffsetOutOfRangeError("not there", log_start=start, log_end=end)
+        yield batch(list(range(wanted.start, end)))
+        time.sleep(0.05)  # longer than an answer has to stay to be believed
+        if wanted.end > end:
+            raise OffsetOutOfRangeError("not there", log_start=start, log_end=end)
+
+
+def test_a_former_leader_is_not_believed_because_the_log_was_trimmed_before(read):
+    offsets, (read_report,) = read(MovingLog(), 0, 9, failOnDataLoss="false")
+
+    assert offsets == list(range(2, 9))
+    assert read_report.skipped == 2
 
 
 def test_a_transactional_batch_is_never_read_in_part(read):

@@ -139,13 +139,11 @@ class RecordOutcomes:
         else:
             self._release(started, roots)
 
-    def failed(self, started: InFlightChunk, reason: str) -> None:
-        """All records of the chunk failed, because user code failed them."""
-        if self._end(started):
-            self.fail(started, started.roots, reason)
-
     def unused(self, started: InFlightChunk) -> None:
-        """A stop cancelled the chunk, or bolts were not prepared: emit it all again."""
+        """Emit the whole chunk again, and count no failure.
+
+        A stop cancelled it, bolts were not prepared, or no schema could be had.
+        """
         if self._end(started):
             self._release(started, started.roots)
 

@@ -386,8 +386,9 @@ class AtLeastOnceRunner(TopologyLoop[None]):
             pause_ms = _PREPARES.delay_ms(self._unprepared)
             self._begins_at_ms = self._clock.monotonic_ms() + pause_ms
             self._outcomes.unused(started)
-        elif failure.component == started.spout:
-            self._outcomes.failed(started, str(failure))
+        elif failure.component == started.spout:  # its schema registry is away
+            self._begins_at_ms = self._clock.monotonic_ms() + _PREPARES.delay_ms(1)
+            self._outcomes.unused(started)
         else:  # in cleanup: smaller chunks, until the record that causes it is alone
             self._size.lost(len(started))
             self._outcomes.lost(started, str(failure))

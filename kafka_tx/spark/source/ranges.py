@@ -100,6 +100,7 @@ def _read(config: SourceConfig, wanted: OffsetRange) -> Iterator[pa.RecordBatch]
                 read_bytes += sum(_length(batch.column(n)) for n in ("key", "value"))
                 newest = _newest_ms(batch, newest)
                 wanted = _after(wanted, batch)
+                believed_s = 0.0
                 yield batch
             break
         except OffsetOutOfRangeError as error:
@@ -109,10 +110,11 @@ def _read(config: SourceConfig, wanted: OffsetRange) -> Iterator[pa.RecordBatch]
                 raise lost(config, wanted, error) from error
             if is_given_in_part:  # rows of the recreated topic were already emitted
                 raise
-            believed_s = believed_s or time.monotonic() + _BELIEVED_AFTER_S
-            if left.end < wanted.end and time.monotonic() < believed_s:
-                time.sleep(_PAUSE_S)  # it may be the answer of a former leader
-                continue
+            if left.end < wanted.end:
+                believed_s = believed_s or time.monotonic() + _BELIEVED_AFTER_S
+                if time.monotonic() < believed_s:
+                    time.sleep(_PAUSE_S)  # it may be the answer of a former leader
+                    continue
             tx_id = config.transactions and config.transactions.id
             logger.warning("%s: reading %s", error, left, id=tx_id)
             skipped += len(wanted) - len(left)
