@@ -295,6 +295,9 @@ class MicroBatches:
 
     # --- planning ---
 
+    def has_read_all(self) -> None:
+        """A bounded run has no more records to read."""
+
     def start_positions(self) -> dict[TopicPartition, int]:
         """Apply ``startingOffsets`` to the partitions that exist now."""
         found = self._discovery.find()

@@ -89,6 +89,7 @@ class StoredBatches:
         self.epoch = 0
         self._former_epoch = 0
         self.is_owner = False
+        self._has_let_go = False
         self.own: set[int] = set()
         self.sinks: Mapping[str, int] = {}
         self.waiting_txid = 0
@@ -184,8 +185,15 @@ class StoredBatches:
 
         Raises: as ``answer``.
         """
-        if self.is_owner:
+        if self.is_owner and not self._has_let_go:
             self._ledger.let_go(self.epoch)
+            self._has_let_go = True
+
+    def live_on(self) -> None:
+        """Show life again if the last step was not the last one; as ``answer``."""
+        if self._has_let_go:
+            self._ledger.beat(self.epoch)
+            self._has_let_go = False
 
     def check(self) -> None:
         """Check that nobody has taken over, and that the store was not restored.

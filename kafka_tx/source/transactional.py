@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from typing import TypeVar
 
 from kafka_tx.config import SourceConfig, TransactionsConfig
-from kafka_tx.errors import ReplayImpossibleError, StateConflictError
+from kafka_tx.errors import KafkaTxError, ReplayImpossibleError, StateConflictError
 from kafka_tx.logs import event_log
 from kafka_tx.model import (
     BatchMetadata,
@@ -247,7 +248,9 @@ class TransactionalMicroBatches(MicroBatches):
         return self._owning(lambda: self._number(question))
 
     def _number(self, question: Question) -> Answer:
-        self._opened(question.end).check()
+        batches = self._opened(question.end)
+        batches.live_on()
+        batches.check()
         batch = None
         if question.has_records:
             start = question.start or self.initial()
@@ -274,6 +277,15 @@ class TransactionalMicroBatches(MicroBatches):
     def answer(self) -> None:
         """Answer whoever asks whether this query lives, as ``StoredBatches``."""
         self._batches.answer()
+
+    def has_read_all(self) -> None:
+        """Let go: only a batch without records may follow, which shows life again.
+
+        The query's other sources may still read; then the sign of life stays.
+        """
+        if not self._batches.state.has_several_sources:
+            with suppress(KafkaTxError):  # whoever starts next waits ten seconds
+                self._batches.let_go()
 
     def let_go(self) -> None:
         """The run has ended: the next one need not wait; as ``StoredBatches``."""

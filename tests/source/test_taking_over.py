@@ -14,6 +14,7 @@ from kafka_tx.errors import (
 )
 from kafka_tx.model import OffsetRange, TopicPartition
 from kafka_tx.planning.offset_json import SourceOffset
+from kafka_tx.source.questions import Question
 from kafka_tx.source.stored_batches import SILENT_MS
 from kafka_tx.source.transactional import TransactionalMicroBatches
 from kafka_tx.transactions.layout.txid_layout import ALIVE, CALL
@@ -467,6 +468,25 @@ def test_of_bounded_runs_that_overlap_the_first_one_gets_through(job, living):
         assert (job.state().txid, job.state().epoch) == (finished + 1, finished + 1)
         start = end
         grow(job, 20 + finished)
+
+
+def test_a_bounded_run_that_has_read_all_lives_on_for_a_batch_without_records(
+    job, living
+):
+    """Late windows: Spark runs such a batch after the last records."""
+    run = bounded(job)
+    end = run.latest(run.initial(), everything=True)
+    run.finished(end)
+    assert run.latest(end, everything=True) is end
+    run.has_read_all()
+    assert ALIVE not in MemoryStore(job.name, "job").read()
+
+    run.number(Question("query", 1, end, end))
+
+    living.append(run)
+    grow(job, 20)
+    with pytest.raises(OwnerLivesError):
+        bounded(job).latest(end, everything=True)
 
 
 def test_an_owner_that_has_nothing_to_do_reads_now_and_then_and_writes_nothing(

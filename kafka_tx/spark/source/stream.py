@@ -141,10 +141,10 @@ class KafkaTxStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             given = end.to_json()
             self._offsets.append((given, end))
             return given
-        if self._is_bounded:  # the run is over: Spark ends this process now
+        if self._is_bounded:  # Spark ends this process now, mostly
             if self._mirror is not None:
                 self._mirror.flush()
-            self._end_of_life()
+            self._planner().has_read_all()
         return start
 
     def prepareForTriggerAvailableNow(self) -> None:
