@@ -16,7 +16,7 @@ from integration.sizes import EVERYTHING, size
 hypothesis.settings.register_profile(
     "patient",
     deadline=None,  # a busy machine fails no example
-    max_examples=size(40, 300),
+    max_examples=size(40, 150),
 )
 hypothesis.settings.load_profile("patient")
 

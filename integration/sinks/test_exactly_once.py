@@ -26,7 +26,7 @@ from integration.cluster.waiting import wait_until
 from integration.sinks.exactly_once_job import PAUSES, POINTS, Pauses, arguments, run
 from integration.sizes import size
 
-RECORDS = size(2_000, 300_000, "KAFKA_TX_EXACTLY_ONCE_RECORDS")
+RECORDS = size(2_000, 100_000, "KAFKA_TX_EXACTLY_ONCE_RECORDS")
 BATCHES = size(4, 30)
 PARTITIONS, KEYS = 4, 97
 WITHIN_S = 300 + RECORDS // 1000

@@ -22,7 +22,7 @@ from integration.topologies.topology_job import COMPONENTS, Trouble, kept, recou
 from kafka_tx.errors import ComponentError, FormatError, ReplayImpossibleError
 from kafka_tx.spark.topologies import engine
 
-RECORDS = size(4_800, 500_000, "KAFKA_TX_TOPOLOGY_RECORDS")
+RECORDS = size(4_800, 200_000, "KAFKA_TX_TOPOLOGY_RECORDS")
 
 
 @pytest.mark.parametrize(("mode", "store"), MODES_WITH_STORES)

@@ -11,7 +11,7 @@ from hypothesis.stateful import RuleBasedStateMachine, run_state_machine_as_test
 SIMULATED_STEPS = int(os.environ.get("KAFKA_TX_SIMULATED_STEPS", "5000"))
 """How many of each simulation are wanted, before its own factor.
 
-``make test-fast`` and ``make test`` play 5,000, ``make test-all`` 50,000.
+``make test-fast`` and ``make test`` play 5,000, ``make test-all`` 20,000.
 """
 
 

@@ -288,7 +288,7 @@ WHAT_MUST_HAPPEN = (
         "hidden",
     ),
 )
-ROUNDS = size(1, 10)
+ROUNDS = size(1, 4)
 
 
 def test_each_row_is_written_once_whatever_dies():
