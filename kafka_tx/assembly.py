@@ -86,7 +86,9 @@ class _Room(Protocol):
 _UNREADABLE = {
     StoreKind.MEMORY: "State in memory: is seen by its own process only.",
     StoreKind.GROUP: "The offsets of kafka: are those of a consumer group: `kafka-tx"
-    " lag --store kafka: --id GROUP --bootstrap-servers …` shows them.",
+    " lag --store kafka: --id GROUP --bootstrap-servers …` shows them. Once the"
+    " topology is stopped, `kafka-consumer-groups --group GROUP --reset-offsets …` sets"
+    " them.",
 }
 
 

@@ -149,6 +149,14 @@ FOLLOWED: dict[str, tuple[str, ...]] = {
     "offsets::_repair_of": (
         _CLI + "test_what_no_record_tells_is_not_made_up_and_resetting_begins_anew",
     ),
+    "offsets::_lost_offsets": (
+        _CLI + "test_a_damaged_offset_is_named_and_reset_begins_anew_as_the_text_says",
+        _CLI + "test_damaged_owners_are_deleted_by_hand_and_the_offsets_stay",
+    ),
+    "assembly::_UNREADABLE[GROUP]": (
+        "integration/topologies/test_spout_groups.py"
+        "::test_a_group_that_is_reset_stops_it_and_a_restart_goes_on_there",
+    ),
     "manual_changes::without_topic": (
         _CLI + "test_forget_waits_until_a_topology_has_finished_what_it_planned",
     ),
@@ -157,6 +165,8 @@ FOLLOWED: dict[str, tuple[str, ...]] = {
     ),
     "positions::only_of_a_source": (
         _CLI + "test_set_refuses_a_transactional_topology_by_name",
+        _CLI + "test_an_at_least_once_topology_is_not_set_and_the_text_names_reset",
+        _CLI + "test_reset_deletes_the_offsets_of_an_at_least_once_topology",
     ),
     "txid_layout::refuse_moved": (
         f"{_MOVING}test_an_id_is_copied_back_as_the_refusal_says",
@@ -364,6 +374,8 @@ FOLLOWED: dict[str, tuple[str, ...]] = {
     "refusals::PUT_BACK": (_FORGOTTEN,),
     "owners::lost_offsets": (
         "tests/conformance/offset_store_suite.py::test_a_store_that_went_back_is_left_alone",
+        "tests/running/test_spout_managers.py"
+        "::test_another_deployments_offset_can_be_ignored",
     ),
     "progress::Progress._check_left": (
         "tests/sql/test_beside.py"

@@ -49,6 +49,8 @@ from kafka_tx.transactions.layout.txid_layout import (
     refuse_moved,
 )
 from kafka_tx.transactions.ownership.guarded_writes import take_over
+from kafka_tx.zookeeper.offsets import ZooKeeperOffsetStore
+from kafka_tx.zookeeper.store import is_offset
 
 _COPIED = "copied-"
 TASKS_OF_TOOLS = 1_000_003
@@ -121,6 +123,23 @@ def copy_offsets(source: str, target: str, name: str, to: str = "") -> None:
             old.remove()
         else:
             old.store({})  # is it still ours?
+
+
+def remove_offsets(url: str, store: Store) -> None:
+    """Fence an at-least-once topology, and delete its offsets; ``url``: of ``store``.
+
+    Raises: as ``copy_offsets``.
+    """
+    if kind_of(url) is StoreKind.SQL:
+        with closing(SqlOffsetStore(url, store.id)) as offsets:
+            offsets.acquire(0, TASKS_OF_TOOLS)
+            offsets.remove()
+        return
+    with closing(ZooKeeperOffsetStore(url, store.id)) as nodes:
+        nodes.acquire(0, TASKS_OF_TOOLS)
+        epoch = store.acquire()
+        nodes.store({})  # is it still ours?
+        store.write(epoch, {}, filter(is_offset, store.read()))
 
 
 def as_moved(texts: Mapping[str, str], to: str) -> dict[str, str]:

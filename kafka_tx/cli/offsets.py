@@ -15,11 +15,24 @@ import typer
 from kafka_tx.cli.changes import Change, DryRunOption, YesOption
 from kafka_tx.cli.handover import OffsetFormat, handover_of
 from kafka_tx.cli.kafka_logs import KafkaConfigOption, KafkaOption, Logs, kafka_options
-from kafka_tx.cli.positions import committed_of, doors_of, only_of_a_source
-from kafka_tx.cli.stores import STORE, IdOption, JsonOption, StoreOption, opened
+from kafka_tx.cli.moving import remove_offsets
+from kafka_tx.cli.positions import (
+    committed_of,
+    doors_of,
+    only_of_a_source,
+    stored_of,
+)
+from kafka_tx.cli.stores import (
+    STORE,
+    IdOption,
+    JsonOption,
+    StoreOption,
+    opened,
+    text_or_file,
+)
 from kafka_tx.cli.targets import EXAMPLE, Target, confirmed, target_of
 from kafka_tx.clock import now_ms
-from kafka_tx.errors import ConfigError, StateError
+from kafka_tx.errors import ConfigError, StateCorruptedError, StateError
 from kafka_tx.model import QueryShape, TransactionAttempt
 from kafka_tx.planning.new_checkpoints import lost_with_checkpoint
 from kafka_tx.planning.offset_json import nested
@@ -29,6 +42,10 @@ from kafka_tx.transactions.ledger.ledger import Committed, Ledger, LedgerState
 from kafka_tx.transactions.ledger.ledger_repair import Examination, Repair, examine
 from kafka_tx.transactions.ledger.manual_changes import forgotten, moved, without_topic
 from kafka_tx.transactions.ownership.guarded_writes import take_over
+from kafka_tx.transactions.ownership.memory import StoredId
+
+_OWNERS = {"kafka_tx_offset_owners", "~owners"}
+"""Records of those who may store offsets: in SQL databases, in ZooKeeper."""
 
 offsets = typer.Typer(
     no_args_is_help=True, help="Show, set, delete or repair committed offsets."
@@ -287,22 +304,29 @@ def reset(
     txids that it holds, and a file sink the batch ids that it holds.
     For a query with several sources, reset the ids of all sources or none, because the
     sink has records of all of them.
+
+    An at-least-once topology then begins at start_offset_time of its spout.
     """
     change = Change(yes=yes, dry_run=dry_run, as_json=as_json)
     with opened(store, id_) as state:
-        paths = list(state.read())
+        stored = stored_of(store, state)
+        paths, partitions = list(stored.store.read()), _to_be_deleted(stored)
+        has_txids = bool(paths) or not partitions
         others = _other_sources(state)
-        change.tell(f"to be deleted: {', '.join(paths)}")
+        if has_txids:
+            change.tell(f"to be deleted: {', '.join(paths)}")
+        for line in partitions:
+            change.tell(line)
         if others:
             change.tell(f"the query has other sources: reset {others}, too")
         if not change.is_agreed():
             return
-        state.write(state.acquire(), {}, state.read())
-    first = f"reset {others} of the same query too, " if others else ""
-    change.done(
-        f"Done. The next txid is 1. Now {first}empty sinks that store txids or batch"
-        f" ids, and start the job with a new checkpoint.{lost_with_checkpoint(None)}"
-    )
+        if partitions:
+            remove_offsets(text_or_file(store), state)
+        if has_txids:
+            state.write(state.acquire(), {}, state.read())
+    of_txids = _begun_anew(others) if has_txids else ""
+    change.done(f"Done.{of_txids}{_AT_START if partitions else ''}")
 
 
 @offsets.command()
@@ -315,17 +339,25 @@ def repair(
 ) -> None:
     """Find damaged records of an id, and restore them from the intact ones.
 
+    No other record tells a damaged offset of an at-least-once topology: the command
+    names it, and says how to continue.
+
     Without --yes, the command only shows the damaged records and its plan. The exit
     code is then 1 if a record is damaged.
     """
     change = Change(yes=yes, dry_run=dry_run, as_json=as_json)
     with opened(store, id_) as state:
-        found = examine(state)
-        if not found.problems:
+        stored = stored_of(store, state)
+        found, unreadable = examine(stored.store), _unreadable_offsets(stored)
+        if not found.problems and unreadable is None:
             change.left(f"every record of '{id_}' in {state.url} can be read")
             return
         for path, reason in found.problems.items():
             change.tell(f"{path}: {reason}")
+        if unreadable is not None:
+            change.tell("{path}: {reason}".format(**unreadable.fields))
+            if not found.problems:
+                raise _lost_offsets(unreadable, state)
         plan = _repair_of(found, state)
         _tell_repair(change, plan)
         if not change.is_agreed():
@@ -335,6 +367,63 @@ def repair(
         state.write(epoch, plan.put, plan.delete)
         doors_of(store, state)
     change.done("Done. Every record can be read.")
+
+
+_AT_START = (
+    " The at-least-once topology begins at start_offset_time of its spout, by default"
+    " the start of the logs. Before you start it, empty its sinks, or they get records"
+    " twice."
+)
+
+
+def _begun_anew(others: str) -> str:
+    """What follows on deleted txids; ``others``: ids of the same query."""
+    first = f"reset {others} of the same query too, " if others else ""
+    return (
+        f" The next txid is 1. Now {first}empty sinks that store txids or batch ids,"
+        f" and start the job with a new checkpoint.{lost_with_checkpoint(None)}"
+    )
+
+
+def _unreadable_offsets(stored: StoredId) -> StateCorruptedError | None:
+    """The error for offsets of an at-least-once topology that cannot be read."""
+    try:
+        stored.at_least_once()
+    except StateCorruptedError as error:
+        return error
+    return None
+
+
+def _to_be_deleted(stored: StoredId) -> list[str]:
+    """A line for each offset of an at-least-once topology; none: there is none."""
+    unreadable = _unreadable_offsets(stored)
+    if unreadable is not None:
+        damaged = "{path}: {reason}".format(**unreadable.fields)
+        return [f"all offsets of an at-least-once topology -> deleted ({damaged})"]
+    found = stored.at_least_once()[1]
+    return [f"{p}: {at.offset} -> deleted" for p, at in sorted(found.items())]
+
+
+def _lost_offsets(error: StateCorruptedError, state: Store) -> StateError:
+    """The error that says how an at-least-once topology continues after ``error``."""
+    if "command" not in error.fields:  # its text says so itself
+        return error
+    if error.fields["path"] in _OWNERS:
+        advice = (
+            "this record says who may store offsets, and the next start makes it anew:"
+            " stop the topology, delete the record, and start the topology. In a SQL"
+            " database the record is the row of the id in the table"
+            " kafka_tx_offset_owners, in ZooKeeper the node ~owners of the id"
+        )
+    else:
+        advice = (
+            "no other record tells this offset. Restore the store from a copy, or begin"
+            " anew: set start_offset_time of the spout to where the topology shall"
+            " begin, and run kafka-tx offsets reset"
+            f" --store '{state.url}' --id {state.id}, which deletes the offsets of all"
+            " its partitions"
+        )
+    return StateError(advice, store=state.url, id=state.id)
 
 
 def _forget_in_topology(state: Store, topic: str, change: Change) -> None:

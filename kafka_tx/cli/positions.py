@@ -14,7 +14,12 @@ from kafka_tx.transactions.layout import records
 from kafka_tx.transactions.layout.txid_layout import Door, door_of
 from kafka_tx.transactions.ledger.ledger import Committed, Ledger, LedgerState
 from kafka_tx.transactions.ledger.ledger_reading import stored_batches
-from kafka_tx.transactions.ownership.memory import Positions
+from kafka_tx.transactions.ownership.memory import (
+    MemorySnapshot,
+    MemoryStore,
+    Positions,
+    StoredId,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,8 +95,17 @@ def positions_in(doors: Iterable[KnownId]) -> dict[TopicPartition, LogPosition]:
 
 def doors_of(url: str, store: Store) -> list[KnownId]:
     """The same of an opened store; raises as ``known_doors``."""
-    found = assembly.stored_states(text_or_file(url), [store.id]).get(store.id)
-    return known_doors(store, found.at_least_once if found else lambda: (0, {}))
+    return known_doors(store, stored_of(url, store).at_least_once)
+
+
+def stored_of(url: str, store: Store) -> StoredId:
+    """What is stored of an opened store's id now; nothing, if the store has no such id.
+
+    Raises: as ``assembly.stored_states``.
+    """
+    found = assembly.stored_states(text_or_file(url), [store.id])
+    nothing = MemoryStore.copy_of(store.url, store.id, MemorySnapshot(0, {}))
+    return found.get(store.id, StoredId(nothing, lambda: (0, {})))
 
 
 def committed_of(url: str, store: Store) -> KnownId:
@@ -138,7 +152,9 @@ def only_of_a_source(store: Store, why: str) -> None:
         )
     raise StateError(
         f"id '{store.id}' in {store.url} has no batches of a source, whose offsets"
-        f" alone can be changed here: others {why}. Nothing was changed",
+        f" alone can be changed here: others {why}. Nothing was changed. To let an"
+        " at-least-once topology begin anew: `kafka-tx offsets reset`, with"
+        " start_offset_time of its spout where it shall begin",
         store=store.url,
         id=store.id,
     )

@@ -121,9 +121,11 @@ def lost_offsets(
         f" store {by}. Nothing was written. Start again if the stored offsets are"
         " right: the topology goes on from them, and what was completed beyond them"
         " comes once more, which maps and tables of the same database need, since they"
-        " went back with it. Else set them with `kafka-tx offsets set` before you start"
-        " again: a lower offset repeats records, a higher one leaves records out, and"
-        " an empty store begins at startingOffsets",
+        " went back with it. If the store is empty or another one, first put the right"
+        " one back: without stored offsets a topology begins at start_offset_time of"
+        " its spout. To begin elsewhere, start with ignore_stored_offsets=True and"
+        " start_offset_time of the spout, and with a new tx.deployment: an earlier time"
+        " repeats records, a later one leaves records out",
         store=store,
         id=id,
     )

@@ -109,7 +109,8 @@ def _stored(
     snapshot = MemorySnapshot(0, {})
     if OWNER in names:
         store = ZooKeeperStore(settings, id_, client=client)
-        snapshot = MemorySnapshot(store.epoch(), store.read())
+        texts = {p: t for p, t in store.read().items() if not is_offset(p)}
+        snapshot = MemorySnapshot(store.epoch(), texts)
     copy = MemoryStore.copy_of(settings.url, id_, snapshot)
     if not _keeps_offsets(names):
         return StoredId(copy, lambda: (0, {}))
@@ -118,7 +119,7 @@ def _stored(
     below = client.children(folders)
     nodes = [f for f in folders if not below.get(f)]
     nodes += [f"{f}/{name}" for f in folders for name in below.get(f, ())]
-    wanted = [node for node in nodes if _PARTITION.fullmatch(node.split("/")[-1])]
+    wanted = [node for node in nodes if is_offset(node)]
     found = client.nodes([*wanted, f"{base}/{OWNERS}"])
     owners = found.pop(f"{base}/{OWNERS}", None)
 
@@ -141,6 +142,11 @@ def _offset(
     except NO_RECORD as error:
         raise unreadable(settings, path, id_, error) from None
     return partition, found
+
+
+def is_offset(path: str) -> bool:
+    """Whether a path below an id is that of an offset in Storm's form."""
+    return _PARTITION.fullmatch(path.rpartition("/")[2]) is not None
 
 
 def _keeps_offsets(children: Iterable[str]) -> bool:

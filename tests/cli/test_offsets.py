@@ -3,6 +3,8 @@ from __future__ import annotations
 import json
 import re
 import shlex
+import sqlite3
+from contextlib import closing
 from dataclasses import replace
 
 import pyarrow as pa
@@ -10,10 +12,16 @@ import pytest
 
 from kafka_tx.cli.kafka_logs import Logs
 from kafka_tx.cli.targets import target_of
-from kafka_tx.errors import AnotherNumberingError, FencedError, StateCorruptedError
+from kafka_tx.errors import (
+    AnotherNumberingError,
+    FencedError,
+    StateCorruptedError,
+    StateLostError,
+)
 from kafka_tx.model import (
     AtTime,
     BatchMetadata,
+    CommittedOffset,
     LogBounds,
     LogPosition,
     OffsetRange,
@@ -22,14 +30,23 @@ from kafka_tx.model import (
     TransactionAttempt,
 )
 from kafka_tx.sql.maps import TransactionalMap
-from kafka_tx.sql.store import SqlStore
+from kafka_tx.sql.offsets import SqlOffsetStore
+from kafka_tx.sql.store import SqlStore, stored_ids
 from kafka_tx.testing.mock import MockCluster
 from kafka_tx.transactions.layout import records
 from kafka_tx.transactions.layout.batch_records import batch_record
 from kafka_tx.transactions.layout.txid_layout import Door, Numbering
 from kafka_tx.transactions.ledger.ledger import Ledger
 from kafka_tx.transactions.ledger.ledger_reading import stored_batches
+from kafka_tx.zookeeper import offsets as zookeeper_offsets
+from kafka_tx.zookeeper import store as zookeeper_store
+from kafka_tx.zookeeper.client import Set
+from kafka_tx.zookeeper.offsets import ZooKeeperOffsetStore
+from kafka_tx.zookeeper.store import ZooKeeperStore
 from tests.cli.conftest import COMMITTED_TXID, NUMBERING, OPEN_END, ORDERS
+from tests.zookeeper.fake_zookeeper import FakeServer, FakeZooKeeper
+
+ZOOKEEPER = "zookeeper://nowhere:2181/storm"
 
 
 def test_show_prints_next_offsets(run, store, url):
@@ -189,6 +206,195 @@ def test_reset_forgets_everything_and_says_what_sinks_know(run, store, url):
     assert "empty sinks" in result.stdout
     assert store.read() == {}
     assert Ledger(store).load().txid == 0
+
+
+CLICKS = TopicPartition("clicks", 3)
+
+
+@pytest.fixture
+def clicks(url):
+    """A running at-least-once topology: partition 3 of ``clicks`` is at offset 40."""
+    with closing(SqlOffsetStore(url, "clicks")) as offsets:
+        offsets.acquire()
+        offsets.store({CLICKS: CommittedOffset(40, completed=((45, 50),))})
+        yield offsets
+
+
+def damage(url, table, column):
+    with closing(sqlite3.connect(url.removeprefix("sqlite:///"))) as database:
+        database.execute(f"UPDATE {table} SET {column} = 'cut of'")
+        database.commit()
+
+
+def test_reset_deletes_the_offsets_of_an_at_least_once_topology(run, url, clicks):
+    asked = ("offsets", "reset", "--store", url, "--id", "clicks")
+
+    shown = run(*asked)
+    assert "clicks-3: 40 -> deleted" in shown.stdout
+    assert clicks.load([CLICKS])
+    done = run(*asked, "--yes")
+
+    assert done.exit_code == 0, done.stderr
+    assert clicks.load([CLICKS]) == {}
+    assert "start_offset_time" in done.stdout
+    assert "txid" not in done.stdout
+    with pytest.raises(FencedError):
+        clicks.store({CLICKS: CommittedOffset(41)})
+    assert stored_ids(url) == []
+
+
+def test_reset_of_an_id_that_two_jobs_have_begins_both_anew(run, store, url):
+    with closing(SqlOffsetStore(url, "orders")) as offsets:
+        offsets.store({CLICKS: CommittedOffset(40)})
+
+        done = run("offsets", "reset", "--store", url, "--id", "orders", "--yes")
+
+        assert offsets.load([CLICKS]) == {}
+    assert store.read() == {}
+    assert "The next txid is 1." in done.stdout
+    assert "start_offset_time" in done.stdout
+
+
+def test_a_damaged_offset_is_named_and_reset_begins_anew_as_the_text_says(
+    run, url, clicks
+):
+    damage(url, "kafka_tx_offsets", "completed")
+    with pytest.raises(StateCorruptedError) as caught:
+        clicks.load([CLICKS])
+    printed = re.search(r"run: kafka-tx (.*)$", str(caught.value))
+    assert printed is not None
+
+    told = run(*shlex.split(printed[1]))
+
+    assert told.exit_code == 1
+    assert "clicks-3: " in told.stdout
+    says = " ".join(told.stderr.split())
+    printed = re.search(r"kafka-tx (offsets reset .*?), which", says)
+    assert printed is not None
+    done = run(*shlex.split(printed[1]), "--yes")
+    assert done.exit_code == 0, done.stderr
+    assert clicks.load([CLICKS]) == {}
+
+
+def test_damaged_owners_are_deleted_by_hand_and_the_offsets_stay(run, url, clicks):
+    damage(url, "kafka_tx_offset_owners", "owners")
+    asked = ("--store", url, "--id", "clicks", "--yes")
+
+    told = run("offsets", "repair", *asked)
+    assert told.exit_code == 1
+    assert "kafka_tx_offset_owners: it is not JSON" in told.stdout
+    assert "the row of the id" in " ".join(told.stderr.split())
+    refused = run("offsets", "reset", *asked)
+    assert "offsets repair" in refused.stderr
+    with closing(sqlite3.connect(url.removeprefix("sqlite:///"))) as database:
+        database.execute("DELETE FROM kafka_tx_offset_owners")
+        database.commit()
+
+    with pytest.raises(StateLostError):
+        clicks.store({CLICKS: CommittedOffset(41)})
+    clicks.acquire()
+    assert clicks.load([CLICKS])[CLICKS].offset == 40
+    clicks.store({CLICKS: CommittedOffset(41)})
+    assert run("offsets", "repair", *asked).exit_code == 0
+
+
+def test_damage_of_both_jobs_of_an_id_is_told_and_the_batches_are_repaired(
+    run, store, url
+):
+    with closing(SqlOffsetStore(url, "orders")) as offsets:
+        offsets.store({CLICKS: CommittedOffset(40)})
+    damage(url, "kafka_tx_offsets", "completed")
+    store.write(1, {"committed": "cut of"})
+
+    result = run("offsets", "repair", "--store", url, "--id", "orders", "--yes")
+
+    assert result.exit_code == 1
+    assert "committed: it is not JSON" in result.stdout
+    assert "clicks-3: " in result.stdout
+    assert Ledger(store).load().txid == COMMITTED_TXID
+
+
+def test_an_at_least_once_topology_is_not_set_and_the_text_names_reset(
+    run, url, clicks
+):
+    refused = run(
+        *("offsets", "set", "--store", url, "--id", "clicks", "--yes", "--unchecked"),
+        *("--offsets", '{"clicks": {"3": 7}}'),
+    )
+
+    assert refused.exit_code == 1
+    assert "`kafka-tx offsets reset`, with start_offset_time" in " ".join(
+        refused.stderr.split()
+    )
+    clicks.store({})
+
+
+@pytest.fixture(params=[False, True], ids=["one topic", "by topic"])
+def in_zookeeper(monkeypatch, request):
+    """The same topology in a ZooKeeper; its server, its offsets and its node."""
+    server = FakeServer()
+    for module in (zookeeper_store, zookeeper_offsets):
+        monkeypatch.setattr(module, "ZooKeeperClient", lambda _: FakeZooKeeper(server))
+    offsets = ZooKeeperOffsetStore(ZOOKEEPER, "clicks", by_topic=request.param)
+    offsets.acquire()
+    offsets.store({CLICKS: CommittedOffset(40)})
+    return server, offsets, f"{'clicks/' * request.param}partition_3"
+
+
+def test_reset_deletes_offsets_in_zookeeper_and_fences_the_topology(run, in_zookeeper):
+    _, offsets, _ = in_zookeeper
+    asked = ("offsets", "reset", "--store", ZOOKEEPER, "--id", "clicks")
+
+    shown = run(*asked)
+    assert shown.stdout.startswith("clicks-3: 40 -> deleted\n")
+    done = run(*asked, "--yes")
+
+    assert done.exit_code == 0, done.stderr
+    assert "start_offset_time" in done.stdout
+    assert "txid" not in done.stdout
+    with pytest.raises(FencedError):
+        offsets.store({CLICKS: CommittedOffset(41)})
+    assert offsets.load([CLICKS]) == {}
+
+
+def test_sound_offsets_in_zookeeper_can_be_read(run, in_zookeeper):
+    asked = ("--store", ZOOKEEPER, "--id", "clicks")
+
+    assert run("offsets", "repair", *asked).exit_code == 0
+    store = ZooKeeperStore(ZOOKEEPER, "clicks")
+    store.write(store.acquire(), {"committed": "cut of"})
+
+    verified = run("store", "verify", "--store", ZOOKEEPER)
+    repaired = run("offsets", "repair", *asked)
+    assert "1 problems" in verified.stdout
+    for told in (verified, repaired):
+        assert "committed: it is not JSON" in told.stdout
+        assert "partition_3" not in told.stdout
+
+
+@pytest.mark.parametrize(
+    ("path", "advice"),
+    [
+        ("", "or write the right offset into it"),
+        ("~owners", "the node ~owners of the id"),
+    ],
+)
+def test_damaged_offsets_in_zookeeper_are_named(run, in_zookeeper, path, advice):
+    server, _, node = in_zookeeper
+    server.apply([Set(f"/storm/clicks/{path or node}", b"cut of")])
+
+    result = run("offsets", "repair", "--store", ZOOKEEPER, "--id", "clicks")
+
+    assert result.exit_code == 1
+    assert f"{path or node}: " in result.stdout
+    assert advice in " ".join(result.stderr.split())
+
+
+def test_offsets_of_a_group_are_reset_with_the_tool_of_kafka(run):
+    result = run("offsets", "reset", "--store", "kafka:", "--id", "clicks", "--yes")
+
+    assert result.exit_code == 2
+    assert "kafka-consumer-groups --group GROUP --reset-offsets" in result.stderr
 
 
 def test_repair_of_a_sound_ledger_changes_nothing(run, store, url):

@@ -275,8 +275,10 @@ class OffsetStoreSuite:
         rewound.put_back()
 
         for offsets in ({one: CommittedOffset(7)}, {one: CommittedOffset(6)}):
-            with pytest.raises(StateLostError, match="Start again"):
+            with pytest.raises(StateLostError, match="Start again") as error:
                 owner.store(offsets)
+            assert "offsets set" not in str(error.value), "it refuses these ids"
+            assert "ignore_stored_offsets=True" in str(error.value)
         again = open_offsets()
         again.acquire()
         assert again.load([one])[one].offset == 5
