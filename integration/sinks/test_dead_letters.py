@@ -95,6 +95,8 @@ class Job:
     def __init__(self, spark, kafka, orders, dead, work):
         self._spark, self.kafka, self.orders, self.dead = spark, kafka, orders, dead
         self._work = work
+        self.store = f"sqlite:///{work}/store.db"
+        self.id = orders
         self.good = 0
 
     def run(self, function=None, mode="transactional", after=lambda: None, **options):
@@ -118,8 +120,8 @@ class Job:
                 self._spark,
                 self.kafka.bootstrap_servers,
                 **options,
-                tx__id=self.orders,
-                tx__store=f"sqlite:///{self._work}/store.db",
+                tx__id=self.id,
+                tx__store=self.store,
                 tx__mode=mode,
             )
             .load()
@@ -165,6 +167,25 @@ def test_rejected_records_are_written_once_where_their_batch_comes_again(job, mo
         "kafka_tx.txid": "1",
         "kafka_tx.format": "3",
     }
+
+
+def test_an_id_is_renamed_after_its_batch_is_finished_as_rename_says(job, produce):
+    renamed = f"{job.id}-renamed"
+    words = "rename", "--store", job.store, "--id", job.id, "--to", renamed
+    with pytest.raises(StreamingQueryException, match="killed"):
+        job.run(after=dies)
+    told = CliRunner().invoke(app, words).stdout
+    assert "first run it to its end" in told
+    assert "Nothing was written" in told
+
+    job.run()
+    assert CliRunner().invoke(app, [*words, "--yes"]).exit_code == 0
+    job.id = renamed
+    produce(job.orders, [Record("bad 3", "b3", (), BEGAN_MS)])
+    job.run()
+
+    found = [each.value for each in job.dead_letters()]
+    assert found == [f"bad {n}".encode() for n in range(BAD + 1)]
 
 
 @pytest.mark.parametrize("mode", ["transactional", "opaque"])

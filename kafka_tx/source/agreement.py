@@ -111,8 +111,10 @@ _ADVICE = {
     Case.RENAMED: "The checkpoint belongs to another tx.id. Set tx.id back to the id of"
     " the checkpoint. To rename the id instead, set tx.onDisagreement=checkpoint for"
     " one run: offsets, txids and numbering continue under the new id, and sinks accept"
-    " them. Do not start with a new checkpointLocation: the store has nothing under"
-    " this tx.id, so the query would start at startingOffsets and with txid 1.",
+    " them. If the query uses with_dead_letters, first let it finish its batch under"
+    " the former id: the sink of dead letters has the name of the tx.id. Do not start"
+    " with a new checkpointLocation: the store has nothing under this tx.id, so the"
+    " query would start at startingOffsets and with txid 1.",
     Case.FOREIGN: "The checkpoint belongs to another tx.id, and under this tx.id the"
     " store has batches of another query. Set tx.id back to the id of the checkpoint,"
     " without tx.onDisagreement. If this tx.id is right, the checkpoint is wrong: set"

@@ -81,6 +81,29 @@ def test_a_renamed_id_goes_on_where_it_was(run, store, url, driver):
     renamed.close()
 
 
+@pytest.mark.parametrize(
+    ("is_asked", "is_finished"), [(True, False), (True, True), (False, False)]
+)
+def test_what_may_write_dead_letters_twice_is_told_before_an_id_is_renamed(
+    run, store, url, driver, is_asked, is_finished
+):
+    ledger, epoch = driver
+    if is_asked:
+        ledger.note_question(epoch)
+    if is_finished:
+        ledger.commit(epoch, COMMITTED_TXID + 1, completed_ms=0)
+    before = store.read()
+
+    result = run("rename", "--store", url, "--id", "orders", "--to", "new")
+
+    is_told = f"the store does not know txid {COMMITTED_TXID + 1} as finished"
+    first = "If the query uses with_dead_letters, first run it to its end"
+    told = "new.dead-letters' does not know those of the sink 'orders.dead-letters'"
+    for text in (is_told, first, told):
+        assert (text in result.stdout) == (is_asked and not is_finished)
+    assert store.read() == before
+
+
 def test_sinks_of_a_renamed_id_follow_its_numbering(run, store, url):
     """A replay under the new name is known; the old job is fenced there."""
     counts = TransactionalMap(url, "counts")

@@ -66,7 +66,8 @@ def with_dead_letters(
     rejects: with the source's columns and a column ``reason``, or None for no row. They
     are written to ``topic`` with ``write_transaction``, under the sink id
     ``<tx.id>.dead-letters``, after ``function`` has returned. A replay must reject the
-    same rows again; what an earlier try has written is skipped.
+    same rows again; what an earlier try has written is skipped. A sink of another name
+    does not know it: let the query finish its batch before you rename its ``tx.id``.
 
     A dead letter has the record's key, value and timestamp, the record's headers if the
     source has ``includeHeaders=true``, and behind them ``kafka_tx.topic``,
