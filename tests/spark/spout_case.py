@@ -224,6 +224,7 @@ class Case:
         self.engine, self.dead_letters = Engine(), None
         self.rules, self.bolt, self.then = {}, Work, None
         self.is_on_driver = False
+        self.spout_id = "job"
         self.refresh_ms = 50
         self.scheme = MetadataScheme()
         self.limits = RunnerLimits(metrics_ms=10)
@@ -250,7 +251,7 @@ class Case:
             builder.set_bolt("then", self.then, 2).fields_grouping("work", ["n"])
         plan = builder.build().plan
         clock = SystemClock()
-        keeper = OffsetKeeper("job", self.store, self.registry, clock)
+        keeper = OffsetKeeper(self.spout_id, self.store, self.registry, clock)
         managers = SpoutManagers(
             PartitionRules(**self.rules),
             StartRules(out_of_range=PartitionRules(**self.rules).out_of_range),

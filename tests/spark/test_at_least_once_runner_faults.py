@@ -19,11 +19,15 @@ from kafka_tx.errors import (
     ComponentError,
     DataLossError,
     DeliveryError,
+    FencedError,
     RegistryError,
     StateCorruptedError,
     StateUnavailableError,
 )
+from kafka_tx.metrics import catalogue
+from kafka_tx.metrics.metric import MetricKind
 from kafka_tx.metrics.registry import MetricsRegistry
+from kafka_tx.metrics.status import status
 from kafka_tx.model import CommittedOffset, TopicPartition, TransactionAttempt
 from kafka_tx.offsets.loss import OutOfRange
 from kafka_tx.offsets.retry import BackOff
@@ -236,6 +240,28 @@ def test_a_store_that_refuses_ends_the_topology(case):
     assert isinstance(handle.exception(), StateCorruptedError)
     assert not handle.isActive
     assert case.metric("stops_total", reason="state") == 1
+
+
+@pytest.mark.parametrize("spout_id", ["job", "job-orders"])
+def test_a_fenced_topology_leaves_every_id_of_it_to_the_newer_owner(case, spout_id):
+    case.spout_id = spout_id
+    case.registry.record_start(spout_id)
+    case.fill(10)
+    handle = case.start()
+    assert handle.process_all_available(WITHIN_S)
+    case.store.errors = [FencedError("another owner")] * 9
+    case.fill(10)
+
+    with pytest.raises(FencedError):
+        handle.awaitTermination(WITHIN_S)
+
+    gauges = [m.name for m in catalogue.ALL if m.kind is MetricKind.GAUGE]
+    samples = case.registry.samples()
+    left = {name for name in gauges for key in samples[name] if spout_id in key}
+    assert left == {catalogue.LAST_STOP.name}
+    assert case.metric("stops_total", id=spout_id, reason="fenced") == 1
+    shown = status([case.registry], now_ms=0)["ids"]
+    assert {each["state"] for each in shown} == {"fenced"}
 
 
 def test_a_bolt_that_cannot_begin_ends_the_topology(case):

@@ -445,6 +445,9 @@ class AtLeastOnceRunner(TopologyLoop[None]):
     def _abort(self, error: BaseException) -> None:
         raise error
 
+    def _spout_ids(self) -> set[str]:
+        return {poller.parts.keeper.id for poller in self.pollers.values()}
+
     def _release(self) -> list[str] | None:
         if self._ends_s is None:
             self.end_within(None)

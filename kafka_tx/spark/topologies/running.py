@@ -11,7 +11,7 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from pyspark import InheritableThread
 
-from kafka_tx.errors import TransactionError
+from kafka_tx.errors import FencedError, TransactionError
 from kafka_tx.logs import about, event_log, same_events
 from kafka_tx.metrics.endpoint import Endpoint, Guest
 from kafka_tx.metrics.registry import MetricsRegistry
@@ -118,6 +118,10 @@ class TopologyLoop(ABC, Generic[E]):
     def _open(self) -> None:
         """Open what the loop does not open itself."""
 
+    def _spout_ids(self) -> set[str]:
+        """The ids under which spouts store offsets and show metrics."""
+        return {self.id}
+
     def _run(self) -> None:
         with about(id=self.id):
             try:
@@ -142,6 +146,9 @@ class TopologyLoop(ABC, Generic[E]):
                     "it has ended, but code of it still runs on the driver %s", hanging
                 )
             self.registry.record_end(self.id)
+            if isinstance(self.error, FencedError):  # newer owners show these
+                for id_ in self._spout_ids() - {self.id}:
+                    record_stop(self.registry, None, id_, self.error, self._clock)
             record_stop(self.registry, self._store, self.id, self.error, self._clock)
             if self._store is not None:
                 self._store.close()
