@@ -56,6 +56,7 @@ class Activity:
         options: Without secrets.
         started_ms: Unix time of its last start; 0: it never started here.
         ended_ms: Unix time of its end; 0: it runs.
+        has_failed: Whether an error ended its last run in this process.
         moved_to: The store to which a tool had copied the id when it ended.
         in_flight: In the order of their numbers.
         batches, errors: The last ones, oldest first.
@@ -67,6 +68,7 @@ class Activity:
     options: dict[str, str] = field(default_factory=dict)
     started_ms: int = 0
     ended_ms: int = 0
+    has_failed: bool = False
     moved_to: str = ""
     in_flight: tuple[InFlight, ...] = ()
     batches: deque[BatchEnded] = field(
@@ -77,13 +79,6 @@ class Activity:
         default_factory=lambda: deque(maxlen=KEPT_LAGS)
     )
     tables: dict[tuple[str, str], TableWrite] = field(default_factory=dict)
-
-    @property
-    def has_failed(self) -> bool:
-        """Whether an error ended its last run in this process."""
-        if not self.ended_ms or not self.errors:
-            return False
-        return self.errors[-1].at_ms >= self.started_ms
 
     @property
     def has_ended_well(self) -> bool:

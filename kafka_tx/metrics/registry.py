@@ -155,7 +155,7 @@ class MetricsRegistry:
             activity = self._activities[tx_id]
             activity.door, activity.options = door, dict(options or {})
             activity.started_ms, activity.ended_ms = self._now_ms(), 0
-            activity.moved_to = ""
+            activity.has_failed, activity.moved_to = False, ""
             run = "bounded" if is_bounded else "unbounded"
             self._runs(tx_id, run, activity.started_ms)
 
@@ -234,23 +234,28 @@ class MetricsRegistry:
             self._of(catalogue.IN_FLIGHT_SINCE).set((tx_id,), since_ms / 1000)
             self._activities[tx_id].in_flight = tuple(batches)
 
-    def record_stop(self, tx_id: str, error: BaseException, at_ms: int) -> None:
+    def record_stop(
+        self, tx_id: str, error: BaseException, at_ms: int, *, goes_on: bool = False
+    ) -> None:
         """A query or topology ended with this error, now.
 
         One that was fenced leaves its id to the newer owner: its figures are dropped
-        here (see ``forget``), or both would be shown side by side.
+        here (see ``forget``), or both would be shown side by side. ``goes_on``: another
+        query of this process has the id, so its run and its figures stay.
         """
         with self._measuring("record_stop"):
             reason = stop_reason(error)
             self._begin((Fed.COMMIT,), (tx_id,))
             self._of(catalogue.STOPS).add((tx_id, reason), 1)
             activity = self._activities[tx_id]
-            if reason == "fenced":
+            if reason == "fenced" and not goes_on:
                 self.forget(tx_id)
                 self._activities[tx_id] = activity
-            activity.ended_ms, activity.moved_to = at_ms, ""
-            self._runs(tx_id, "")
+            if not goes_on:
+                activity.ended_ms, activity.moved_to = at_ms, ""
+                self._runs(tx_id, "")
             self.record_last_stop(tx_id, reason, at_ms, str(error))
+            activity.has_failed |= not goes_on
 
     def record_moved(self, tx_id: str, moved_to: str) -> None:
         """A tool has copied a stopped id to this store; empty: not that we know."""

@@ -27,19 +27,23 @@ def record_stop(
     id: str,  # noqa: A002 - the word users know
     error: BaseException | None,
     clock: Clock,
+    *,
+    goes_on: bool = False,
 ) -> None:
     """Count a stop and write it to the store; None: it ended without an error.
 
     Never raises a KafkaTxError. The stop of a fenced process is not stored: another
-    process owns the id.
+    process owns the id. ``goes_on``: see ``MetricsRegistry.record_stop``.
     """
     if error is None:
         return
     now_ms, reason = clock.now_ms(), stop_reason(error)
-    registry.record_stop(id, error, now_ms)  # first, because the store may hang
+    # first, because the store may hang
+    registry.record_stop(id, error, now_ms, goes_on=goes_on)
     if store is None:
         return
-    registry.record_moved(id, _moved_to(store))
+    if not goes_on:
+        registry.record_moved(id, _moved_to(store))
     if reason == "fenced":
         return
     try:

@@ -298,6 +298,19 @@ def test_one_that_was_fenced_says_so_and_keeps_what_it_did(job: Job) -> None:
     )
 
 
+def test_an_error_of_another_query_with_its_id_ends_nothing_of_it(job: Job) -> None:
+    job.registry.record_commit(batch())
+    job.registry.record_stop("job", FencedError("x"), job.now_ms + 1, goes_on=True)
+
+    running = job.status()
+    job.registry.record_end("job")
+
+    assert (running["ended_ms"], running["state"]) == (None, "running")
+    assert running["topics"]
+    assert [e["reason"] for e in running["errors"]] == ["fenced"]
+    assert job.status()["state"] == "ended"
+
+
 def test_one_that_ended_well_is_ended_and_nothing_is_in_flight(job: Job) -> None:
     job.fly(NOW_MS)
 

@@ -12,8 +12,10 @@ from pyspark.errors import AnalysisException
 import kafka_tx
 from kafka_tx import assembly
 from kafka_tx.errors import ConfigError
+from kafka_tx.metrics.events import OffsetsStored
 from kafka_tx.metrics.registry import MetricsRegistry
-from kafka_tx.model import BatchMetadata, OffsetRange, TopicPartition
+from kafka_tx.metrics.status import status
+from kafka_tx.model import BatchMetadata, LogPosition, OffsetRange, TopicPartition
 from kafka_tx.spark.queries.listener import CommitListener
 from kafka_tx.spark.versions import jvm
 from kafka_tx.sql.store import SqlStore
@@ -168,6 +170,115 @@ def test_a_query_started_again_before_its_end_was_told_is_shown_and_counted(
     (failed,) = registry.activities().values()
     assert [each.reason for each in failed.errors] == ["user"]
     assert not listener._ids | listener._newest
+
+
+class Rivals:
+    """Queries of one session and one ``tx.id``, each with a checkpoint of its own."""
+
+    def __init__(self, monkeypatch):
+        self.bounded: set[str] = set()
+        self.options: dict[str, dict[str, str]] = {}
+        self.now_ms = 1_000_000
+        monkeypatch.setattr(jvm, "source_options", lambda _, name: self.given(name))
+        monkeypatch.setattr(jvm, "is_bounded", lambda _, name: name in self.bounded)
+        monkeypatch.setattr(CommitListener, "_show_stored", lambda *_: None)
+        self.registry = MetricsRegistry(now_ms=lambda: self.now_ms)
+        spark: Any = Jvm("/")
+        self.listener = CommitListener(spark, self.registry, {}, None)
+        clock: Any = SimpleNamespace(now_ms=lambda: self.now_ms)
+        self.listener._clock = clock
+
+    def given(self, name):
+        options = {
+            "kafka.bootstrap.servers": f"{name}:9092",
+            "subscribe": "t",
+            "tx.id": "job",
+            "tx.store": "memory:",
+        }
+        self.options[name] = options
+        return {"job": options}
+
+    def begins(self, name, *, is_bounded=False):
+        self.bounded |= {name} if is_bounded else set()
+        self.listener.onQueryStarted(self.run(name))
+
+    def ends(self, name, exception=None):
+        self.listener.onQueryTerminated(self.run(name, exception))
+
+    def run(self, name, exception=None) -> Any:
+        return SimpleNamespace(id=name, runId=f"run of {name}", exception=exception)
+
+    def kinds(self):
+        """The kinds of runs that are shown, long after the last event."""
+        self.now_ms += 120_000
+        samples = self.registry.samples()["kafka_tx_run_since_timestamp_seconds"]
+        return {kind for _, kind in samples}
+
+    @property
+    def state(self):
+        (shown,) = status([self.registry], self.now_ms)["ids"]
+        return shown["state"]
+
+
+@pytest.fixture
+def rivals(monkeypatch):
+    made = Rivals(monkeypatch)
+    yield made
+    made.listener.close()
+
+
+FENCED, LIVES = "[KAFKA_TX_FENCED] a newer owner", "[KAFKA_TX_OWNER_LIVES] at work"
+
+
+@pytest.mark.parametrize("exception", [FENCED, "ValueError: no customer", None])
+def test_the_end_of_a_query_hides_no_other_one_that_has_its_id(rivals, exception):
+    rivals.begins("older")
+    rivals.begins("newer")
+    rivals.registry.record_stored(
+        OffsetsStored(
+            id="job", committed={TopicPartition("t", 0): LogPosition(5, None)}, txid=3
+        )
+    )
+
+    rivals.ends("older", exception)
+
+    assert rivals.kinds() == {"unbounded"}
+    assert rivals.state == "idle"
+    (activity,) = rivals.registry.activities().values()
+    assert not activity.ended_ms
+    assert len(activity.errors) == (exception is not None)
+    stops = rivals.registry.samples()["kafka_tx_stops_total"].values()
+    assert sum(count for (count,) in stops) == (exception is not None)
+
+    rivals.ends("newer")
+
+    assert rivals.state == "ended"
+    assert rivals.kinds() == {"ended"}
+
+
+@pytest.mark.parametrize("exception", [LIVES, None])
+def test_a_run_that_ends_leaves_what_is_shown_to_the_query_that_was_there_before(
+    rivals, exception
+):
+    rivals.begins("older")
+    rivals.begins("newer", is_bounded=True)
+    assert rivals.kinds() == {"bounded"}
+
+    rivals.ends("newer", exception)
+
+    assert rivals.kinds() == {"unbounded"}
+    (activity,) = rivals.registry.activities().values()
+    assert activity.options["kafka.bootstrap.servers"] == "older:9092"
+
+
+def test_a_query_that_ends_takes_no_options_from_the_one_that_has_its_id(rivals):
+    rivals.begins("older")
+    rivals.begins("newer")
+    rivals.listener._know("newer", "run of newer", "job")  # as its first batch does
+
+    rivals.ends("older", FENCED)
+
+    assert rivals.listener._options["job"] == rivals.options["newer"]
 
 
 class Unproven:

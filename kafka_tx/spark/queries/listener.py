@@ -204,6 +204,8 @@ class CommitListener(StreamingQueryListener):
         self._given: dict[str, dict[str, dict[str, str]]] = {}
         self._newest: dict[str, str] = {}
         """The run of each query that began last."""
+        self._shown: dict[str, str] = {}
+        """The run of each id that began last; several queries may have one id."""
         self._mirrors: dict[str, MirrorThread] = {}
         self._notes = TemporaryDirectory(prefix="kafka-tx-")
         self._sinks: dict[str, SinkNote] = {}
@@ -358,6 +360,7 @@ class CommitListener(StreamingQueryListener):
             if not any(id_ in ids for ids in others):
                 self._use(id_, options)
             self.feed.began(id_)
+            self._shown[id_] = run_id
             self._registry.record_start(
                 *(id_, "source", shown(options)), is_bounded=run_id in self._bounded
             )
@@ -401,14 +404,15 @@ class CommitListener(StreamingQueryListener):
     def _terminated(self, event: QueryTerminatedEvent) -> None:
         self.feed.flush()
         query_id, run_id = str(event.id), str(event.runId)
-        for id_, options in self._given.pop(run_id, {}).items():
-            self._use(id_, options)
         self._sinks.pop(run_id, None)
         self._bounded.discard(run_id)
-        ids = self._ids.pop(query_id, set())
-        self._in_flight.ended(query_id, ids)
+        given, ids = self._given.pop(run_id, {}), self._ids.pop(query_id, set())
+        left = ids.difference(*self._ids.values())
+        for id_ in left & given.keys():
+            self._use(id_, given[id_])
+        self._in_flight.ended(query_id, left)
         for id_ in ids:
-            is_last = not any(id_ in others for others in self._ids.values())
+            is_last = id_ in left
             if is_last:
                 remove_note(Path(self._notes.name), id_)
             if is_last and id_ in self._mirrors:
@@ -419,20 +423,34 @@ class CommitListener(StreamingQueryListener):
             else:
                 error = jvm.error_of(event.exception)
                 logger.error("query %s ended: %s", event.id, error, id=id_)
-                with self._store(id_) as store:
-                    record_stop(self._registry, store, id_, error, self._clock)
+                with self._store(id_, given.get(id_)) as store:
+                    record_stop(
+                        *(self._registry, store, id_, error, self._clock),
+                        goes_on=not is_last,
+                    )
+        self._show_others(run_id, ids - left)
         newest = self._newest.get(query_id, run_id)
         if newest in self._given:  # Spark tells of starts at once, and of ends later
             self._began(query_id, newest)
         else:
             self._newest.pop(query_id, None)
 
+    def _show_others(self, ended_run: str, ids: set[str]) -> None:
+        """Show the newest other query of each id whose shown run has ended."""
+        for query_id, others in reversed(list(self._ids.items())):
+            newest = self._newest.get(query_id)
+            are_hidden = any(self._shown.get(id_) == ended_run for id_ in ids & others)
+            if are_hidden and newest in self._given:
+                self._began(query_id, newest)
+
     @contextmanager
-    def _store(self, id_: str) -> Iterator[Store | None]:
-        """The store of an id; None where it cannot be opened."""
+    def _store(
+        self, id_: str, options: Mapping[str, str] | None = None
+    ) -> Iterator[Store | None]:
+        """The store of an id, or of a run of it; None where it cannot be opened."""
         store = None
         try:
-            transactions = self._config(id_).transactions
+            transactions = self._config(id_, options).transactions
             assert transactions is not None
             store = assembly.open_store(transactions.store, id_)
         except KafkaTxError as error:
@@ -460,8 +478,10 @@ class CommitListener(StreamingQueryListener):
             self._mirrors[id_] = mirror
         return ledger, mirror
 
-    def _config(self, id_: str) -> SourceConfig:
-        options = self._options.get(id_)
+    def _config(
+        self, id_: str, options: Mapping[str, str] | None = None
+    ) -> SourceConfig:
+        options = self._options.get(id_) if options is None else options
         if options is None:
             raise ConfigError(
                 f"the options of tx.id '{id_}' are not known here; give them to"
