@@ -13,7 +13,7 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 from importlib.resources import files
 from ipaddress import ip_address
 from socketserver import TCPServer
-from threading import Lock, Thread
+from threading import Event, Lock, Thread
 from urllib.parse import parse_qs, urlsplit
 from weakref import ref
 
@@ -79,8 +79,25 @@ class Endpoint:
 
     def __init__(self, server: _Server, registry: MetricsRegistry) -> None:
         self._server = server
-        self._registry = registry
+        self.registry = registry
+        """The registry that it shows."""
+        self._run: tuple[str, Event] | None = None
         self._is_open = True
+
+    def shows_run(self, id_: str, has_ended: Event) -> None:
+        """Show a run of a topology; close the endpoints of its runs that have ended.
+
+        So a run that failed is shown until the next one has started.
+        """
+        with _listening_lock:
+            opened = [each for s in _listening.values() for each in s.holders]
+            former = [each for each in opened if each._has_shown(id_)]
+            self._run = id_, has_ended
+        for each in former:
+            each.close()
+
+    def _has_shown(self, id_: str) -> bool:
+        return self._run is not None and self._run[0] == id_ and self._run[1].is_set()
 
     @property
     def port(self) -> int:
@@ -98,7 +115,7 @@ class Endpoint:
             if not self._is_open:
                 return
             self._is_open = False
-            self._server.holders.remove(self._registry)
+            self._server.holders.remove(self)
             if self._server.holders:
                 return
             del _listening[self._server.address, self.port]
@@ -164,9 +181,10 @@ def serve(
         if server is None:
             server = _listen(port, address)
             _listening[address, server.server_port] = server
-        server.holders.append(registry)
         server.shows_page |= shows_page
-        return Endpoint(server, registry)
+        endpoint = Endpoint(server, registry)
+        server.holders.append(endpoint)
+        return endpoint
 
 
 def _listen(port: int, address: str) -> _Server:
@@ -209,14 +227,14 @@ def _refused(port: int, address: str, error: OSError) -> ConfigError:
 class _Server(BoundedConnections, HTTPServer):
     """The listening socket and the registries that it shows.
 
-    ``holders`` has one entry for every open Endpoint; guarded by ``_listening_lock``.
+    ``holders`` are the open Endpoints; guarded by ``_listening_lock``.
     """
 
     answers_within_s = 10.0
 
     def __init__(self, port: int, address: str) -> None:
         self.address = address
-        self.holders: list[MetricsRegistry] = []
+        self.holders: list[Endpoint] = []
         self.shows_page = False
         found = socket.getaddrinfo(address, port, type=socket.SOCK_STREAM)
         self.address_family = found[0][0]
@@ -235,7 +253,8 @@ class _Server(BoundedConnections, HTTPServer):
     def shown(self) -> list[MetricsRegistry]:
         with _listening_lock:
             guests = [each for guest in _guests if (each := guest()) is not None]
-            return list(dict.fromkeys([*guests, *self.holders]))
+            held = [endpoint.registry for endpoint in self.holders]
+            return list(dict.fromkeys([*guests, *held]))
 
 
 class _Handler(BaseHTTPRequestHandler):

@@ -10,7 +10,9 @@ from typing import Any
 
 import pytest
 
-from kafka_tx.errors import ConfigError
+from kafka_tx.errors import ComponentError, ConfigError
+from kafka_tx.metrics.endpoint import serve
+from kafka_tx.metrics.registry import MetricsRegistry
 from kafka_tx.running.at_least_once.spout import KafkaSpout
 from kafka_tx.spark.at_least_once.topology import TopologyBuilder
 from kafka_tx.spark.transactional.topology import TransactionalTopologyBuilder
@@ -19,6 +21,7 @@ from kafka_tx.topology.declare.spout_config import SpoutConfig
 from kafka_tx.topology.declare.spout_hosts import BrokerHosts
 from kafka_tx.topology.declare.spouts import Spout
 
+WITHIN_S = 60
 ClientServer = type("ClientServer", (), {})
 
 
@@ -54,6 +57,16 @@ class Closed(Spout):
         self.is_closed = True
 
 
+class Failing(Closed):
+    """Fails as soon as it is asked for a batch."""
+
+    def open(self):
+        pass
+
+    def initialize_transaction(self, txid, previous):
+        raise ConnectionError("nobody there")
+
+
 def session(**conf: str) -> Any:
     context = SimpleNamespace(
         getConf=lambda: conf,
@@ -85,6 +98,26 @@ def test_a_spout_that_cannot_be_opened_is_closed_and_so_are_the_metrics(config):
         builder.build().start(session(), config)
 
     assert spout.is_closed
+
+
+def test_a_run_that_failed_is_shown_until_its_topology_runs_again(config):
+    """As a program does that starts a topology again and again, without a stop."""
+    builder = TransactionalTopologyBuilder("jobs", "spout", Failing())
+    builder.set_bolt("pass", Pass).shuffle_grouping("spout")
+    topology, handles = builder.build(), []
+    with serve(MetricsRegistry(), config["tx.metricsPort"]) as other:
+        for _ in range(3):
+            handles.append(topology.start(session(), config))
+            with pytest.raises(ComponentError, match="nobody there"):
+                handles[-1].awaitTermination(WITHIN_S)
+
+            runs = [handle.metrics for handle in handles]
+            shown = [each for each in other._server.shown() if each in runs]
+            assert shown == runs[-1:]
+
+        for handle in handles:
+            handle.stop()
+        assert handles[-1].metrics not in other._server.shown()
 
 
 def test_wrong_ports_of_the_driver_are_refused_before_a_spout_is_opened(
