@@ -317,13 +317,43 @@ def test_a_batch_is_in_flight_from_its_planning_and_its_replays_make_it_no_young
     assert (in_flight(registry, "processing"), since_s(registry)) == (0, 0)
 
 
-def test_a_spout_that_had_nothing_leaves_nothing_in_flight(clock):
+def test_a_batch_that_cannot_be_planned_yet_is_in_flight_until_there_is_none(clock):
+    registry = MetricsRegistry()
+    journal = Journal("count", registry, clock)
+    began_s = clock.now_ms() / 1000
+
+    for number in range(1, 4):
+        journal.planning(TransactionAttempt(1, number))
+        journal.in_flight({}, is_planning=True)
+        journal.plan_failed()
+        clock.sleep_ms(1_000)
+        journal.in_flight({}, is_planning=False)
+        assert (in_flight(registry, "planning"), since_s(registry)) == (1, began_s)
+    journal.nothing_to_plan()
+    journal.in_flight({}, is_planning=False)
+
+    assert (in_flight(registry, "planning"), since_s(registry)) == (0, 0)
+
+
+def test_a_plan_that_does_not_count_any_more_leaves_nothing_in_flight(clock):
     registry = MetricsRegistry()
     journal = Journal("count", registry, clock)
 
     journal.planning(TransactionAttempt(1, 1))
     journal.in_flight({}, is_planning=True)
     journal.in_flight({}, is_planning=False)
+
+    assert since_s(registry) == 0
+
+
+def test_what_cannot_be_planned_as_a_topology_ends_is_shown_no_more(clock):
+    registry = MetricsRegistry()
+    journal = Journal("count", registry, clock)
+    journal.planning(TransactionAttempt(1, 1))
+    journal.plan_failed()
+    journal.in_flight({}, is_planning=False)
+
+    journal.ended()
 
     assert since_s(registry) == 0
 

@@ -130,6 +130,7 @@ class Journal:
     _timelines: dict[TransactionAttempt, _Timeline] = field(default_factory=dict)
     _planning: dict[TransactionAttempt, int] = field(default_factory=dict)
     _planned: dict[int, tuple[int, int]] = field(default_factory=dict)
+    _plans_again: bool = False
     _dropped: Counter[int] = field(default_factory=Counter)
     _first: dict[int, int] = field(default_factory=dict)
     _shown_in_flight: list[_InFlight] | None = None
@@ -138,7 +139,16 @@ class Journal:
         """A batch is being planned."""
         now = self.clock.monotonic_ms()
         self._planning = {attempt: now}
+        self._plans_again = False
         self._first.setdefault(attempt.txid, now)
+
+    def plan_failed(self) -> None:
+        """It cannot be planned yet: it stays in flight, and is planned again."""
+        self._plans_again = True
+
+    def nothing_to_plan(self) -> None:
+        """The spout is not ready: a batch whose plan failed is not in flight any more."""
+        self._plans_again = False
 
     def planned(self, attempt: TransactionAttempt) -> None:
         """The batch is planned."""
@@ -225,7 +235,7 @@ class Journal:
         self, phases: Mapping[TransactionAttempt, BatchPhase], *, is_planning: bool
     ) -> None:
         """Show which batches are in which phase now, and since when."""
-        planning = self._planning if is_planning else {}
+        planning = self._planning if is_planning or self._plans_again else {}
         in_flight = [
             *(
                 _InFlight(attempt.txid, "planning", at)
@@ -248,6 +258,7 @@ class Journal:
         self._first.clear()
         self._dropped.clear()
         self._planned.clear()
+        self._plans_again = False
         self.in_flight({}, is_planning=False)
         self.registry.record_end(self.id)
 

@@ -168,6 +168,8 @@ class TransactionalRunner(TopologyLoop[list[Action[Json]]]):
             return False
         if poll is None:
             return False
+        if not poll.is_ready:
+            self.journal.nothing_to_plan()
         if may_be_idle and poll.drained_at:
             with self._waiters.changing():
                 self._idleness.found(poll.drained_at)
@@ -199,10 +201,14 @@ class TransactionalRunner(TopologyLoop[list[Action[Json]]]):
             self._post(event)
 
         def failed(error: KafkaTxError | None) -> None:
-            if error is None:
-                self._post(lambda: machine.initialize_failed(attempt))
-            else:
-                self._post(lambda: machine.crashed(attempt, error))
+            def event() -> list[Action[Json]]:
+                if error is not None:
+                    return machine.crashed(attempt, error)
+                if attempt == machine.planning:
+                    journal.plan_failed()
+                return machine.initialize_failed(attempt)
+
+            self._post(event)
 
         self._spout.plan(attempt, request.previous, planned, failed)
 
