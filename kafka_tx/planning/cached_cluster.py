@@ -76,9 +76,9 @@ class CachedCluster:
             bounds = self.fresh_bounds(partitions)
         return bounds
 
-    def valid_bounds(self) -> Bounds:
-        """The cached bounds if they are still valid; otherwise empty."""
-        is_old = self._clock.monotonic_ms() >= self._bounds_until_ms
+    def valid_bounds(self, grace_ms: int = 0) -> Bounds:
+        """The cached bounds if they were valid ``grace_ms`` ago; otherwise empty."""
+        is_old = self._clock.monotonic_ms() >= self._bounds_until_ms + grace_ms
         return {} if is_old else self._bounds
 
     def last_bounds(self) -> Bounds:

@@ -182,6 +182,15 @@ class SimulatedLog(RuleBasedStateMachine):
         except BrokerUnavailableError:
             pass
 
+    @rule(ms=st.sampled_from([0, 5_000]))
+    def poll_for_metrics(self, ms):
+        """Whatever the spout does: before its first plan, and while a batch is read."""
+        self.time_passes(ms)
+        try:
+            self.spout.bounds()
+        except BrokerUnavailableError:
+            assert not self.is_up()
+
     @rule()
     def commit(self):
         if self.planned is None:

@@ -253,7 +253,7 @@ def test_what_planned_logs_hold_can_be_asked_for_lag(logs, kind):
     assert spout.bounds() == {}
     spout.initialize_transaction(1, None)
     logs.set(1, 0, 25)
-    spout._cached.fresh_bounds(spout._progress.to)  # as the runner does before
+    spout._cached.fresh_bounds(spout._progress.to)  # as ``is_ready`` does
 
     assert spout.bounds() == {
         A: LogBounds(2, 10),

@@ -21,6 +21,7 @@ from kafka_tx.model import (
 )
 from kafka_tx.offsets.loss import LossReason
 from kafka_tx.planning.deleted_topics import CONFIRMED_AFTER_MS
+from kafka_tx.running.lag_watch import POLL_EVERY_MS
 from kafka_tx.spark.transactional.topology import TransactionalTopologyBuilder
 from kafka_tx.topology.declare.bolts import BatchBolt
 from kafka_tx.topology.kafka.spout import KafkaBatchSpout
@@ -449,6 +450,70 @@ def test_while_no_broker_answers_a_spout_is_not_ready(cluster):
     assert not spout.is_ready()
     with pytest.raises(BrokerUnavailableError):
         spout.initialize_transaction(2, None)
+
+
+@BOTH
+@pytest.mark.parametrize("is_restarted", [False, True])
+def test_the_logs_are_polled_while_a_batch_is_read_and_nobody_asks_for_the_next(
+    cluster, kind, is_restarted
+):
+    """Also while a transactional batch is replayed that an earlier run has planned."""
+    cluster.fill("t", 2)
+    spout = spout_on(cluster, kind)
+    metadata = spout.initialize_transaction(1, None)
+    if is_restarted:
+        spout.open()
+    spout.batch(TransactionAttempt(1, 1), metadata)
+    before = ends(spout)
+
+    cluster.more("t-0", 4)
+    cluster.clock.advance(POLL_EVERY_MS)
+
+    assert ends(spout) == {**before, PARTITION: before[PARTITION] + 4}
+
+
+def ends(spout):
+    return {partition: log.end for partition, log in spout.bounds().items()}
+
+
+@BOTH
+@pytest.mark.parametrize("was_planned", [False, True])
+def test_a_spout_that_is_not_asked_notices_that_no_broker_answers(
+    cluster, kind, was_planned
+):
+    cluster.fill("t", 2)
+    spout = spout_on(cluster, kind)
+    if was_planned:
+        spout.initialize_transaction(1, None)
+    spout.bounds()
+
+    cluster.is_down = True
+    cluster.clock.advance(POLL_EVERY_MS)
+
+    with pytest.raises(BrokerUnavailableError):
+        spout.bounds()
+
+
+def test_metrics_ask_no_broker_while_the_spout_polls(cluster):
+    cluster.fill("t", 2)
+    spout = spout_on(cluster)
+    spout.initialize_transaction(1, None)
+    for _ in range(100):
+        cluster.clock.advance(100)
+        spout.is_ready()
+        asked = dict(cluster.requests)
+        spout.bounds()
+        assert cluster.requests == asked
+
+
+def test_before_the_first_plan_no_partition_is_without_an_answer(cluster):
+    """Or it would look as if no broker answered."""
+    cluster.fill("t", 2)
+    spout = spout_on(cluster)
+
+    assert spout.is_ready()
+
+    assert spout.bounds() == {}
 
 
 def test_a_refused_password_is_not_waited_out(cluster, monkeypatch):

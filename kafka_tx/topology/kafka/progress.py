@@ -79,6 +79,8 @@ class PlanProgress:
         self._in_flight: dict[int, int] = {}
         """Offsets of the batches that have begun and are not committed, by txid."""
         self._began_ms = 0
+        self._read_to: dict[TopicPartition, LogPosition] = {}
+        """Where the last batch that began to be read ends; perhaps an earlier run's."""
         self._is_behind = False
         """Whether the last plan left records for the next one."""
 
@@ -159,6 +161,11 @@ class PlanProgress:
 
     def reads(self, txid: int, ranges: Iterable[OffsetRange]) -> None:
         """A batch begins to be processed, and all later ones are void."""
+        ranges = tuple(ranges)
+        self._read_to = {
+            r.topic_partition: LogPosition(r.end, r.topic_id, r.leader_epoch)
+            for r in ranges
+        }
         offsets = sum(map(len, ranges))
         self._in_flight = {t: n for t, n in self._in_flight.items() if t < txid}
         self._in_flight[txid] = offsets
@@ -168,6 +175,27 @@ class PlanProgress:
         """A batch is committed: a small one may follow at once."""
         self._in_flight.pop(txid, None)
         self._poll_at_ms = self._fruitless = 0
+
+    # --- metrics ---
+
+    def bounds(self) -> Bounds:
+        """The logs that are planned, or read since the start, for metrics.
+
+        ``is_ready`` polls them while there is nothing to read. If its last poll is too
+        old for that, because a batch is in flight, they are polled now.
+
+        Raises: as ``ClusterView.bounds``.
+        """
+        positions = self.to or self._read_to
+        if not positions:
+            self._cached.found()  # nobody else may notice that no broker answers
+            return {}
+        grace_ms = 2 * max(self._poll_ms, log_bounds.longest_pause_ms(len(positions)))
+        seen = self._cached.valid_bounds(grace_ms)
+        if any(partition not in seen for partition in positions):
+            seen = self._cached.bounds_beyond(positions)
+        seen = {partition: seen[partition] for partition in positions}
+        return self._cached.logs.completed(seen, positions)
 
     # --- is there more ---
 

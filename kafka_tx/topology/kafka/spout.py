@@ -412,24 +412,22 @@ class KafkaBatchSpout(Spout):
         return not any(map(len, metadata.ranges))
 
     def bounds(self) -> Mapping[TopicPartition, LogBounds | Unavailable]:
-        """The log bounds of the last poll.
+        """The log bounds of the last poll, or of a new one if that is too old.
 
-        A partition is missing while no batch has read it, or while it has no leader.
-        While there is nothing to read, the spout polls more and more rarely.
-        Called on the driver, by the thread that plans.
+        Unavailable: a partition that no batch has read yet, or one without a leader.
+        Empty while no batch was planned or read. While there is nothing to read, the
+        spout polls more and more rarely. Called on the driver, by the thread that
+        plans; may take as long as a request to the brokers.
 
         Raises:
             BrokerUnavailableError: No broker answers.
             AuthenticationError: Credentials, permission or TLS.
         """
-        planned, seen = self._progress.to, self._cached.last_bounds()
-        if any(partition not in seen for partition in planned):
-            seen = self._cached.bounds(planned)
-        unplanned = dict.fromkeys(self._cached.last_found().partitions, _UNPLANNED)
-        planned_bounds = self._cached.logs.completed(
-            {partition: seen[partition] for partition in planned}, planned
-        )
-        return {**unplanned, **planned_bounds}
+        bounds = self._progress.bounds()
+        if not bounds:
+            return {}
+        partitions = self._cached.last_found().partitions
+        return {**dict.fromkeys(partitions, _UNPLANNED), **bounds}
 
     def edges(
         self,
