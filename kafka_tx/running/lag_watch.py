@@ -20,7 +20,7 @@ logger = event_log(__name__)
 INTERVAL_S = 15.0
 
 POLL_EVERY_MS = 5_000
-"""Time between two polls of the log bounds of a topology."""
+"""Time between two polls of the log bounds of a transactional topology."""
 
 TELL_AGAIN_MS = 30_000
 """Time until unchanged bounds are reported again, because lag in time may grow."""
@@ -137,18 +137,26 @@ class SpoutLagWatch:
         self._registry = registry
         self._id = id
         self._clock = clock
-        self._next_ms = self._again_ms = 0
+        self._not_before_ms = self._again_ms = 0
         self._seen: Bounds = {}
 
     def poll(self) -> None:
-        """Poll, if the next poll is due."""
+        """Poll, unless the last poll ended less long ago than it took.
+
+        So the spout's thread is free for half of the time, whatever brokers do.
+        """
         now_ms = self._clock.monotonic_ms()
-        if self._ask is None or now_ms < self._next_ms:
+        if self._ask is None or now_ms < self._not_before_ms:
             return
-        self._next_ms = now_ms + POLL_EVERY_MS
-        found = seen = _found(self._id, self._ask)
+        self._poll(self._ask, now_ms)
+        ended_ms = self._clock.monotonic_ms()
+        self._not_before_ms = ended_ms + (ended_ms - now_ms)
+
+    def _poll(self, ask: Callable[[], Bounds], now_ms: int) -> None:
+        found = seen = _found(self._id, ask)
         if seen is None or found is None:
             self._registry.record_silence(self._id)
+            self._again_ms = now_ms  # the next answer ends the silence
             return
         if self._edges is not None:
             found = self._edges(seen, lambda: self._registry.positions_of(self._id))

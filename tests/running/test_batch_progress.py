@@ -8,7 +8,7 @@ from unittest.mock import MagicMock
 
 import pytest
 
-from kafka_tx.errors import AuthenticationError
+from kafka_tx.errors import BrokerUnavailableError
 from kafka_tx.metrics.events import OffsetsStored
 from kafka_tx.metrics.registry import MetricsRegistry
 from kafka_tx.model import (
@@ -203,26 +203,47 @@ class Logs:
     def __init__(self):
         self.polls = 0
         self.error = None
+        self.takes_ms = 0
+        self.clock = None
 
     def __call__(self):
         self.polls += 1
+        if self.clock:
+            self.clock.sleep_ms(self.takes_ms)
         if self.error:
             raise self.error
         return {A: LogBounds(0, 10)}
 
 
-def test_lag_is_polled_now_and_then_and_a_failed_poll_changes_nothing(clock):
+def test_a_failed_poll_of_the_logs_changes_nothing_but_is_known(clock):
     logs, registry = Logs(), MetricsRegistry()
     watch = SpoutLagWatch(logs, registry, "count", clock)
+    watch.poll()
+    shown = registry.samples()["kafka_tx_end_offset"]
+    assert not registry.waits_for_brokers("count")
 
+    logs.error = BrokerUnavailableError("away")
     watch.poll()
-    watch.poll()
-    assert logs.polls == 1
 
-    clock.sleep_ms(POLL_EVERY_MS)
-    logs.error = AuthenticationError("refused")
+    assert registry.samples()["kafka_tx_end_offset"] == shown
+    assert registry.waits_for_brokers("count")
+
+    logs.error = None
     watch.poll()
-    assert logs.polls == 2
+    assert not registry.waits_for_brokers("count")
+
+
+def test_polls_that_take_long_leave_half_of_the_time_to_the_spout(clock):
+    logs = Logs()
+    logs.clock, logs.takes_ms = clock, 30_000
+    watch = SpoutLagWatch(logs, MetricsRegistry(), "count", clock)
+
+    ends_ms = clock.monotonic_ms() + 600_000
+    while clock.monotonic_ms() < ends_ms:
+        watch.poll()
+        clock.sleep_ms(POLL_EVERY_MS)
+
+    assert logs.polls == 10
 
 
 def test_logs_that_did_not_change_are_told_now_and_then(clock, monkeypatch):

@@ -24,7 +24,7 @@ def answer(thread, question=0):
 @pytest.fixture
 def thread_of():
     worker = SerialWorker("spout")
-    yield lambda spout: SpoutThread(worker, spout, "spout", lambda: None)
+    yield lambda spout, watch=lambda: None: SpoutThread(worker, spout, "spout", watch)
     assert worker.close(WITHIN_S)
 
 
@@ -68,3 +68,58 @@ def test_a_time_out_of_the_spout_itself_is_an_error_like_any_other(thread_of):
 
     with pytest.raises(ComponentError, match="of its own"):
         answer(thread_of(Asked(raises)), 1)
+
+
+def test_polls_of_the_logs_do_not_pile_up_and_none_begins_once_it_is_to_close(
+    thread_of,
+):
+    """The spout hangs for a while: one poll waits for it, and the close drops it."""
+    begun, may_go_on, polls, calls = (
+        threading.Event(),
+        threading.Event(),
+        list[None](),
+        list[str](),
+    )
+
+    class Slow(Spout):
+        def is_ready(self):
+            begun.set()
+            return may_go_on.wait(WITHIN_S)
+
+        def close(self):
+            calls.append("close")
+
+    thread = thread_of(Slow(), lambda: polls.append(None))
+    assert thread.poll(1) is None
+    assert begun.wait(WITHIN_S)
+    for _ in range(3):
+        thread.watch()
+    may_go_on.set()
+    answer(thread)
+    answer(thread)
+    assert len(polls) == 1
+
+    may_go_on.clear()
+    begun.clear()
+    assert thread.poll(1) is None
+    assert begun.wait(WITHIN_S)
+    thread.watch()
+    assert not thread.close(0)
+    may_go_on.set()
+    assert thread.close(WITHIN_S)
+
+    assert (len(polls), calls[0]) == (1, "close")
+
+
+def test_a_poll_of_the_logs_that_fails_is_logged_and_the_spout_goes_on(
+    thread_of, caplog
+):
+    def fails():
+        raise ValueError("no such log")
+
+    thread = thread_of(Asked(lambda: True), fails)
+
+    thread.watch()
+
+    assert answer(thread, 1) == Poll(drained_at=1)
+    assert "no such log" in str(caplog.records[-1].exc_info)

@@ -19,6 +19,7 @@ import pytest
 
 from kafka_tx import assembly
 from kafka_tx.errors import (
+    BrokerUnavailableError,
     ComponentError,
     FailedException,
     FencedError,
@@ -30,9 +31,10 @@ from kafka_tx.errors import (
 )
 from kafka_tx.metrics.endpoint import Guest
 from kafka_tx.metrics.registry import MetricsRegistry
-from kafka_tx.model import BatchMetadata, OffsetRange, TopicPartition
+from kafka_tx.model import BatchMetadata, LogBounds, OffsetRange, TopicPartition
 from kafka_tx.options.topology import parse_settings
 from kafka_tx.running.transactional.kafka_spouts import TransactionalKafkaSpout
+from kafka_tx.spark.transactional import runner
 from kafka_tx.spark.transactional import topology as topologies
 from kafka_tx.spark.transactional.topology import (
     TopologyHandle,
@@ -973,19 +975,24 @@ class Group:
         self.is_closed = True
 
 
-def test_ends_of_committed_kafka_batches_go_to_the_group_in_order(world, monkeypatch):
-    jobs, group, partition = world(rows=40), Group(), TopicPartition("orders", 0)
-    plan, read = jobs.spout.initialize_transaction, jobs.spout.batch
+def plan_as_kafka(spout, partition):
+    """Let txid n hold offset n of a partition, for whoever sees the plans."""
+    plan, read = spout.initialize_transaction, spout.batch
     plans: dict[int, Any] = {0: {}}
 
     def planned(txid, previous):
         plans[txid] = plan(txid, plans[txid - 1] or None)
         return BatchMetadata(txid, (OffsetRange(partition, txid, txid + 1),))
 
-    jobs.spout.initialize_transaction = planned
-    jobs.spout.batch = lambda attempt, _: read(attempt, plans[attempt.txid])
-    jobs.spout.is_empty = lambda _: False
-    jobs.spout.observed = jobs.spout.committed = lambda *_: None
+    spout.initialize_transaction = planned
+    spout.batch = lambda attempt, _: read(attempt, plans[attempt.txid])
+    spout.is_empty = lambda _: False
+    spout.observed = spout.committed = lambda *_: None
+
+
+def test_ends_of_committed_kafka_batches_go_to_the_group_in_order(world, monkeypatch):
+    jobs, group, partition = world(rows=40), Group(), TopicPartition("orders", 0)
+    plan_as_kafka(jobs.spout, partition)
     monkeypatch.setattr(topologies, "_mirror", lambda *_: group)
     jobs.start(pending=1)
 
@@ -994,6 +1001,99 @@ def test_ends_of_committed_kafka_batches_go_to_the_group_in_order(world, monkeyp
 
     assert [{}, {partition: 2}, {partition: 3}, {partition: 4}] == group.offsets[:4]
     assert group.is_closed
+
+
+# --- the logs ---
+
+
+class Logs:
+    """What a spout's ``bounds`` finds: one log, which a test lets grow."""
+
+    partition = TopicPartition("orders", 0)
+
+    def __init__(self):
+        self.end = 1
+        self.problem: Exception | None = None
+        self.may_answer = threading.Event()
+        self.may_answer.set()
+        self.asked = 0
+
+    def bounds(self):
+        self.asked += 1
+        assert self.may_answer.wait(WITHIN_S)
+        if self.problem:
+            raise self.problem
+        return {self.partition: LogBounds(0, self.end)}
+
+
+@pytest.fixture
+def logs(monkeypatch):
+    monkeypatch.setattr(runner, "POLL_EVERY_MS", 20)
+    found = Logs()
+    yield found
+    found.may_answer.set()
+
+
+def start_on(logs, jobs, **config):
+    """Start, and hold the very first batch: it has offset 1 of the log."""
+    plan_as_kafka(jobs.spout, logs.partition)
+    jobs.spout.bounds = logs.bounds
+    jobs.engine.held[1] = threading.Event()
+    handle = jobs.start(**config)
+    wait_for(lambda: handle.status.in_flight)
+    return handle
+
+
+@SPOUTS
+def test_the_lag_of_a_batch_that_hangs_grows_with_the_log(world, kind, logs):
+    """Also of the very first one, and while the topology is paused."""
+    jobs = world(kind)
+    handle = start_on(logs, jobs)
+
+    logs.end = 500
+    wait_for(lambda: jobs.registry.lag_of("jobs") == 499)
+    handle.pause()
+    logs.end = 900
+    wait_for(lambda: jobs.registry.lag_of("jobs") == 899)
+    assert handle.status.committed_txid is None
+
+
+def test_the_lag_of_a_batch_that_fails_again_and_again_grows_with_the_log(world, logs):
+    jobs = world()
+    jobs.engine.lost[1] = 1_000_000
+    handle = start_on(logs, jobs)
+    jobs.engine.held.pop(1).set()
+    wait_for(lambda: handle.status.replays)
+
+    logs.end = 500
+
+    wait_for(lambda: jobs.registry.lag_of("jobs") == 499)
+    assert handle.status.committed_txid is None
+
+
+def test_a_batch_that_hangs_waits_for_brokers_if_none_answers(world, logs):
+    jobs = world()
+    start_on(logs, jobs)
+    wait_for(lambda: jobs.registry.lag_of("jobs") is not None)
+
+    logs.problem = BrokerUnavailableError("away")
+    wait_for(lambda: jobs.registry.waits_for_brokers("jobs"))
+
+    logs.problem = None
+    wait_for(lambda: not jobs.registry.waits_for_brokers("jobs"))
+
+
+def test_a_poll_of_the_logs_that_takes_long_holds_up_no_commit(world, logs):
+    jobs = world()
+    handle = start_on(logs, jobs)
+    logs.may_answer.clear()
+    asked = logs.asked
+    wait_for(lambda: logs.asked > asked)
+
+    jobs.engine.held[1].set()
+
+    wait_for(lambda: handle.status.committed_txid == 1)
+    assert not logs.may_answer.is_set()
 
 
 # --- other topics ---

@@ -147,7 +147,7 @@ class Journal:
         self._plans_again = True
 
     def nothing_to_plan(self) -> None:
-        """The spout is not ready: a batch whose plan failed is not in flight any more."""
+        """The spout is not ready: a batch whose plan failed is in flight no more."""
         self._plans_again = False
 
     def planned(self, attempt: TransactionAttempt) -> None:

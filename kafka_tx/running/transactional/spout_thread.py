@@ -40,7 +40,7 @@ class SpoutThread:
         worker: The thread.
         spout: The user's spout.
         component: The spout's component name.
-        after_poll: Called after each ``is_ready`` of the spout.
+        watch: Polls the logs of the spout, for metrics.
     """
 
     def __init__(
@@ -48,13 +48,15 @@ class SpoutThread:
         worker: SerialWorker,
         spout: Spout,
         component: str,
-        after_poll: Callable[[], None],
+        watch: Callable[[], None],
     ) -> None:
         self._spout = spout
         self._component = component
-        self._after_poll = after_poll
+        self._watch = watch
         self._worker = worker
         self._polling: Future[Poll] | None = None
+        self._watching: Future[None] | None = None
+        self._is_closing = False
 
     def open(self) -> None:
         """Open the spout, and wait until it is open.
@@ -92,7 +94,6 @@ class SpoutThread:
 
     def _poll(self, question: int) -> Poll:
         is_ready = self._spout.is_ready()
-        self._after_poll()
         if is_ready or not question or not self._spout.is_drained():
             return Poll(is_ready)
         return Poll(drained_at=question)
@@ -145,13 +146,25 @@ class SpoutThread:
         """Report to the spout that a batch is recorded."""
         self._tell(lambda: self._spout.committed(txid, metadata))
 
+    def watch(self) -> None:
+        """Poll the logs of the spout soon; not while such a poll is under way."""
+        if self._watching is None or self._watching.done():
+            self._watching = self._tell(self._watch_unless_closing)
+
+    def _watch_unless_closing(self) -> None:
+        if not self._is_closing:
+            self._watch()
+
     def close(self, timeout_s: float) -> bool:
         """Close the spout and end the thread; False if that takes longer."""
+        self._is_closing = True
         self._tell(self._spout.close)
         return self._worker.close(timeout_s)
 
-    def _tell(self, call: Callable[[], None]) -> None:
-        self._worker.submit(call).add_done_callback(log_failure)
+    def _tell(self, call: Callable[[], None]) -> Future[None]:
+        told = self._worker.submit(call)
+        told.add_done_callback(log_failure)
+        return told
 
     def _check(self, error: BaseException, attempt: TransactionAttempt) -> None:
         """Log an error after which the spout goes on.

@@ -12,7 +12,7 @@ from kafka_tx.errors import KafkaTxError
 from kafka_tx.logs import event_log
 from kafka_tx.model import TransactionAttempt
 from kafka_tx.protocols import Store
-from kafka_tx.running.lag_watch import SpoutLagWatch
+from kafka_tx.running.lag_watch import POLL_EVERY_MS, SpoutLagWatch
 from kafka_tx.running.serial_worker import SerialWorker
 from kafka_tx.running.transactional.batch_progress import (
     Journal,
@@ -110,6 +110,7 @@ class TransactionalRunner(TopologyLoop[list[Action[Json]]]):
         name = plan.graph.components[0].name
         worker = SerialWorker(f"kafka-tx {self.id} spout")
         self._spout = SpoutThread(worker, spout, name, watch.poll)
+        self._watch_at_ms = self._clock.monotonic_ms() + POLL_EVERY_MS
         self._attempts = Attempts(
             engine, plan, coordinator, journal, self._spout, self._post
         )
@@ -140,6 +141,7 @@ class TransactionalRunner(TopologyLoop[list[Action[Json]]]):
         )
         if self._is_over:
             return
+        self._watch_logs(now_ms)
         try:
             event = self._events.get(timeout=self._wait_s())
         except Empty:
@@ -150,13 +152,22 @@ class TransactionalRunner(TopologyLoop[list[Action[Json]]]):
     def _show(self) -> None:
         self.view = View(self._machine.committed_txid, self._machine.phases)
 
-    def _wait_s(self) -> float | None:
+    def _watch_logs(self, now_ms: int) -> None:
+        """Have the logs polled at intervals, also while the spout is not asked.
+
+        So lag and headroom stay true while a batch hangs, and during a pause.
+        """
+        if now_ms >= self._watch_at_ms:
+            self._watch_at_ms = now_ms + POLL_EVERY_MS
+            self._spout.watch()
+
+    def _wait_s(self) -> float:
         wakes_at_ms = self._machine.wakes_at_ms()
-        waits = [CANCEL_AGAIN_S] if self._attempts.ending else []
+        due_ms = self._watch_at_ms
         if wakes_at_ms is not None:
-            now_ms = self._clock.monotonic_ms()
-            waits.append(max(0.0, (wakes_at_ms - now_ms) / 1000))
-        return min(waits, default=None)
+            due_ms = min(due_ms, wakes_at_ms)
+        wait_s = max(0.0, (due_ms - self._clock.monotonic_ms()) / 1000)
+        return min(wait_s, CANCEL_AGAIN_S) if self._attempts.ending else wait_s
 
     def _is_ready(self) -> bool:
         txid = (self._machine.committed_txid or 0) + 1
