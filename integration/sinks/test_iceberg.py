@@ -243,13 +243,32 @@ def test_what_cannot_be_counted_is_refused_by_name(lake, table):
         with pytest.raises(ConfigError, match=f"option 'options' is '{option}'"):
             table.write(attempt(2), ["b"], options={option: "mine"})
 
-    lake.sql(f"ALTER TABLE {table.name} SET TBLPROPERTIES ('write.wap.enabled'='true')")
-    lake.conf.set("spark.wap.id", "staged")
-    with pytest.raises(ConfigError, match="keep the batch out of the table"):
-        table.write(attempt(2), ["b"])
-    lake.conf.unset("spark.wap.id")
+    for word in ("true", "True"):
+        staged = f"'write.wap.enabled'='{word}'"
+        lake.sql(f"ALTER TABLE {table.name} SET TBLPROPERTIES ({staged})")
+        lake.conf.set("spark.wap.id", "staged")
+        with pytest.raises(ConfigError, match="keep the batch out of the table"):
+            table.write(attempt(2), ["b"])
+        lake.conf.unset("spark.wap.id")
     assert table.write(attempt(2), ["b"])
     assert table.rows() == ["a", "b"]
+
+
+def test_a_catalog_whose_new_tables_stage_writes_loses_no_first_batch(spark, warehouse):
+    need(ICE)
+    forget()
+    staged = {"table-default.write.wap.enabled": "True"}
+    table = IcebergTable(
+        iceberg_session(spark, warehouse, **staged), f"lake.db.{fresh()}"
+    )
+    table.spark.conf.set("spark.wap.branch", "staged")
+    for _ in range(2):
+        with pytest.raises(ConfigError, match="keep the batch out of the table"):
+            table.write(attempt(1), ["a"])
+    table.spark.conf.unset("spark.wap.branch")
+
+    assert table.write(attempt(1), ["a"])
+    assert table.rows() == ["a"]
 
 
 def test_the_path_of_a_table_is_refused_by_name(spark, warehouse):

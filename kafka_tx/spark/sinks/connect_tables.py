@@ -137,6 +137,7 @@ class IcebergConnectAppend(IcebergSink):
             return False
         if self._base is None and self._loaded() is None:
             self._make()
+            self._check_main(self._loaded() or {})  # a catalog may set some of them
         record = self._record(attempt)
         options = {
             **self._batch.options,

@@ -145,7 +145,7 @@ class IcebergSink(ABC):
 
     def _check_main(self, properties: Any) -> None:  # noqa: ANN401 - as of _properties
         """Refuse a session whose writes Iceberg takes aside."""
-        if properties.get("write.wap.enabled") != "true":
+        if (properties.get("write.wap.enabled") or "").lower() != "true":
             return
         for option in ("spark.wap.id", "spark.wap.branch"):
             value = self._spark.conf.get(option, None)
@@ -263,6 +263,7 @@ class IcebergAppend(_InJvm):
         table = self._seen
         transaction = table.newTransaction()  # reads the table anew
         staged = transaction.table()
+        self._check_main(staged.properties())  # a catalog sets some as a table is made
         before = staged.operations().current()
         if _number(staged.currentSnapshot()) != self._base:
             raise OvertakenError("the table has another version now")
