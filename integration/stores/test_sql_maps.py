@@ -120,11 +120,14 @@ def test_a_key_that_the_index_has_no_room_for_is_named(open_map, more):
     assert content(state) == {}
 
 
-def test_sparks_types_are_appended_once(postgresql):
+@pytest.mark.parametrize(
+    "kinds", [(pa.string(), pa.binary()), (pa.large_string(), pa.large_binary())]
+)
+def test_sparks_types_are_appended_once(postgresql, kinds):
     moment = dt.datetime(2026, 1, 2, 3, 4, tzinfo=dt.UTC)
     row = {
         "text": "ö",
-        "bytes": b"\x00",
+        "bytes": b"C:\\\\101",
         "n": 1,
         "x": 0.5,
         "yes": True,
@@ -132,9 +135,13 @@ def test_sparks_types_are_appended_once(postgresql):
         "moment": moment,
         "price": Decimal("1.10"),
     }
+    rows = pa.Table.from_pylist([row])
+    for index, kind in enumerate(kinds):
+        name = rows.column_names[index]
+        rows = rows.set_column(index, name, rows[name].cast(kind))
 
     for attempt in (FIRST, SECOND, SECOND_AGAIN):
-        append_rows(postgresql, "kept", attempt, pa.Table.from_pylist([row]))
+        append_rows(postgresql, "kept", attempt, rows)
 
     with connected(postgresql) as connection:
         found = connection.execute("SELECT * FROM kept").fetchall()

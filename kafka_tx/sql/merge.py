@@ -170,7 +170,7 @@ def _quoted(name: str) -> str:
 def _as_text(rows: pa.Table) -> pa.Table:
     """Bytes in PostgreSQL's hexadecimal form; CSV has none."""
     for index, column in enumerate(rows.columns):
-        if pa.types.is_binary(column.type):
+        if pa.types.is_binary(column.type) or pa.types.is_large_binary(column.type):
             texts = [None if v is None else rf"\x{v.hex()}" for v in column.to_pylist()]
             name = rows.column_names[index]
             rows = rows.set_column(index, name, pa.array(texts, pa.string()))

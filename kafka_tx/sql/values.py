@@ -259,7 +259,8 @@ def to_column(table: pa.Table, name: str, kind: pa.DataType) -> pa.ChunkedArray:
         column = column.cast(column.type.value_type)
     if pa.types.is_date(column.type):
         _check_years(name, column)
-    if pa.types.is_string(kind) and pa.types.is_binary(column.type):
+    is_bytes = pa.types.is_binary(column.type) or pa.types.is_large_binary(column.type)
+    if pa.types.is_string(kind) and is_bytes:
         check_text(name, column)
     try:
         cast = column.cast(kind)
