@@ -54,6 +54,8 @@ from tests.conformance.store_suite import StoreSuite
 from tests.conformance.test_sinks import SqlSink
 
 FIRST, SECOND = attempt(1), attempt(2)
+MOMENT = dt.datetime(2026, 1, 2, 3, 4, 5)  # noqa: DTZ001
+MICRO = MOMENT.replace(microsecond=1)
 _numbers = itertools.count()
 
 open_map = maps.open_map
@@ -249,6 +251,37 @@ def test_values_of_a_table_come_back_as_they_were(url):
     for name, values in COLUMNS.items():
         assert [row[name] for row in found] == values, name
     assert found[0]["utc"] == dt.datetime(2024, 1, 1)  # noqa: DTZ001
+
+
+@pytest.mark.parametrize(
+    ("kind", "kept", "changed"),
+    [
+        ("DATETIME", MOMENT, MOMENT.replace(microsecond=500_000)),
+        ("TIMESTAMP(3)", MOMENT.replace(microsecond=1_000), MICRO),
+        ("DATETIME(6)", MICRO, None),
+        ("TIME", None, MOMENT),
+        ("FLOAT", 0.5, 0.1),
+        ("DOUBLE(10, 2)", 1.5, 1.125),
+        ("DECIMAL(10, 2)", 1.5, 1.125),
+        ("INT", 3.0, 3.5),
+        ("TINYINT", Decimal("3.0"), Decimal("3.5")),
+        ("DOUBLE", 2**62, 2**53 + 1),
+        ("DOUBLE", Decimal("1.1"), Decimal("1234567.12345678901")),
+    ],
+)
+def test_a_column_of_others_that_would_change_a_value_is_named(
+    url, kind, kept, changed
+):
+    engine = sa.create_engine(url)
+    with engine.begin() as db:
+        db.execute(sa.text(f"CREATE TABLE orders (x {kind})"))
+    assert append_rows(url, "orders", FIRST, pa.table({"x": [kept]}))
+    if changed is not None:
+        with pytest.raises(ConfigError, match=r"'x', row 1 .*would change it"):
+            append_rows(url, "orders", SECOND, pa.table({"x": [None, changed]}))
+    with engine.connect() as db:
+        assert db.execute(sa.text("SELECT x FROM orders")).scalars().all() == [kept]
+    engine.dispose()
 
 
 def test_strict_mode_is_on_whatever_the_server_says(server, url):

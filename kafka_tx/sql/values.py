@@ -7,7 +7,7 @@ row before anything is written.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from decimal import Context
+from decimal import Context, Decimal
 from math import isfinite, isinf, isnan
 from typing import Any
 
@@ -149,9 +149,11 @@ def check_fits(
         if name not in columns:
             continue
         kept = _as_kept(column, columns[name], dialect)
-        if kept is None:
+        if kept is column:
             continue
         changed = pc.fill_null(pc.not_equal(column, kept), False)
+        if pa.types.is_floating(column.type):  # NaN is kept, and no NaN is equal
+            changed = pc.and_not(changed, pc.fill_null(pc.is_nan(column), False))
         if pc.any(changed).as_py():
             row = pc.index(changed, pa.scalar(value=True)).as_py()
             shown, why = f"{column[row].as_py()}", f"the column is {columns[name]}"
@@ -161,27 +163,87 @@ def check_fits(
 
 def _as_kept(
     column: pa.ChunkedArray, kind: TypeEngine[Any], dialect: str
-) -> pa.ChunkedArray | None:
-    """The values that a column makes of these; None: it keeps them, or refuses."""
+) -> pa.ChunkedArray:
+    """The values that a column makes of these; the same where the database refuses."""
+    if dialect == "sqlite":
+        return _as_kept_by_sqlite(column, kind)
+    if pa.types.is_timestamp(column.type):
+        return _times_as_kept(column, kind, dialect)
+    if isinstance(kind, types.Integer):
+        return _rounded(column, 0)
+    if isinstance(kind, types.Float):
+        # MySQL's FLOAT has 32 bits; elsewhere it may have 64
+        is_short = dialect in _MYSQL and isinstance(kind, types.FLOAT)
+        is_short = is_short or isinstance(kind, types.REAL)
+        column = _as_floats(column, pa.float32() if is_short else pa.float64())
+    if isinstance(kind, types.Float | types.Numeric) and kind.scale is not None:
+        return _rounded(column, kind.scale)
+    return column
+
+
+def _as_kept_by_sqlite(
+    column: pa.ChunkedArray, kind: TypeEngine[Any]
+) -> pa.ChunkedArray:
+    """It keeps floats and times in columns of any type."""
     given = column.type
-    if dialect == "sqlite":  # which keeps floats and times in columns of any type
-        if not pa.types.is_decimal(given) or isinstance(kind, types.String):
-            return None
-        texts = [None if v is None else _15_DIGITS.plus(v) for v in column.to_pylist()]
-        return pa.chunked_array([pa.array(texts, pa.decimal256(76, given.scale))])
-    if pa.types.is_decimal(given) and isinstance(kind, types.Numeric):
-        scale = given.scale if kind.scale is None else kind.scale
-        if not isinstance(kind, types.Float) and scale < given.scale:
-            return pc.round(column, scale)
-    if pa.types.is_float64(given) and isinstance(kind, types.REAL):
-        return column.cast(pa.float32(), safe=False).cast(given)
-    if pa.types.is_timestamp(given) and isinstance(kind, types.Date):
-        return column.cast(pa.date32(), safe=False).cast(given, safe=False)
-    return None
+    if pa.types.is_integer(given) and isinstance(kind, types.Float):
+        return _as_floats(column, pa.float64())
+    if not pa.types.is_decimal(given) or isinstance(kind, types.String):
+        return column
+    texts = [None if v is None else _15_DIGITS.plus(v) for v in column.to_pylist()]
+    return pa.chunked_array([pa.array(texts, pa.decimal256(76, given.scale))])
 
 
-_15_DIGITS = Context(prec=15)
-"""What SQLite keeps of a decimal in a column that is not of text."""
+def _times_as_kept(
+    column: pa.ChunkedArray, kind: TypeEngine[Any], dialect: str
+) -> pa.ChunkedArray:
+    if isinstance(kind, types.Date):
+        return column.cast(pa.date32(), safe=False).cast(column.type, safe=False)
+    if isinstance(kind, types.Time):  # the same time of the first day
+        of_day = pc.subtract(column, pc.floor_temporal(column, unit="day"))
+        return of_day.cast(pa.int64()).cast(column.type)
+    digits = None
+    if isinstance(kind, types.DateTime) and dialect in _MYSQL:
+        digits = getattr(kind, "fsp", None) or 0
+    elif isinstance(kind, types.DateTime) and dialect == "postgresql":
+        digits = getattr(kind, "precision", None)
+    if digits is None:
+        return column
+    return pc.floor_temporal(column, 10 ** (6 - digits), unit="microsecond")
+
+
+def _as_floats(column: pa.ChunkedArray, floats: pa.DataType) -> pa.ChunkedArray:
+    given = column.type
+    if pa.types.is_floating(given):
+        return column.cast(floats, safe=False).cast(given)
+    if pa.types.is_integer(given):
+        return column.cast(floats, safe=False).cast(pa.decimal128(20, 0))
+    if not pa.types.is_decimal(given):
+        return column
+    digits = _6_DIGITS if floats == pa.float32() else _15_DIGITS
+    values = column.to_pylist()
+    near = pa.array([None if v is None else float(v) for v in values], floats)
+    kept = [
+        v if v is None or v == Decimal(number) else digits.plus(v)
+        for v, number in zip(values, near.to_pylist(), strict=True)
+    ]
+    return pa.chunked_array([pa.array(kept, pa.decimal256(76, given.scale))])
+
+
+def _rounded(column: pa.ChunkedArray, scale: int) -> pa.ChunkedArray:
+    given = column.type
+    if pa.types.is_decimal(given) and scale < given.scale:
+        return pc.round(column, scale)
+    if not pa.types.is_floating(given):
+        return column
+    # Arrow's own `round` changes some numbers of few digits
+    rounded = [None if v is None else round(v, scale) for v in column.to_pylist()]
+    return pa.chunked_array([pa.array(rounded, given)])
+
+
+_6_DIGITS, _15_DIGITS = Context(prec=6), Context(prec=15)
+"""What a float and a double keep of any decimal. In SQLite each column that is not of
+text has doubles."""
 
 
 def _check_mysql_keys(keys: pa.ChunkedArray) -> None:
