@@ -438,6 +438,14 @@ FOLLOWED: dict[str, tuple[str, ...]] = {
         _REPLAYS + "test_a_half_written_batch_cut_in_another_way_is_refused"
         "_and_the_old_cut_finishes_it",
     ),
+    "marker_rules::_OF_RECORDS": (
+        "integration/sinks/test_sink.py::test_a_replay_with_other_rows_is_refused",
+        _REPLAYS + "test_a_half_written_batch_cut_in_another_way_is_refused"
+        "_and_the_old_cut_finishes_it",
+    ),
+    "marker_rules::_OF_LETTERS": (
+        "integration/sinks/test_dead_letters.py::test_other_rejected_rows_of_a_replay",
+    ),
     "marker_rules::_out_of_order": (
         _REPLAYS + "test_a_half_written_batch_is_finished_in_its_old_parts"
         "_and_the_next_in_new_ones",

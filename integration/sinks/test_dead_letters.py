@@ -25,6 +25,7 @@ from integration.reading import reader
 from integration.sizes import in_all
 from kafka_tx import sink_assembly
 from kafka_tx.cli.main import app
+from kafka_tx.clock import now_ms
 from kafka_tx.config import SourceConfig
 from kafka_tx.errors import KafkaError
 from kafka_tx.kafka.client_settings import client_settings
@@ -37,6 +38,7 @@ from kafka_tx.own_topics import MARKER_TOPIC
 from kafka_tx.running import redrive
 from kafka_tx.running.at_least_once.dead_letters import DeadLetter, DeadLetters
 from kafka_tx.running.redrive import Redrive
+from kafka_tx.spark.queries import dead_letters
 
 GOOD, BAD = 5, 3
 BEGAN_MS = int(time.time()) * 1000
@@ -203,8 +205,26 @@ def test_other_rejected_rows_of_a_replay(job, mode):
     else:
         with pytest.raises(StreamingQueryException, match="KAFKA_TX_REPLAY_DIFFERS"):
             job.run(another_one, mode=mode)
+        job.run(lambda df, attempt: None, mode=mode)  # as the error says
 
     assert [each.value for each in job.dead_letters()] == [b"bad 0", b"bad 1", b"bad 2"]
+
+
+def test_rejected_rows_are_the_same_rows_whatever_the_topic_takes_now(
+    job, topic, monkeypatch
+):
+    """Half of its retention has passed, and it takes smaller records."""
+    job.dead = topic(1, config={"retention.ms": str(24 * HOUR_MS)})
+    with pytest.raises(StreamingQueryException, match="killed"):
+        job.run(mode="opaque", after=dies)
+    monkeypatch.setattr(dead_letters, "now_ms", lambda: now_ms() + 13 * HOUR_MS)
+    monkeypatch.setattr(sink_assembly, "largest_batch", lambda config: 1_100)
+
+    job.run(mode="opaque")
+
+    found = [(each.value, about(each)) for each in job.dead_letters()]
+    assert [value for value, _ in found] == [b"bad 0", b"bad 1", b"bad 2"]
+    assert not any("kafka_tx.timestamp_ms" in headers for _, headers in found)
 
 
 @pytest.mark.all

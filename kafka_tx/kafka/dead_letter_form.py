@@ -19,6 +19,9 @@ TIME = f"{PREFIX}timestamp_ms"
 TOPIC_ID = f"{PREFIX}topic_id"
 """Id of the record's topic, if the letter lacks the value."""
 
+COMPARED = "_kafka_tx_compared"
+"""The column of numbers by which a replay is compared, beside those of the letters."""
+
 LONGEST_ERROR = 2_000
 """Bytes of ``kafka_tx.error``."""
 

@@ -30,10 +30,13 @@ class OutBatch:
             a name (int32), if there are several; ``partition`` (int32) and
             ``timestamp`` (int64, milliseconds), of which Kafka chooses the null ones;
             ``headers``, a list of structs of ``key`` and ``value``.
+        compared: Numbers below 2³² by which a replay is compared, if the records
+            depend on more than the rows that they are made of; None: they do not.
     """
 
     topics: tuple[str, ...]
     columns: pa.RecordBatch
+    compared: pa.Array | None = None
 
     @classmethod
     def of(
@@ -46,6 +49,7 @@ class OutBatch:
         partition: pa.Array | None = None,
         timestamp: pa.Array | None = None,
         zone: str | None = None,
+        compared: pa.Array | None = None,
     ) -> Self:
         """Records from columns of any type that can be written.
 
@@ -57,6 +61,7 @@ class OutBatch:
             partition: Whole numbers; null: chosen by the key.
             timestamp: Of the type timestamp; null: the time of writing.
             zone: Of times that have none.
+            compared: As of the class.
 
         Raises:
             ConfigError: A partition is below 0; a header has no key; a time is 0, or is
@@ -73,7 +78,7 @@ class OutBatch:
             columns["partition"] = _checked_partitions(partition)
         if timestamp is not None:
             columns["timestamp"] = _milliseconds(timestamp, zone)
-        return cls(names, pa.record_batch(columns))
+        return cls(names, pa.record_batch(columns), compared)
 
     @staticmethod
     def _topics_of(topic: str | pa.Array) -> tuple[tuple[str, ...], dict[str, Any]]:
@@ -115,6 +120,13 @@ class OutBatch:
         if total is None:
             total = sum(record.counted()[1] for record in self.records())
         return len(self), total
+
+    def sum_compared(self) -> int:
+        """The sum of ``compared``; 0: there are none."""
+        if self.compared is None:
+            return 0
+        total: int = pc.sum(self.compared, min_count=0).as_py()
+        return total
 
     def record(self, row: int) -> OutRecord:
         """One of the records."""

@@ -88,12 +88,13 @@ def begun_elsewhere(part: Part, markers: Iterable[Marker]) -> list[Marker]:
 def check_rows(part: Part, done: Marker, now: Digest) -> None:
     """Raise ReplayDiffersError if the part compares rows, and a replay has others."""
     written = done.digest
-    if part.compares and now != written:
+    if part.compares and not now.is_of_same_rows(written):
         raise _differs(
             part,
             part.index,
             f"was written with {written.rows} rows, and the replay holds {now.rows}"
             " rows, or as many with other keys or values",
+            _OF_LETTERS if now.compared else _OF_RECORDS,
         )
 
 
@@ -129,13 +130,26 @@ def _out_of_order(part: Part, found: Marker) -> OutOfOrderError:
     )
 
 
-def _differs(part: Part, index: int, how: str) -> ReplayDiffersError:
+_OF_RECORDS = (
+    "Either the plan is not deterministic, or its parallelism was changed, or an opaque"
+    " batch was planned anew. Undo that; or compare the topic with the source, and go"
+    " on with another tx.id of the sink, which writes the whole batch again."
+)
+_OF_LETTERS = (
+    "Either the function of with_dead_letters rejects other records than before, or an"
+    " opaque batch was planned anew. Undo that; or compare the dead letters of this"
+    " txid (header kafka_tx.txid) with the records that the function rejects now, and"
+    " write those that are missing to a place of your own. Then let the function"
+    " return None for this txid, and start again."
+)
+
+
+def _differs(
+    part: Part, index: int, how: str, advice: str = _OF_RECORDS
+) -> ReplayDiffersError:
     return ReplayDiffersError(
         f"part {index} of txid {part.txid} of sink '{part.id}' {how}. Nothing was"
-        " written now. Either the plan is not deterministic, or its parallelism was"
-        " changed, or an opaque batch was planned anew. Undo that; or compare the topic"
-        " with the source, and go on with another tx.id of the sink, which writes the"
-        " whole batch again.",
+        f" written now. {advice}",
         id=part.id,
         txid=part.txid,
         part=index,

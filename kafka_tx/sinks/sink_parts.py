@@ -30,26 +30,41 @@ class Written(Protocol):
     def counted(self) -> tuple[int, int]:
         """Number of records, and the sum of their ``check_sum``."""
 
+    def sum_compared(self) -> int:
+        """Sum of the numbers by which a replay is compared instead; 0: none."""
+
 
 _Records = TypeVar("_Records", bound=Written)
 
 
 @dataclass(slots=True)
 class Digest:
-    """Number and check sums of written rows, in any order: equal for the same rows."""
+    """Number and check sums of written rows, in any order: equal for the same rows.
+
+    ``compared`` is the sum of numbers that are equal for the same rows although other
+    records are made of them; 0: there are none.
+    """
 
     rows: int = 0
     sum: int = 0
+    compared: int = 0
 
     def of(self, written: Iterable[_Records]) -> Iterator[_Records]:
         """Pass records on, and count them."""
-        rows, total = 0, 0
+        rows, total, compared = 0, 0, 0
         for some in written:
             count, check_sums = some.counted()
             rows += count
             total += check_sums
+            compared += some.sum_compared()
             yield some
-        self.rows, self.sum = rows, total
+        self.rows, self.sum, self.compared = rows, total, compared
+
+    def is_of_same_rows(self, other: Digest) -> bool:
+        """Whether both are of the same rows; version 0.3.0 knew check sums alone."""
+        if self.compared and other.compared:
+            return (self.rows, self.compared) == (other.rows, other.compared)
+        return (self.rows, self.sum) == (other.rows, other.sum)
 
     def __str__(self) -> str:
         return f"{self.rows} {self.sum:x}"
@@ -120,6 +135,8 @@ class Marker:
         named = {"source": its.source, "plan": its.plan, "numbering": its.numbering}
         said = {"txid": self.txid, "parts": self.parts, "digest": str(self.digest)}
         said |= {"run": self.run, "epoch": its.epoch}
+        if self.digest.compared:
+            named["compared"] = f"{self.digest.compared:x}"
         return compact(MARKERS.stamped(said | named))
 
     @classmethod
@@ -142,7 +159,8 @@ class Marker:
         MARKERS.check_members(said, what)
         attempt = TransactionAttempt.of(txid, epoch=int(said["epoch"]), number=0)
         rows, total = said["digest"].split()
-        digest = Digest(int(rows), int(total, 16))
+        compared = said.get("compared", "0")
+        digest = Digest(int(rows), int(total, 16), int(compared, 16))
         attempt = replace(
             attempt,
             source=str(said["source"]),

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     Counts = Mapping[TopicPartition, int]
 
 NEEDED = ("key", "value", "topic", "partition", "offset", "reason")
+_COMPARED = (*NEEDED[:-1], "timestamp", "headers")
 
 _HEADERS = "array<struct<key:string,value:binary>>"
 _OUR_BYTES = 1_000
@@ -215,6 +216,8 @@ def dead_letters(
 ) -> DataFrame:
     """Rejected rows, with the source's columns and ``reason``, as records.
 
+    A further column stands for the rows themselves: a replay is compared by it.
+
     Args:
         rows: Of one batch.
         txid: Of this batch.
@@ -222,10 +225,9 @@ def dead_letters(
         facts: What else decides which records the topic takes.
         ids: The ids of the rows' topics, as far as known.
     """
-    reason = F.coalesce(F.col("reason").cast("string"), F.lit(""))
     room = 4 * _OUR_BYTES if limit is None else limit - _OUR_BYTES
     longest = min(dead_letter_form.LONGEST_ERROR, max(room, 0)) // 4
-    error = F.substring(reason, 1, longest)
+    error = F.substring(_reason(), 1, longest)
     own = _headers(
         {
             dead_letter_form.TOPIC: F.col("topic"),
@@ -255,14 +257,27 @@ def dead_letters(
         .otherwise(F.concat(own, more, value_bytes))
         .alias("headers"),
         stamp.alias("timestamp"),
+        _compared(rows).alias(dead_letter_form.COMPARED),
     )
 
 
-def _time(rows: DataFrame, facts: TopicFacts) -> tuple[Column, Column]:
-    """The time of each dead letter, null for the present one; and the header for it.
+def _compared(rows: DataFrame) -> Column:
+    """A number for each rejected row, as the source has it.
 
-    A replay must write the same rows: the present time is not one of their columns.
+    The record that is made of the row depends on the present time and the topic, too.
     """
+    names = [name for name in _COMPARED if name in rows.columns]
+    parts = (part for name in names for part in (F.isnull(name), F.col(name)))
+    reason = F.substring(_reason(), 1, dead_letter_form.LONGEST_ERROR // 4)
+    return F.xxhash64(*parts, reason).bitwiseAND(F.lit(2**32 - 1))
+
+
+def _reason() -> Column:
+    return F.coalesce(F.col("reason").cast("string"), F.lit(""))
+
+
+def _time(rows: DataFrame, facts: TopicFacts) -> tuple[Column, Column]:
+    """The time of each dead letter, null for the present one; and the header for it."""
     none = F.array().cast(_HEADERS)
     if "timestamp" not in rows.columns:
         return F.lit(None).cast("timestamp"), none

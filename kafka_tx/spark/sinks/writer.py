@@ -22,6 +22,7 @@ from kafka_tx import sink_assembly
 from kafka_tx.config import SinkConfig
 from kafka_tx.errors import ConfigError
 from kafka_tx.errors_first import raises_own_error_first
+from kafka_tx.kafka.dead_letter_form import COMPARED
 from kafka_tx.kafka.out_batch import OutBatch
 from kafka_tx.kafka.part_transaction import Written
 from kafka_tx.model import TransactionAttempt
@@ -313,6 +314,7 @@ def _out_batches(
             partition=found.get("partition"),
             timestamp=found.get("timestamp") if config.takes_timestamp else None,
             zone=zone,
+            compared=found.get(COMPARED),
         )
 
 
