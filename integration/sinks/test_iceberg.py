@@ -261,11 +261,11 @@ def test_a_catalog_whose_new_tables_stage_writes_loses_no_first_batch(spark, war
     table = IcebergTable(
         iceberg_session(spark, warehouse, **staged), f"lake.db.{fresh()}"
     )
-    table.spark.conf.set("spark.wap.branch", "staged")
+    table.spark.conf.set("spark.wap.id", "staged")
     for _ in range(2):
         with pytest.raises(ConfigError, match="keep the batch out of the table"):
             table.write(attempt(1), ["a"])
-    table.spark.conf.unset("spark.wap.branch")
+    table.spark.conf.unset("spark.wap.id")
 
     assert table.write(attempt(1), ["a"])
     assert table.rows() == ["a"]
