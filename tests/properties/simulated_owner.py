@@ -113,10 +113,13 @@ class Spout(PartitionedTransactionalSpout):
     def initialize_transaction(
         self, txid: int, previous: Mapping[str, Json] | None
     ) -> Mapping[str, Json]:
-        if self.is_broken:
+        if self.is_broken and txid % 2:
             raise FailedException("later")
         metadata = super().initialize_transaction(txid, previous)
         self._planned_to = {int(p): part["end"] for p, part in metadata.items()}
+        if self.is_broken:
+            self._world.seen["plans that failed at their end"] += 1
+            raise FailedException("later, and the rows count as planned")
         return metadata
 
     def partitions(self) -> list[str]:
@@ -314,6 +317,8 @@ class Owner:
         self.spout.is_broken = False
         yield
         if not plans:
+            if self.coordinator.planning == attempt:
+                self._planned_to = max(self._planned_to, attempt.txid)
             self._answer(lambda: self.coordinator.initialize_failed(attempt))
             return
         ((metadata, is_empty, is_last),) = plans

@@ -338,7 +338,7 @@ def test_a_batch_is_in_flight_from_its_planning_and_its_replays_make_it_no_young
     assert (in_flight(registry, "processing"), since_s(registry)) == (0, 0)
 
 
-def test_a_batch_that_cannot_be_planned_yet_is_in_flight_until_there_is_none(clock):
+def test_a_batch_that_cannot_be_planned_yet_is_in_flight_since_its_first_try(clock):
     registry = MetricsRegistry()
     journal = Journal("count", registry, clock)
     began_s = clock.now_ms() / 1000
@@ -350,10 +350,13 @@ def test_a_batch_that_cannot_be_planned_yet_is_in_flight_until_there_is_none(clo
         clock.sleep_ms(1_000)
         journal.in_flight({}, is_planning=False)
         assert (in_flight(registry, "planning"), since_s(registry)) == (1, began_s)
-    journal.nothing_to_plan()
-    journal.in_flight({}, is_planning=False)
+    last = TransactionAttempt(1, 4)
+    journal.planning(last)
+    journal.planned(last)
+    journal.started(last)
+    journal.in_flight({last: BatchPhase.PROCESSING}, is_planning=False)
 
-    assert (in_flight(registry, "planning"), since_s(registry)) == (0, 0)
+    assert (in_flight(registry, "planning"), since_s(registry)) == (0, began_s)
 
 
 def test_a_plan_that_does_not_count_any_more_leaves_nothing_in_flight(clock):

@@ -691,10 +691,9 @@ def test_a_spout_that_cannot_plan_yet_is_asked_again(world):
 def test_a_first_batch_that_cannot_be_planned_is_in_flight_since_its_first_plan(
     world, kind
 ):
-    """Until there is a plan, or the spout has nothing; also between two tries."""
+    """Until there is a plan; also between two tries."""
     jobs, tried_s, shown = world(kind), [], set()
-    has_rows = threading.Event()
-    has_rows.set()
+    plan = jobs.spout.initialize_transaction
 
     def refuse(txid, previous):
         tried_s.append(time.time())
@@ -705,7 +704,6 @@ def test_a_first_batch_that_cannot_be_planned_is_in_flight_since_its_first_plan(
         return len(tried_s) >= 5
 
     jobs.spout.initialize_transaction = refuse
-    jobs.spout.is_ready = has_rows.is_set
     since = partial(jobs.sample, "kafka_tx_in_flight_since_timestamp_seconds")
     jobs.start()
     wait_for(lambda: since() > 0)
@@ -713,34 +711,34 @@ def test_a_first_batch_that_cannot_be_planned_is_in_flight_since_its_first_plan(
 
     assert all(0 < at_s <= tried_s[0] + 0.01 for at_s, _ in shown)
     assert {planning for _, planning in shown} == {1}
-    has_rows.clear()
+    jobs.spout.initialize_transaction = plan
+    assert jobs.handle.process_all_available(WITHIN_S)
     wait_for(lambda: since() == 0)
     assert jobs.sample("kafka_tx_in_flight_batches", "planning") == 0
 
 
-def test_a_spout_that_fails_to_say_whether_it_is_ready_ends_no_plan_that_failed(world):
-    jobs, answers = world(), [True, FailedException("later")]
+@SPOUTS
+@pytest.mark.parametrize("pending", [1, 4])
+def test_rows_that_the_spout_takes_for_planned_are_planned_again_if_the_plan_fails(
+    world, kind, pending
+):
+    """As of a spout whose last rows have a plan that raises after all was done."""
+    jobs, fails = world(kind), {1, 4}
+    plan = jobs.spout.initialize_transaction
 
-    def answer():
-        found = answers[0] if len(answers) == 1 else answers.pop(0)
-        if isinstance(found, Exception):
-            has_failed.set()
-            raise found
-        return found
+    def planned(txid, previous):
+        metadata = plan(txid, previous)
+        if txid in fails:
+            fails.remove(txid)
+            raise FailedException("trouble")
+        return metadata
 
-    has_failed = threading.Event()
-    jobs.spout.is_ready = answer
-    jobs.spout.initialize_transaction = partial(fail_with, FailedException("later"))
-    since = partial(jobs.sample, "kafka_tx_in_flight_since_timestamp_seconds")
-    jobs.start()
-    assert has_failed.wait(WITHIN_S)
-    has_failed.clear()
-    assert has_failed.wait(WITHIN_S)
-    assert since() > 0
+    jobs.spout.initialize_transaction = planned
+    handle = jobs.start(pending=pending)
 
-    answers[0] = False
-
-    wait_for(lambda: since() == 0)
+    assert handle.process_all_available(WITHIN_S)
+    assert not fails
+    assert jobs.table.total() == jobs.rows
 
 
 def test_a_newer_owner_fences_the_older_one_off(world):

@@ -146,10 +146,6 @@ class Journal:
         """It cannot be planned yet: it stays in flight, and is planned again."""
         self._plans_again = True
 
-    def nothing_to_plan(self) -> None:
-        """The spout is not ready: a batch whose plan failed is in flight no more."""
-        self._plans_again = False
-
     def planned(self, attempt: TransactionAttempt) -> None:
         """The batch is planned."""
         began = self._planning.pop(attempt, None)

@@ -179,8 +179,6 @@ class TransactionalRunner(TopologyLoop[list[Action[Json]]]):
             return False
         if poll is None:
             return False
-        if not poll.is_ready:
-            self.journal.nothing_to_plan()
         if may_be_idle and poll.drained_at:
             with self._waiters.changing():
                 self._idleness.found(poll.drained_at)

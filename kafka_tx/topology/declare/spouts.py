@@ -86,8 +86,8 @@ class Spout:
         """The metadata of a new batch, from that of ``txid - 1`` (None for txid 1).
 
         Called on the driver: once per txid ever for a transactional spout, once per
-        attempt for an opaque one. After a retryable error, it is called again, unless
-        ``is_ready`` says no; until then metrics show the batch as in flight.
+        attempt for an opaque one. After a retryable error, it is called again, whatever
+        ``is_ready`` says; until then metrics show the batch as in flight.
         """
         raise NotImplementedError
 

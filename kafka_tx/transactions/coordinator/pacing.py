@@ -77,12 +77,13 @@ class PlanningGate:
     """Decides when a batch may be planned: one at a time, new txids at intervals.
 
     A txid that had metadata before is a replay: it needs no interval, pause or ready
-    spout.
+    spout. Nor does a txid whose plan has failed: the spout may take its rows for
+    planned, so that it is not ready.
     """
 
     def __init__(self, pacing: Pacing, newest: int) -> None:
         self._pacing = pacing
-        self._newest = newest  # the greatest txid that ever had metadata
+        self._newest = newest  # the greatest txid that had metadata or a failed plan
         self._new_at_ms = 0
         self._ask_at_ms = 0  # when to ask the spout again
         self._any_at_ms = 0
@@ -92,7 +93,7 @@ class PlanningGate:
         """The attempt whose plan is awaited."""
 
     def is_new(self, txid: int) -> bool:
-        """Whether the txid never had metadata."""
+        """Whether the txid never had metadata, nor a plan that failed."""
         return txid > self._newest
 
     def opens_at_ms(self, txid: int) -> int:
@@ -139,5 +140,7 @@ class PlanningGate:
 
     def failed(self, now_ms: int) -> None:
         """The awaited plan has failed."""
+        if self.planning is not None:
+            self._newest = max(self._newest, self.planning.txid)
         self.planning = None
         self._any_at_ms = now_ms + self._pacing.retry_ms
