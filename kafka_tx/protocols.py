@@ -298,7 +298,7 @@ class RangeReader(Protocol):
                 ``log_end`` is where.
             OtherTopicError: The topic was recreated since the range was planned.
             FetchError: No progress within the time-out, or no broker reported the
-                topic's id.
+                topic's id, or what the log holds of a range that it lacks.
             DamagedRecordsError: Records arrive, and cannot be decoded; those before
                 were given.
             AuthenticationError: Credentials, permission or TLS.

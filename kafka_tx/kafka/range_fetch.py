@@ -97,7 +97,8 @@ class RangeFetch:
         Raises:
             OffsetOutOfRangeError: The range is not, or not all, in the log.
             UnknownTopicError: The topic or partition does not exist.
-            FetchError: No progress within the time-out, or a broken record.
+            FetchError: No progress within the time-out, or a broken record; or nobody
+                says what the log holds.
             AuthenticationError: Credentials, permission or TLS.
         """
         if self._failure is not None:

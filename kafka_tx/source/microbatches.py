@@ -132,8 +132,9 @@ class MicroBatches:
         """An end that Spark logged, and where logs that lost their ends now end."""
         self._planned: dict[str, tuple[OffsetRange, ...]] = {}
         self._rest: Rest | None = None
-        self._unjudged: set[TopicPartition] = set()
         """Of the call before, if that was ``latest`` and found nothing to do."""
+        self._unjudged: set[TopicPartition] = set()
+        """Of the last plan: nobody told whether the position belongs to this log."""
 
     # --- called by Spark ---
 
@@ -207,6 +208,9 @@ class MicroBatches:
         cluster = self._poller.now()
         ends = {p: log.end for p, log in cluster.bounds.items()}
         self._target = dict.fromkeys(cluster.found.partitions, _NOT_KNOWN_YET) | ends
+
+    def has_read_all(self) -> None:
+        """Nothing is left of a bounded run; a batch without records may follow."""
 
     def report(self) -> ClusterState | None:
         """The last poll, for the progress report; None: no log has answered yet."""
@@ -294,9 +298,6 @@ class MicroBatches:
         return {**back, **start}
 
     # --- planning ---
-
-    def has_read_all(self) -> None:
-        """A bounded run has no more records to read."""
 
     def start_positions(self) -> dict[TopicPartition, int]:
         """Apply ``startingOffsets`` to the partitions that exist now."""

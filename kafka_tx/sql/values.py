@@ -215,6 +215,8 @@ def _times_as_kept(
 def _as_floats(column: pa.ChunkedArray, floats: pa.DataType) -> pa.ChunkedArray:
     given = column.type
     if pa.types.is_floating(given):
+        if given.bit_width <= floats.bit_width:
+            return column
         return column.cast(floats, safe=False).cast(given)
     if pa.types.is_integer(given):
         return column.cast(floats, safe=False).cast(pa.decimal128(20, 0))

@@ -12,7 +12,7 @@ from kafka_tx.errors import (
     OwnerLivesError,
     ReplayImpossibleError,
 )
-from kafka_tx.model import OffsetRange, TopicPartition
+from kafka_tx.model import OffsetRange, QueryShape, TopicPartition
 from kafka_tx.planning.offset_json import SourceOffset
 from kafka_tx.source.questions import Question
 from kafka_tx.source.stored_batches import SILENT_MS
@@ -487,6 +487,22 @@ def test_a_bounded_run_that_has_read_all_lives_on_for_a_batch_without_records(
     grow(job, 20)
     with pytest.raises(OwnerLivesError):
         bounded(job).latest(end, everything=True)
+
+
+def test_a_source_that_has_read_all_lives_on_while_others_of_its_query_read(job):
+    run = bounded(job)
+    start = run.initial()
+    end = run.latest(start, everything=True)
+    two = QueryShape(("job",), ("files",))
+    run.number(Question("query", 0, start, end, two))
+    run.finished(end)
+    assert run.latest(end, everything=True) is end
+
+    run.has_read_all()
+    assert ALIVE in MemoryStore(job.name, "job").read()
+
+    run.let_go()
+    assert ALIVE not in MemoryStore(job.name, "job").read()
 
 
 def test_an_owner_that_has_nothing_to_do_reads_now_and_then_and_writes_nothing(

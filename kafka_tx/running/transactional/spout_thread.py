@@ -69,8 +69,8 @@ class SpoutThread:
     def poll(self, txid: int, question: int = 0) -> Poll | None:
         """Ask whether a new batch may be planned; None: no answer yet, ask again.
 
-        The next call returns an answer that came too late for this one. A retryable
-        error is no answer.
+        The next call returns an answer that came too late for this one. After a
+        retryable error the spout is not ready.
 
         Args:
             txid: Of the new batch.
@@ -90,7 +90,7 @@ class SpoutThread:
         if error is None:
             return answered.result()
         self._check(error, TransactionAttempt(txid, 0))
-        return None
+        return Poll()
 
     def _poll(self, question: int) -> Poll:
         is_ready = self._spout.is_ready()
