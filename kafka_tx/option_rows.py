@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import MISSING, dataclass, field, fields, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, TypeVar
@@ -131,11 +132,13 @@ def size_bytes(name: str, value: object) -> int:
 
 def hosts(name: str, value: object) -> list[str]:
     """Host names: a list, one as JSON, or separated by commas; raises ConfigError."""
+    found: object = value
     if isinstance(value, str):
         given = value.strip()
-        value = json.loads(given) if given.startswith("[") else given.split(",")
-    if isinstance(value, list | tuple):
-        found = [str(host).strip() for host in value]
+        with suppress(ValueError):  # it is no JSON, and no list then
+            found = json.loads(given) if given.startswith("[") else given.split(",")
+    if isinstance(found, list | tuple):
+        found = [str(host).strip() for host in found]
         if found and all(found):
             return found
     raise ConfigError.illegal(name, value, "a list of host names")

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from kafka_tx import assembly
-from kafka_tx.cli.stores import text_or_file
+from kafka_tx.cli.stores import url_or_file
 from kafka_tx.errors import ConfigError
 from kafka_tx.options.source import parse_source
 from kafka_tx.options.topology import parse_settings
@@ -37,7 +37,7 @@ def test_the_default_is_the_same_from_every_folder(tmp_path, monkeypatch, of):
         found.add(of())
 
     assert found == {f"sqlite:///{tmp_path}/states/kafka_tx/kafka_tx.db"}
-    assert text_or_file("") == default_store()
+    assert url_or_file("") == default_store()
 
 
 @pytest.mark.parametrize("of", [of_source, of_topology])
@@ -47,7 +47,7 @@ def test_a_relative_path_is_resolved_where_it_is_given(tmp_path, monkeypatch, of
     url = of(**{"tx.store": "sqlite:///jobs/state.db?timeout=3"})
 
     assert url == f"sqlite:///{tmp_path}/jobs/state.db?timeout=3"
-    assert text_or_file("sqlite:///x.db") == f"sqlite:///{tmp_path}/x.db"
+    assert url_or_file("sqlite:///x.db") == f"sqlite:///{tmp_path}/x.db"
     assert store_url("sqlite:///x.db", "/jvm") == "sqlite:////jvm/x.db"
 
 

@@ -56,7 +56,11 @@ class MariaDbServer(ServerProcess):
         """Run statements as root, outside any transaction."""
         with (
             pymysql.connect(
-                host=HOST, port=self._port, user="root", autocommit=True
+                host=HOST,
+                port=self._port,
+                user="root",
+                autocommit=True,
+                ssl_disabled=True,
             ) as connection,
             connection.cursor() as cursor,
         ):

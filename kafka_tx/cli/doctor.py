@@ -16,6 +16,7 @@ from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from typing import Annotated
+from urllib.parse import urlsplit
 
 import typer
 from rich.console import Console
@@ -34,9 +35,9 @@ from kafka_tx.cli.kafka_logs import (
 from kafka_tx.cli.lag import row_of
 from kafka_tx.cli.lake_tables import Verdict
 from kafka_tx.cli.positions import each_id
-from kafka_tx.cli.stores import JsonOption, text_or_file
+from kafka_tx.cli.stores import JsonOption, url_or_file
 from kafka_tx.config import SinkConfig
-from kafka_tx.errors import KafkaTxError, StateError
+from kafka_tx.errors import ConfigError, KafkaTxError, StateError
 from kafka_tx.kafka.client_settings import client_settings
 from kafka_tx.kafka.cluster_checks import ClusterChecks, finalized_features
 from kafka_tx.kafka.group_kinds import advice, foreign_kind
@@ -54,6 +55,8 @@ _PROBE = "kafka-tx-doctor"
 MOST_APART_S = 2.0
 _SINK = "kafka_tx.doctor"
 _FEATURE = "transaction.version"
+_PORT = 9092
+"""Where clients look for a broker that is given without a port."""
 _Check = Callable[[], tuple[Verdict, str]]
 _STYLES: dict[Verdict, tuple[str, str]] = {
     "good": ("✓", "green"),
@@ -105,6 +108,9 @@ def doctor(
     With brokers and a store, also whether the logs still hold the unread records of its
     ids. The exit code is 1 if something is missing, and 0 if a check has no result.
     """
+    if bootstrap_servers is None and (topic or dead_letter_topic or group or kafka):
+        why = "brokers alone tell of a topic, a group or --kafka: name them"
+        raise ConfigError(why, option="--bootstrap-servers")
     checks: list[tuple[str, _Check]] = [
         ("Python", _python),
         ("Java", _java),
@@ -256,7 +262,7 @@ def _topic(kafka: dict[str, str], name: str) -> tuple[Verdict, str]:
 
 
 def _folder(given: str) -> tuple[Verdict, str]:
-    url = text_or_file(given)
+    url = url_or_file(given)
     if not is_file(url):
         return "good", "every machine finds the store under the same URL"
     if not given.startswith("@") and given != url:
@@ -275,10 +281,10 @@ def _folder(given: str) -> tuple[Verdict, str]:
 
 def _of_store(given: str) -> Iterator[tuple[str, _Check]]:
     """Run each check before you take the next: the first makes a store that is new."""
-    yield "store", lambda: _store(text_or_file(given))
+    yield "store", lambda: _store(url_or_file(given))
     yield "folder", lambda: _folder(given)
-    yield from _tables(text_or_file(given))
-    yield "clocks", lambda: _clock(text_or_file(given))
+    yield from _tables(url_or_file(given))
+    yield "clocks", lambda: _clock(url_or_file(given))
 
 
 def _tables(url: str) -> Iterator[tuple[str, _Check]]:
@@ -461,11 +467,13 @@ def versions(kafka: dict[str, str]) -> tuple[Verdict, str]:
             "unknown",
             f"{_FEATURE} (KIP-890) cannot be asked over TLS: ask the brokers' operator",
         )
-    host, _, port = kafka["bootstrap.servers"].split(",")[0].strip().rpartition(":")
+    first = kafka["bootstrap.servers"].split(",")[0].strip()
     try:
-        level = finalized_features(host.strip("[]"), int(port)).get(_FEATURE, 0)
-    except OSError as error:
-        return "unknown", f"{host}:{port} did not tell {_FEATURE} (KIP-890): {error}"
+        address = urlsplit("//" + first.rpartition("://")[2])
+        host, port = address.hostname or "", address.port or _PORT
+        level = finalized_features(host, port).get(_FEATURE, 0)
+    except (OSError, ValueError) as error:  # also where the port is no number
+        return "unknown", f"{first} did not tell {_FEATURE} (KIP-890): {error}"
     if level < 2:
         return (
             "advice",

@@ -10,7 +10,7 @@ import typer
 
 from kafka_tx.cli.kafka_logs import Logs, positions_of
 from kafka_tx.cli.positions import each_id, positions_in
-from kafka_tx.cli.stores import checked, text_or_file
+from kafka_tx.cli.stores import checked, url_or_file
 from kafka_tx.errors import KafkaTxError, StateError
 from kafka_tx.metrics.endpoint import serve
 from kafka_tx.metrics.events import OffsetsStored
@@ -84,7 +84,7 @@ class _Exporter:
         self.shown = set()
 
     def _stored(self) -> list[OffsetsStored]:
-        if kind_of(text_or_file(self.store)) is StoreKind.GROUP:
+        if kind_of(url_or_file(self.store)) is StoreKind.GROUP:
             positions, _ = positions_of(self.store, self.wanted, self.logs)
             return [
                 OffsetsStored(id=id_, committed=at) for id_, at in positions.items()

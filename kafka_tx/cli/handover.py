@@ -14,7 +14,7 @@ from enum import StrEnum
 from kafka_tx.cli.kafka_logs import Logs
 from kafka_tx.cli.lag import row_of
 from kafka_tx.cli.positions import KnownId, at_least_once_id, doors_of, only_one
-from kafka_tx.cli.stores import opened, text_or_file
+from kafka_tx.cli.stores import opened, url_or_file
 from kafka_tx.errors import ConfigError, StateError
 from kafka_tx.model import (
     CommittedOffset,
@@ -96,7 +96,7 @@ def handover_of(
 
 
 def _known(url: str, id_: str, logs: Logs | None) -> KnownId:
-    if kind_of(text_or_file(url)) is StoreKind.GROUP:
+    if kind_of(url_or_file(url)) is StoreKind.GROUP:
         return _of_group(id_, logs)
     with opened(url, id_) as store:
         found = doors_of(url, store)

@@ -12,7 +12,7 @@ import typer
 
 from kafka_tx import assembly
 from kafka_tx.cli.positions import committed_of, each_id, positions_in
-from kafka_tx.cli.stores import checked, opened, text_or_file
+from kafka_tx.cli.stores import checked, opened, text_or_file, url_or_file
 from kafka_tx.config import SourceConfig
 from kafka_tx.errors import ConfigError, StateError
 from kafka_tx.model import (
@@ -186,7 +186,7 @@ def positions_of(url: str, wanted: str | None, logs: Logs) -> StoredPositions:
         StateError: The wanted id has none, or those of two topologies.
         StateCorruptedError, FormatError: The wanted id cannot be read.
     """
-    if kind_of(text_or_file(url)) is StoreKind.GROUP:
+    if kind_of(url_or_file(url)) is StoreKind.GROUP:
         if wanted is None:
             raise ConfigError(
                 "the offsets of --store kafka: are those of a consumer group, and its"

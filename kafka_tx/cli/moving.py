@@ -29,7 +29,7 @@ from kafka_tx.cli.stores import (
     StoreOption,
     opened,
     opened_unasked,
-    text_or_file,
+    url_or_file,
 )
 from kafka_tx.config import check_id, derived_id
 from kafka_tx.errors import ConfigError, FencedError, StateConflictError, StateError
@@ -257,7 +257,7 @@ def rename(
         if _moves_offsets(store, old, new):
             change.tell(f"{id_} -> {to}: the offsets of an at-least-once topology")
             if change.is_agreed():
-                url = text_or_file(store)
+                url = url_or_file(store)
                 copy_offsets(url, url, id_, to)
                 change.done(f"Done. Start the topology under the id {to}.")
             return
@@ -279,7 +279,7 @@ def _moves_offsets(url: str, old: Store, new: Store) -> bool:
     """Whether the id is that of an at-least-once topology, and can be moved."""
     if [one.door for one in doors_of(url, old)] != [Door.AT_LEAST_ONCE]:
         return False
-    if kind_of(text_or_file(url)) is not StoreKind.SQL:
+    if kind_of(url_or_file(url)) is not StoreKind.SQL:
         raise StateError(
             f"id '{old.id}' in {old.url} is an at-least-once topology, which is only"
             " renamed in a SQL database. Nothing was changed. Keep the id",

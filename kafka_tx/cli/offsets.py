@@ -28,7 +28,7 @@ from kafka_tx.cli.stores import (
     JsonOption,
     StoreOption,
     opened,
-    text_or_file,
+    url_or_file,
 )
 from kafka_tx.cli.targets import EXAMPLE, Target, confirmed, target_of
 from kafka_tx.clock import now_ms
@@ -95,7 +95,7 @@ def show(
     of the group.
     """
     if format_ is None:
-        if topic or bootstrap_servers or kafka or kafka_config or unchecked:
+        if topic or bootstrap_servers or kafka or unchecked:
             why = "--topic, --unchecked and what names brokers go with --format"
             raise ConfigError(why, option="--format")
         _show(id_, store, as_json=as_json)
@@ -137,7 +137,7 @@ def _brokers(
     *,
     unchecked: bool,
 ) -> Iterator[Logs | None]:
-    if unchecked and (bootstrap_servers or kafka or kafka_config):
+    if unchecked and (bootstrap_servers or kafka):
         why = "--unchecked asks no brokers: leave it out, or what names brokers"
         raise ConfigError(why, option="--unchecked")
     if bootstrap_servers is not None:
@@ -322,7 +322,7 @@ def reset(
         if not change.is_agreed():
             return
         if partitions:
-            remove_offsets(text_or_file(store), state)
+            remove_offsets(url_or_file(store), state)
         if has_txids:
             state.write(state.acquire(), {}, state.read())
     of_txids = _begun_anew(others) if has_txids else ""

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from kafka_tx import assembly
-from kafka_tx.cli.stores import text_or_file
+from kafka_tx.cli.stores import url_or_file
 from kafka_tx.errors import FormatError, StateCorruptedError, StateError
 from kafka_tx.model import CommittedOffset, LogPosition, TopicPartition
 from kafka_tx.protocols import Store
@@ -103,7 +103,7 @@ def stored_of(url: str, store: Store) -> StoredId:
 
     Raises: as ``assembly.stored_states``.
     """
-    found = assembly.stored_states(text_or_file(url), [store.id])
+    found = assembly.stored_states(url_or_file(url), [store.id])
     nothing = MemoryStore.copy_of(store.url, store.id, MemorySnapshot(0, {}))
     return found.get(store.id, StoredId(nothing, lambda: (0, {})))
 

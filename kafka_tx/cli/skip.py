@@ -18,7 +18,7 @@ from kafka_tx.cli.stores import (
     JsonOption,
     StoreOption,
     opened,
-    text_or_file,
+    url_or_file,
 )
 from kafka_tx.clock import now_ms
 from kafka_tx.errors import ConfigError, StateConflictError, StateError
@@ -81,7 +81,7 @@ def skip(
                 why = "--records is checked by brokers: add --bootstrap-servers"
                 raise ConfigError(why, option="--bootstrap-servers")
             options = kafka_options(bootstrap_servers, kafka, kafka_config)
-            _skip_records(text_or_file(store), id_, wanted, Logs(options), change)
+            _skip_records(url_or_file(store), id_, wanted, Logs(options), change)
             return
         door = door_of(state.read())
         if door is Door.TRANSACTIONAL:

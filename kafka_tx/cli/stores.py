@@ -19,18 +19,27 @@ from kafka_tx.transactions.layout import records
 
 
 def text_or_file(value: str) -> str:
-    """The URL, or the text of the file that ``@path`` names; absolute.
+    """The text, or that of the file that ``@path`` names, without blanks around it.
+
+    Raises:
+        ConfigError: The file cannot be read.
+    """
+    if not value.startswith("@"):
+        return value.strip()
+    try:
+        return Path(value[1:]).read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"'{value}' cannot be read: {error}") from None
+
+
+def url_or_file(value: str) -> str:
+    """The URL of a store, or that in the file which ``@path`` names; absolute.
 
     Raises:
         ConfigError: The file cannot be read, or nothing was given and there is no
             default.
     """
-    if not value.startswith("@"):
-        return store_url(value)
-    try:
-        return store_url(Path(value[1:]).read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"'{value}' cannot be read: {error}") from None
+    return store_url(text_or_file(value))
 
 
 StoreOption = Annotated[
@@ -57,7 +66,7 @@ def checked(url: str) -> str:
     Raises:
         ConfigError: The URL cannot be used, or its password was left out.
     """
-    url = text_or_file(url)
+    url = url_or_file(url)
     if "***" in url:
         raise ConfigError(
             f"the URL {url} has *** for a password, as messages show it; put the"
@@ -104,5 +113,5 @@ def unknown_id(
 @contextmanager
 def opened_unasked(url: str, id: str) -> Iterator[Store]:  # noqa: A002 - as above
     """The store of an id, which need not exist yet; closed at the end."""
-    with closing(assembly.open_store(text_or_file(url), id)) as store:
+    with closing(assembly.open_store(url_or_file(url), id)) as store:
         yield store

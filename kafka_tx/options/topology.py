@@ -85,8 +85,9 @@ def parse_settings(
         _check_name(name, others)
     for name in given.keys() & _WITHOUT_EFFECT:
         logger.warning("setting '%s' of Storm has no effect here", name)
-    values = values_of((*STORMS, *TOPOLOGY), {n.lower(): v for n, v in given.items()})
-    if values.pop("times_out", True) is False:
+    lowered = {name.lower(): value for name, value in given.items()}
+    values = values_of((*STORMS, *TOPOLOGY), lowered)
+    if values.pop("times_out", True) is False and "tx.timeoutms" not in lowered:
         values["timeout_ms"] = None
     values["store"] = store_url(values.get("store") or _zookeeper_url(values))
     pacing = Pacing(**picked(Pacing, values))

@@ -155,6 +155,37 @@ def test_a_check_that_cannot_tell_is_neither_good_nor_trouble(run, monkeypatch):
     assert "? tasks    transaction.version (KIP-890) cannot be asked" in result.stdout
 
 
+@pytest.mark.parametrize(
+    ("first", "host", "port"),
+    [
+        ("localhost", "localhost", 9092),
+        ("PLAINTEXT://b:1", "b", 1),
+        ("[::1]:9093", "::1", 9093),
+        ("[::1]", "::1", 9092),
+    ],
+)
+def test_brokers_are_asked_for_versions_where_clients_find_them(
+    monkeypatch, first, host, port
+):
+    asked = []
+    monkeypatch.setattr(
+        doctor, "finalized_features", lambda *address: asked.append(address) or {}
+    )
+
+    doctor.versions({"bootstrap.servers": f"{first},other:9"})
+
+    assert asked == [(host, port)]
+    assert doctor.versions({"bootstrap.servers": "b:port"})[0] == "unknown"
+
+
+@pytest.mark.parametrize("option", ["--topic", "--group", "--dead-letter-topic"])
+def test_what_only_brokers_know_is_not_left_out_without_a_word(run, option):
+    result = run("doctor", option, "orders")
+
+    assert result.exit_code == 2
+    assert "name them" in result.stderr
+
+
 def test_a_store_is_written_and_left_as_it_was(run, url):
     found = findings(run("doctor", "--json", "--store", url))
 

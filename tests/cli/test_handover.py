@@ -344,3 +344,16 @@ def test_options_that_do_not_fit_are_refused(run, store, url, given, why):
 
     assert result.exit_code == 2
     assert why in result.stderr
+
+
+def test_a_file_of_settings_that_all_commands_share_is_in_nobodys_way(
+    run, handed, store, url, tmp_path, monkeypatch
+):
+    file = tmp_path / "client.properties"
+    file.write_text("client.id=me")
+    monkeypatch.setenv("KAFKA_TX_KAFKA_CONFIG", str(file))
+
+    plain = run("offsets", "show", "--store", url, "--id", "orders")
+    unasked = handed("spark", "--unchecked", brokers=None)
+
+    assert (plain.exit_code, unasked.exit_code) == (0, 0)

@@ -381,6 +381,20 @@ def test_clients_options_come_from_files_too(tmp_path):
     }
 
 
+def test_an_empty_value_stays_empty():
+    """As Java's way to check no names of hosts."""
+    name = "ssl.endpoint.identification.algorithm"
+
+    assert kafka_options("b:9092", [f"{name}="])[name] == ""
+
+
+def test_an_empty_file_has_no_settings(tmp_path):
+    file = tmp_path / "client.properties"
+    file.write_text("")
+
+    assert kafka_options("b:9092", None, file) == {"bootstrap.servers": "b:9092"}
+
+
 def test_a_value_without_a_name_is_not_repeated():
     with pytest.raises(ConfigError) as refusal:
         kafka_options("b:9092", ["=s3cret"])

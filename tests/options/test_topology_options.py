@@ -39,8 +39,12 @@ def test_pacing_is_set_by_our_names_and_by_storms(name, value, expected):
 
 def test_our_name_wins_over_storms():
     settings = parse_settings({"tx.maxPending": 2, "topology.max.spout.pending": 9})
+    times_out = parse_settings(
+        {"topology.enable.message.timeouts": False, "tx.timeoutMs": 5_000}
+    )
 
     assert settings.pacing.max_pending == 2
+    assert times_out.pacing.timeout_ms == 5_000
 
 
 @pytest.mark.parametrize(
@@ -103,6 +107,7 @@ def test_an_unknown_name_is_refused_with_the_nearest_one(name, nearest):
         ("topology.message.timeout.secs", True, "whole number from 1"),
         ("topology.enable.message.timeouts", "no", "true or false"),
         ("transactional.zookeeper.servers", [], "list of host names"),
+        ("storm.zookeeper.servers", "[zk1,zk2]", "list of host names"),
         ("tx.store", " ", "not empty"),
     ],
 )
