@@ -61,7 +61,8 @@ def at_least_once_id(
     ids = {p.topic: at.topic_id for p, at in found.items() if at.topic_id}
     offsets = {partition: at.offset for partition, at in found.items()}
     epochs = {p: e for p, at in found.items() if (e := at.leader_epoch) is not None}
-    committed = Committed(0, offsets, ids, leader_epochs=epochs)
+    last_ms = max((at.committed_ms or 0 for at in found.values()), default=0)
+    committed = Committed(0, offsets, ids, last_ms, leader_epochs=epochs)
     return KnownId(Door.AT_LEAST_ONCE, LedgerState(epoch, committed, {}), found)
 
 

@@ -54,6 +54,7 @@ class Activity:
     Attributes:
         door: The kind of job, in words.
         options: Without secrets.
+        task: Which one of several jobs that share the partitions; empty: it is alone.
         started_ms: Unix time of its last start; 0: it never started here.
         ended_ms: Unix time of its end; 0: it runs.
         has_failed: Whether an error ended its last run in this process.
@@ -66,6 +67,7 @@ class Activity:
 
     door: str = ""
     options: dict[str, str] = field(default_factory=dict)
+    task: str = ""
     started_ms: int = 0
     ended_ms: int = 0
     has_failed: bool = False

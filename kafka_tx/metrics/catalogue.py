@@ -114,8 +114,10 @@ RUN_SINCE = Rows(Fed.RUN, PER_ID).gauge(
     "run_since_timestamp_seconds",
     "Unix time since which this process has a run of the id: unbounded (until somebody"
     " stops it) or bounded (`availableNow`, `once`); ended: since when it has none, and"
-    " no error ended it. Absent after an error.",
+    " no error ended it. Absent after an error. `task` is set, such as `0 of 2`, where"
+    " several jobs with one id share the partitions.",
     RUN,
+    Label("task"),
 )
 BOUNDED_COMMIT = Rows(Fed.STORE, PER_ID).gauge(
     "bounded_commit_timestamp_seconds",

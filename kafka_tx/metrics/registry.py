@@ -144,16 +144,19 @@ class MetricsRegistry:
         options: Mapping[str, str] | None = None,
         *,
         is_bounded: bool = False,
+        task: str = "",
     ) -> None:
         """A query or topology was started: show that it is there, and never failed.
 
         ``door`` is the kind of job in words; ``options`` are without secrets;
-        ``is_bounded``: the run ends by itself.
+        ``is_bounded``: the run ends by itself; ``task``: which one of several jobs
+        that share the partitions of the id, if they do.
         """
         with self._measuring("record_start"):
             self._begin((Fed.COMMIT,), (tx_id,))
             activity = self._activities[tx_id]
             activity.door, activity.options = door, dict(options or {})
+            activity.task = task
             activity.started_ms, activity.ended_ms = self._now_ms(), 0
             activity.has_failed, activity.moved_to = False, ""
             run = "bounded" if is_bounded else "unbounded"
@@ -369,7 +372,8 @@ class MetricsRegistry:
 
     def _runs(self, tx_id: str, run: str, since_ms: int = 0) -> None:
         """Show this run of an id and no other one; empty: none."""
-        series, key = self._of(catalogue.RUN_SINCE), (tx_id, run)
+        series = self._of(catalogue.RUN_SINCE)
+        key = (tx_id, run, self._activities[tx_id].task)
         series.drop(lambda each: each[0] == tx_id and each != key)
         if run:
             series.set(key, since_ms / 1000)

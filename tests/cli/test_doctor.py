@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
+from unittest import mock
 
 import pytest
 import yaml
@@ -167,14 +168,12 @@ def test_a_check_that_cannot_tell_is_neither_good_nor_trouble(run, monkeypatch):
 def test_brokers_are_asked_for_versions_where_clients_find_them(
     monkeypatch, first, host, port
 ):
-    asked = []
-    monkeypatch.setattr(
-        doctor, "finalized_features", lambda *address: asked.append(address) or {}
-    )
+    brokers = mock.Mock(return_value={})
+    monkeypatch.setattr(doctor, "finalized_features", brokers)
 
     doctor.versions({"bootstrap.servers": f"{first},other:9"})
 
-    assert asked == [(host, port)]
+    brokers.assert_called_once_with(host, port)
     assert doctor.versions({"bootstrap.servers": "b:port"})[0] == "unknown"
 
 

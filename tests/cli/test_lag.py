@@ -268,6 +268,23 @@ def test_of_two_jobs_with_one_id_none_hides_what_the_other_has_left(
     }
 
 
+def test_an_at_least_once_topology_has_the_time_of_its_last_commit(run, servers, url):
+    with closing(SqlOffsetStore(url, "clicks")) as rows:
+        at = {n: CommittedOffset(1, committed_ms=n * 1_000) for n in (1, 2)}
+        rows.store({TopicPartition("orders", n - 1): at[n] for n in at})
+    logs, registry = kafka_logs.Logs(kafka_options(servers, None)), MetricsRegistry()
+
+    with closing(logs):
+        _Exporter(url, None, logs, registry).poll()
+    ((row,),) = map(
+        json.loads, run("top", "--store", url, "--json", "-n", 1).stdout.splitlines()
+    )
+
+    last = registry.samples()["kafka_tx_last_commit_timestamp_seconds"]
+    assert last == {("clicks",): (2.0,)}
+    assert row["committed_ms"] == 2_000
+
+
 @pytest.fixture(params=["committed", "epoch", "at least once"])
 def damaged(url, request):
     """An id with a record that is none, first in the order of ids."""

@@ -119,5 +119,5 @@ def test_the_silence_for_a_removed_job_is_longer_than_the_alert_looks_back() -> 
     (rule,) = (each for each in RULES if each["alert"] == "KafkaTxDown")
     looks_back = set(re.findall(r"\[(\w+)(?::\w+)?\]", rule["expr"]))
 
-    assert looks_back == {"1d"}
+    assert looks_back == {"1d", "10m"}
     assert int(hours) > 24

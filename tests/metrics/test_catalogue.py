@@ -58,13 +58,15 @@ def test_durations_are_the_only_histograms_and_have_rising_bounds() -> None:
 
 
 def test_labels_are_id_topic_partition_or_have_a_closed_set() -> None:
+    """Or the task of a run: as many as an id has jobs."""
+
     def open_labels(metric: Metric) -> list[Label]:
         return [label for label in metric.labels if not label.values]
 
     assert not names_where(
         lambda m: (
             m.kind is not MetricKind.INFO
-            and not set(open_labels(m)) <= {*PER_PARTITION}
+            and not set(open_labels(m)) <= {*PER_PARTITION, Label("task")}
         )
     )
     assert not names_where(lambda m: bool(NEVER_A_LABEL & set(m.label_names)))

@@ -348,7 +348,7 @@ def runs() -> tuple[MetricsRegistry, ManualTime]:
 
 def runs_of(registry: MetricsRegistry) -> dict[str, float]:
     found = registry.samples()["kafka_tx_run_since_timestamp_seconds"]
-    return {kind: since for (_, kind), (since,) in found.items()}
+    return {kind: since for (_, kind, _), (since,) in found.items()}
 
 
 @pytest.mark.parametrize("is_bounded", [True, False])
@@ -360,6 +360,24 @@ def test_a_start_says_whether_the_run_ends_by_itself(
     registry.record_start("job", is_bounded=is_bounded)
 
     assert runs_of(registry) == {"bounded" if is_bounded else "unbounded": 1_000}
+
+
+def test_jobs_that_share_the_partitions_of_an_id_are_told_apart(
+    runs: tuple[MetricsRegistry, ManualTime],
+) -> None:
+    registry, clock = runs
+    name = "kafka_tx_run_since_timestamp_seconds"
+
+    registry.record_start("job", task="1 of 2")
+    shared = registry.samples()[name]
+    registry.record_end("job")
+    clock.now_ms += MINUTE
+    ended = registry.samples()[name]
+    registry.record_start("job")
+
+    assert shared == {("job", "unbounded", "1 of 2"): (1_000,)}
+    assert ended == {("job", "ended", "1 of 2"): (1_000,)}
+    assert registry.samples()[name] == {("job", "unbounded", ""): (1_060,)}
 
 
 def test_a_process_that_outlives_a_run_by_a_minute_meant_to_stop_it(

@@ -15,6 +15,7 @@ from kafka_tx.metrics.events import OffsetsCommitted
 from kafka_tx.metrics.registry import MetricsRegistry
 from kafka_tx.model import LogBounds, LogPosition, TopicPartition
 from kafka_tx.running.at_least_once.spout import KafkaSpout
+from kafka_tx.spark.at_least_once import topology
 from kafka_tx.spark.at_least_once.topology import (
     AtLeastOnceTopology,
     AtLeastOnceTopologyHandle,
@@ -192,3 +193,17 @@ def test_two_spouts_of_a_topology_have_no_id_in_common():
     shares = ({"id": "same", "task_index": n, "total_tasks": 2} for n in range(2))
     spouts_of(a=next(shares), b=next(shares)).build()
     spouts_of(a={}, b={}).build()
+
+
+def test_jobs_that_share_the_partitions_of_an_id_say_which_one_they_are():
+    share = {"id": "same", "task_index": 1, "total_tasks": 2}
+    made = spouts_of(a=share, b={"id": "own"}, c={}).build()
+    ids = {"a": "same", "b": "own", "c": made.id}
+    pollers = {
+        name: SimpleNamespace(keeper=SimpleNamespace(id=id_))
+        for name, id_ in ids.items()
+    }
+
+    tasks = topology._tasks(made, pollers)
+
+    assert tasks == {made.id: "1 of 2", "same": "1 of 2", "own": ""}

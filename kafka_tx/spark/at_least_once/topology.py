@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
@@ -180,9 +181,10 @@ class AtLeastOnceTopology(Topology):
                 spouts=len(self.spouts),
             )
             pollers = _pollers(self.spouts, deployment)
-            ids = {self.id, *(each.keeper.id for each in pollers.values())}
-            for id_ in ids:
-                registry.record_start(id_, "at least once", shown(config or {}))
+            for id_, task in _tasks(self, pollers).items():
+                registry.record_start(
+                    id_, "at least once", shown(config or {}), task=task
+                )
             stop_store = _stop_store(self, store)
             if stop_store is not None:
                 show_last_stop(registry, stop_store, self.id)
@@ -281,6 +283,19 @@ def _pollers(
             poller.release(lambda: END_WITHIN_S)
         raise
     return pollers
+
+
+def _tasks(
+    topology: AtLeastOnceTopology, pollers: Mapping[str, PollerParts]
+) -> dict[str, str]:
+    """Its id and those of its spouts: which of the jobs of each id this one is."""
+    found: defaultdict[str, set[str]] = defaultdict(set)
+    for name, poller in pollers.items():
+        spout = topology.spouts[name]
+        task = spout.config.task if isinstance(spout, KafkaSpout) else ""
+        for id_ in (topology.id, poller.keeper.id):
+            found[id_].add(task)
+    return {id_: ", ".join(sorted(filter(None, of))) for id_, of in found.items()}
 
 
 def _check_ids(spouts: Mapping[str, object]) -> None:
