@@ -199,7 +199,7 @@ def test_jobs_that_share_the_partitions_of_an_id_say_which_one_they_are():
     share = {"id": "same", "task_index": 1, "total_tasks": 2}
     made = spouts_of(a=share, b={"id": "own"}, c={}).build()
     ids = {"a": "same", "b": "own", "c": made.id}
-    pollers = {
+    pollers: Any = {
         name: SimpleNamespace(keeper=SimpleNamespace(id=id_))
         for name, id_ in ids.items()
     }
