@@ -30,6 +30,7 @@ SMOKE = (
     f"{VERSIONS}::test_every_batch_obeys_the_limit_also_the_first_after_a_restart",
     f"{VERSIONS}::test_a_failed_batch_comes_again_with_the_same_txid",
     f"{VERSIONS}::test_write_transaction_and_the_listener",
+    f"{VERSIONS}::test_a_stream_writes_the_times_of_its_rows",
     f"{ICEBERG}::TestIceberg::test_commits_of_one_txid_at_the_same_time_are_one[rest]",
     f"{ICEBERG}::TestIceberg"
     "::test_a_driver_that_was_frozen_before_its_commit_writes_nothing[hadoop]",

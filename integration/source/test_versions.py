@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from threading import Thread
 from typing import Any
@@ -256,6 +257,43 @@ def test_the_streaming_sink(copied, tmp_path, exactly_once):
 
     assert query.awaitTermination(PATIENT_S)
     assert held() == list(range(35))
+
+
+RECENT = datetime.now(UTC).replace(microsecond=0)
+"""Retention would take records of older times."""
+
+
+@pytest.mark.parametrize(
+    "given", [pytest.param(each, marks=REPEATS) for each in (RECENT, None)]
+)
+def test_a_stream_writes_the_times_of_its_rows(copied, spark, tmp_path, given):
+    """In whatever zone sessions and workers live; null is the time of writing."""
+    stream, options, held, _ = copied
+    time = f"timestamp_millis({int(RECENT.timestamp()) * 1000})" if given else "null"
+    before, zone = datetime.now(UTC), "spark.sql.session.timeZone"
+    spark.conf.set(zone, "America/New_York")
+    try:
+        query = (
+            stream.selectExpr("value", f"cast({time} AS timestamp) AS timestamp")
+            .writeStream.format("kafka_tx")
+            .options(**options, timestampColumn="true")
+            .option("checkpointLocation", str(tmp_path / "checkpoint"))
+            .trigger(availableNow=True)
+            .start()
+        )
+        assert query.awaitTermination(PATIENT_S)
+    finally:
+        spark.conf.set(zone, "UTC")
+
+    assert held() == list(range(35))
+    written = spark.read.format("kafka_tx").option("subscribe", options["topic"])
+    brokers = "kafka.bootstrap.servers"
+    times = written.option(brokers, options[brokers]).load().select("timestamp")
+    found = {
+        datetime.fromtimestamp(row.timestamp.timestamp(), UTC)
+        for row in times.collect()
+    }
+    assert found == {RECENT} if given else min(found) > before - timedelta(seconds=1)
 
 
 def test_write_transaction_and_the_listener(spark, copied, tmp_path):

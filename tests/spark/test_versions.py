@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import importlib
 import pickle
-from datetime import UTC, datetime
 from typing import Any
 
-import pyarrow as pa
 import pyspark
 import pytest
-from pyspark.sql import Row
-from pyspark.sql.datasource import DataSourceStreamWriter
+from pyspark.sql import datasource
 
 import kafka_tx.spark
 from kafka_tx import errors
-from kafka_tx.spark.versions import jvm, streams
+from kafka_tx.spark.sinks.writer import KafkaTxStreamWriter
+from kafka_tx.spark.versions import jvm
 from kafka_tx.spark.versions.streams import ReadMaxRows, StartlessReader
 
 
@@ -112,37 +110,11 @@ def test_tasks_get_a_reader_without_a_position(log):
     assert vars(pickle.loads(pickle.dumps(reader)))["_at"] is None
 
 
-def test_rows_become_record_batches(monkeypatch):
-    monkeypatch.setattr(streams, "StreamWriter", DataSourceStreamWriter)
-    header = Row(key="h", value=bytearray(b"1"))
-    rows = [
-        Row(key=None, value=bytearray(b"a"), headers=[header], timestamp=None),
-        Row(
-            key=bytearray(b"k"),
-            value=bytearray(b"b"),
-            headers=None,
-            timestamp=datetime(2026, 1, 1, tzinfo=UTC),
-        ),
-    ]
+def test_streams_write_record_batches_on_each_version():
+    """Spark 4.0 gives rows, whose times lost their zone, to all but one class."""
+    wanted = getattr(datasource, "DataSourceStreamArrowWriter", None)
 
-    (batch,) = streams.record_batches(iter(rows))
-
-    assert batch.column("key").to_pylist() == [None, b"k"]
-    assert batch.column("value").to_pylist() == [b"a", b"b"]
-    assert batch.column("headers").to_pylist() == [[{"key": "h", "value": b"1"}], None]
-    assert batch.column("timestamp").to_pylist()[1] == datetime(2026, 1, 1, tzinfo=UTC)
-
-
-def test_no_rows_are_no_record_batch(monkeypatch):
-    monkeypatch.setattr(streams, "StreamWriter", DataSourceStreamWriter)
-
-    assert list(streams.record_batches(iter(()))) == []
-
-
-def test_record_batches_stay_what_they_are():
-    batch = pa.RecordBatch.from_pylist([{"value": b"a"}])
-
-    assert list(streams.record_batches(iter([batch]))) == [batch]
+    assert issubclass(KafkaTxStreamWriter, wanted or datasource.DataSourceArrowWriter)
 
 
 def test_an_older_spark_is_named_beside_the_oldest_that_will_do(monkeypatch):

@@ -12,7 +12,7 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
@@ -30,7 +30,7 @@ from kafka_tx.running.worker_python import task_done
 from kafka_tx.sinks.marker_rules import begun_elsewhere, check_cut
 from kafka_tx.spark.speculation import refuse_speculative_tasks
 from kafka_tx.spark.versions.names import BATCH_ID, QUERY_ID, RUN_ID, SESSION_ZONE
-from kafka_tx.spark.versions.streams import StreamWriter, record_batches
+from kafka_tx.spark.versions.streams import StreamWriter
 from kafka_tx.stored import VERSION, check_same_version
 
 if TYPE_CHECKING:
@@ -182,13 +182,13 @@ class KafkaTxStreamWriter(StreamWriter):
         self._config = config
         self._version = VERSION
 
-    def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Write one task's rows; returns when every one is delivered (executor)."""
         check_same_version(getattr(self, "_version", None), "this write")
         config = self._config
         if config.id is not None:
             config = _of_this_batch(config)
-        return write_part(config, record_batches(iterator))
+        return write_part(config, iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: ARG002
         """All tasks have delivered, or returned the rest of a half-written batch.

@@ -3,16 +3,15 @@
 Spark 4.2 asks readers for limits and starts, 4.0 and 4.1 do not. The source is written
 for the newer interface. Older versions call ``latestOffset()`` without the start and
 the limit of the batch; ``StartlessReader`` derives both from Spark's earlier calls.
-Writers get Arrow record batches from Spark 4.1 on, and rows in 4.0.
+Writers get Arrow record batches; Spark 4.0 knows by another class that they want them.
 """
 
 from __future__ import annotations
 
 import json
 import pickle
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import (
@@ -23,14 +22,16 @@ from pyspark.sql.datasource import (
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from pyspark.sql import Row
 
     StreamWriter = DataSourceStreamWriter
 else:
     try:
         from pyspark.sql.datasource import DataSourceStreamArrowWriter as StreamWriter
     except ImportError:  # Spark 4.0
-        StreamWriter = DataSourceStreamWriter
+        from pyspark.sql.datasource import DataSourceArrowWriter
+
+        class StreamWriter(DataSourceStreamWriter, DataSourceArrowWriter):
+            """Its worker looks for the latter also in streams; others get rows."""
 
 
 try:
@@ -87,7 +88,6 @@ __all__ = [
     "StreamWriter",
     "SupportsTriggerAvailableNow",
     "as_this_spark_calls_it",
-    "record_batches",
 ]
 
 
@@ -176,22 +176,3 @@ def answer_of(stream: Any, question: Any, limit: Any) -> dict[str, Any]:  # noqa
     assert isinstance(answer, AnswerPartition)
     found = answer.value
     return found
-
-
-_ROWS = 10_000
-"""In one record batch, as many as Spark's own default."""
-
-
-def record_batches(given: Iterable[Any]) -> Iterator[pa.RecordBatch]:
-    """The rows that a task writes, as record batches (executor)."""
-    if StreamWriter is DataSourceStreamWriter:
-        return _batches_of(given)
-    return iter(given)
-
-
-def _batches_of(rows: Iterable[Row]) -> Iterator[pa.RecordBatch]:
-    import pyarrow as pa
-
-    left = iter(rows)
-    while some := [row.asDict(recursive=True) for row in islice(left, _ROWS)]:
-        yield pa.RecordBatch.from_pylist(some)
