@@ -361,6 +361,53 @@ def test_texts_are_as_many_rows_as_before(spark, files, tmp_path):
     assert [row.t for row in lines.read().collect()] == ["a\rb"]
 
 
+def test_a_null_that_csv_would_not_write_is_refused(spark, files):
+    """As the value of a tombstone; beside another value it stays."""
+    by_day = {"format": "csv", "partition_by": ["Day"]}
+    alone = spark.sql("SELECT 1 AS day, int(NULL) AS t")
+    beside = spark.sql("SELECT 1 AS day, 2 AS n, string(NULL) AS t")
+    with pytest.raises(PySparkException, match="'t' has null as the only value"):
+        files.append(alone, attempt(1), **by_day)
+    assert files.published() == []
+
+    files.append(beside, attempt(1), **by_day)
+    assert [(row.n, row.t) for row in files.read().collect()] == [(2, None)]
+
+
+@pytest.mark.parametrize(
+    ("format_", "columns"),
+    [
+        (
+            "avro",
+            "1Y AS a, 2S AS b, array(3S) AS c, map('k', 4Y) AS d, struct(5S) AS e",
+        ),
+        pytest.param("json", "'{' AS _corrupt_record, 1 AS n", marks=pytest.mark.all),
+        pytest.param("csv", "1 AS n, '{' AS _corrupt_record", marks=pytest.mark.all),
+        pytest.param("csv", r"'a\r\nb' AS t, 'c\nd' AS u", marks=pytest.mark.all),
+        pytest.param("csv", r"'a\rb' AS t, 'c\nd' AS u", marks=pytest.mark.all),
+    ],
+)
+def test_rows_come_back_as_they_were(spark, files, format_, columns):
+    df = spark.sql(f"SELECT {columns}")
+    files.append(df, attempt(1), format=format_)
+
+    assert files.read().collect() == df.collect()
+    assert [kind for _, kind in files.read().dtypes] == [kind for _, kind in df.dtypes]
+
+
+def test_a_file_that_is_damaged_is_not_left_out(spark, files):
+    files.write(attempt(1), ["a"])
+    (name,) = files.read().inputFiles()
+    Path(name.removeprefix("file://")).write_bytes(b"PAR1")
+    lenient = "spark.sql.files.ignoreCorruptFiles"
+    spark.conf.set(lenient, "true")
+    try:
+        with pytest.raises(Exception, match="FAILED_READ_FILE"):
+            files.read().collect()
+    finally:
+        spark.conf.unset(lenient)
+
+
 def test_a_publication_that_another_driver_has_begun_is_none(files):
     """A session of Spark Connect writes a folder with one file; it may die at work."""
     files.write(attempt(1), ["a"])

@@ -90,9 +90,10 @@ class OutBatch:
         try:
             names = tuple(found.dictionary.to_pylist())
         except UnicodeDecodeError as error:
-            raise ConfigError.illegal(
-                "topic", error.object, "names of topics", "Correct the column 'topic'."
-            ) from None
+            raise _no_topic(error.object) from None
+        for name in names:
+            if "\0" in (name or ""):  # Kafka's client would end the name there
+                raise _no_topic(name)
         return names, {} if len(names) == 1 else {"topic": found.indices}
 
     def __len__(self) -> int:
@@ -188,6 +189,11 @@ def as_bytes(what: str, value: object) -> bytes | None:
         return value.encode()
     message = f"the {what} of a message is {value!r}; legal: text, bytes or None"
     raise TypeError(message)
+
+
+def _no_topic(name: str | bytes) -> ConfigError:
+    legal = "names of topics"
+    return ConfigError.illegal("topic", name, legal, "Correct the column 'topic'.")
 
 
 def _checked_headers(column: pa.Array) -> pa.Array:

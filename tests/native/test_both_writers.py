@@ -397,6 +397,11 @@ def test_values_that_are_neither_text_nor_bytes_are_refused():
     assert len(OutBatch.of("t", pa.nulls(2))) == 2
 
 
+def test_a_topic_whose_name_clients_would_cut_is_refused():
+    with pytest.raises(ConfigError, match="'topic' is 'orders.x00x'; legal: names"):
+        OutBatch.of(pa.array(["orders", "orders\0x", None]), pa.array(["a", "b", "c"]))
+
+
 def test_times_are_cut_to_milliseconds_and_may_be_in_a_zone_that_is_given():
     time = datetime.datetime(2026, 1, 2, 3, 4, 5, 1_999, datetime.UTC)
     local = time.astimezone(ZoneInfo("Asia/Tokyo")).replace(tzinfo=None)

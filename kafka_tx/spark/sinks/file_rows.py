@@ -87,7 +87,12 @@ def exact(df: DataFrame, form: Form) -> DataFrame:
             value = F.col(_quoted(name))
             changes = value.isNull() | value.contains(given["linesep"])
             checks[name] = changes, "null or a line break: write json or parquet"
-    for name in {each.lower() for each in form.partition_by} & texts.keys():
+    folders = {name.lower() for name in form.partition_by}
+    inside = [name for name in df.columns if name.lower() not in folders]
+    if form.format == "csv" and len(inside) == 1:  # nothing is written for the row
+        is_null = F.col(_quoted(inside[0])).isNull()
+        checks[inside[0]] = is_null, "null as the only value of a row: write json"
+    for name in folders & texts.keys():
         changes = F.col(_quoted(texts[name])).isin("", _NULL)
         why = f"'' or '{_NULL}', which name the folder of null: use nullif, or filter"
         checks[texts[name]] = changes, why
@@ -113,6 +118,22 @@ def _refusal(name: str, why: str) -> str:
 def nullable(schema: str) -> StructType:
     """A schema of which each part may be null, as in all files."""
     return StructType.fromJson(json.loads(schema, object_hook=_may_be_null))
+
+
+def as_stored(schema: str, form: Form) -> StructType:
+    """The schema with which files of a form are read; Avro has no smaller integers."""
+    if form.format == "avro":
+        schema = json.dumps(json.loads(schema, object_hook=_as_avro))
+    return nullable(schema)
+
+
+def _as_avro(found: dict[str, Any]) -> dict[str, Any]:
+    small = [
+        name
+        for name in ("type", "elementType", "valueType")
+        if found.get(name) in ("byte", "short")
+    ]
+    return {**found, **dict.fromkeys(small, "integer")}
 
 
 def _may_be_null(found: dict[str, Any]) -> dict[str, Any]:

@@ -26,7 +26,7 @@ from kafka_tx.sinks.publications import (
     counting,
     with_schemas,
 )
-from kafka_tx.spark.sinks.file_rows import exact, form_of, nullable, shape_of
+from kafka_tx.spark.sinks.file_rows import as_stored, exact, form_of, shape_of
 from kafka_tx.spark.versions.jvm import file_system
 from kafka_tx.spark.versions.names import is_classic
 
@@ -41,12 +41,16 @@ COLUMN = "_kafka_tx"
 _DAY_S = 86_400
 _TRIES = 5
 """Tries to read the publications while a writer merges some of them."""
-_WHOLE = {
-    "recursiveFileLookup": "true",
-    "ignoreMissingFiles": "false",
-    "ignoreCorruptFiles": "false",
-}
+_WHOLE = {"ignoreMissingFiles": "false", "ignoreCorruptFiles": "false"}
 """Read everything or fail, whatever the session says."""
+_PUBLICATIONS = {"recursiveFileLookup": "true", **_WHOLE}
+_ALL_ROWS = {
+    **_WHOLE,
+    "columnNameOfCorruptRecord": "kafka_tx.corrupt_record",
+    "lineSep": "\n",
+}
+"""Also rows that have Spark's own name of that column; the end of a line is what Spark
+writes, whatever a value begins with."""
 _newest: dict[str, dict[Name, str]] = {}
 """The file of publications that this program has read or made last, by path. A file
 never changes, and no other one gets its name."""
@@ -173,9 +177,8 @@ def _frame(
     frames = []
     for stored, files in alike.items():
         if files:
-            reader = spark.read.format(form.format).schema(nullable(stored))
-            whole = {"ignoreMissingFiles": "false"}  # a session may say true
-            reader = reader.options(**{**whole, **form.options, **options})
+            reader = spark.read.format(form.format).schema(as_stored(stored, form))
+            reader = reader.options(**{**_ALL_ROWS, **form.options, **options})
             found = reader.option("basePath", folder.attempts).load(files)
             frames.append(found.to(shape))
     empty = spark.createDataFrame([], shape)
@@ -263,7 +266,7 @@ class _SparkFolder:
         place = _literal(f"{self.path}/{PUBLISHED}")
         found: dict[Name, list[str]] = {}
         try:
-            text = self._spark.read.options(**_WHOLE).text(place)
+            text = self._spark.read.options(**_PUBLICATIONS).text(place)
             rows = text.select("value", "_metadata.file_path").collect()
         except AnalysisException as error:
             if error.getCondition() != "PATH_NOT_FOUND":
@@ -293,14 +296,16 @@ class _SparkFolder:
 
     def _files(self, name: Name, form: Form) -> list[str]:  # noqa: ARG002
         place = _literal(self._of_attempt(name))
-        found = self._spark.read.format("binaryFile").options(**_WHOLE).load(place)
+        found = (
+            self._spark.read.format("binaryFile").options(**_PUBLICATIONS).load(place)
+        )
         return [_after(row.path, name) for row in found.select("path").collect()]
 
     def schema(self, rows: DataFrame) -> str:
         return str(rows.schema.json())
 
     def strangers(self) -> list[str]:
-        found = self._spark.read.format("binaryFile").options(**_WHOLE)
+        found = self._spark.read.format("binaryFile").options(**_PUBLICATIONS)
         try:
             rows = found.load(_literal(self.path)).select("path").limit(1).collect()
         except AnalysisException as error:
