@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import datetime as dt
 import itertools
+import socket
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from decimal import Decimal
 from functools import partial
+from operator import add
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -36,6 +39,8 @@ from integration.stores.test_database_rights import doctor, grants, work
 from integration.stores.test_stores import opened
 from kafka_tx.clock import SystemClock
 from kafka_tx.errors import ConfigError, StateError, StateUnavailableError
+from kafka_tx.sql import awake, mysql
+from kafka_tx.sql.database import Database
 from kafka_tx.sql.maps import NonTransactionalMap, OpaqueMap, TransactionalMap
 from kafka_tx.sql.offsets import SqlOffsetStore
 from kafka_tx.sql.store import SqlStore
@@ -206,6 +211,85 @@ def test_bytes_come_back_as_they_were(open_map, kind):
     state.update(FIRST, rows, "last")
 
     assert content(state) == pairs
+
+
+@pytest.mark.parametrize(("reducer", "kept"), [("max", "b "), ("min", "B")])
+def test_texts_are_compared_by_every_character(open_map, reducer, kept):
+    """As within a batch, which executors compare: however batches are cut."""
+    state = open_map(TransactionalMap, value=str)
+
+    for txid, text in enumerate(("b", "B", "b "), 1):
+        rows = pa.table({"key": ["a"], "value": [text]})
+        state.update(attempt(txid), rows, reducer)
+
+    assert content(state) == {"a": kept}
+
+
+def test_the_kernel_ends_a_connection_whose_server_is_gone(url):
+    with closing(Database(url)) as database, database._here().connect() as connection:
+        driver: Any = connection.connection.dbapi_connection
+        made = driver._sock
+        patience = {
+            name: made.getsockopt(socket.IPPROTO_TCP, getattr(socket, f"TCP_{name}"))
+            for name in ("USER_TIMEOUT", "KEEPIDLE", "KEEPINTVL", "KEEPCNT")
+        }
+        assert made.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
+
+    assert patience["USER_TIMEOUT"] <= 30_000
+    assert patience["KEEPIDLE"] + patience["KEEPINTVL"] * patience["KEEPCNT"] <= 30
+
+
+def test_work_within_a_batch_may_take_longer_than_an_idle_transaction(
+    open_map, monkeypatch
+):
+    monkeypatch.setattr(awake, "AWAKE_S", 0.05)
+    monkeypatch.setattr(mysql, "IDLE_IN_TRANSACTION_S", 1)
+    state = open_map(TransactionalMap)
+
+    with state.batch(FIRST) as batch:
+        time.sleep(2.5)
+        for n in range(200):  # beside what is sent to keep it open
+            batch.update(pa.table({"key": [f"k{n}"], "value": [n]}))
+
+    assert content(state) == {f"k{n}": n for n in range(200)}
+
+
+def test_a_writer_that_stands_still_in_a_batch_holds_up_nobody(open_map, monkeypatch):
+    monkeypatch.setattr(awake, "AWAKE_S", 600.0)
+    monkeypatch.setattr(mysql, "IDLE_IN_TRANSACTION_S", 2)
+    frozen, successor = (open_map(TransactionalMap) for _ in range(2))
+    successor.update(FIRST, pa.table({"key": ["a"], "value": [1]}))
+
+    def stands_still():
+        with frozen.batch(SECOND) as batch:
+            successor.update(
+                attempt(2, epoch=2), pa.table({"key": ["a"], "value": [1]})
+            )
+            batch.update(pa.table({"key": ["a"], "value": [5]}))
+
+    with pytest.raises(StateUnavailableError):
+        stands_still()
+
+    assert content(successor) == {"a": 2}
+
+
+def test_a_first_batch_reads_what_the_former_owner_wrote_meanwhile(open_map):
+    former, owner = (open_map(OpaqueMap) for _ in range(2))
+    former.update(FIRST, pa.table({"key": ["a"], "value": [1]}))
+    former.update(SECOND, pa.table({"key": ["a"], "value": [10]}))
+
+    def takes_over():
+        rows = pa.table({"key": ["a"], "value": [100]})
+        owner.update(attempt(2, epoch=2), rows, add)
+
+    with ThreadPoolExecutor(1) as pool:
+        with former.batch(attempt(2, number=2)) as batch:
+            taking_over = pool.submit(takes_over)
+            time.sleep(1)  # it waits for the lock by now; if not, it has to do less
+            batch.update(pa.table({"key": ["other"], "value": [5]}))
+        taking_over.result()
+
+    assert content(owner) == {"a": 101}
 
 
 def test_an_opaque_replay_takes_everything_back(open_map):

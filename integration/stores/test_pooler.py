@@ -17,6 +17,7 @@ from integration.cluster.pooler import Pooler
 from integration.cluster.running import running
 from kafka_tx.errors import StateUnavailableError
 from kafka_tx.model import TransactionAttempt
+from kafka_tx.sql import awake
 from kafka_tx.sql import postgresql as of_kafka_tx
 from kafka_tx.sql.database import Database
 from kafka_tx.sql.store import SqlStore
@@ -100,7 +101,7 @@ def test_a_neighbour_that_has_our_server_process_now_is_not_ended(pooled, monkey
 def test_work_within_a_batch_may_take_longer_than_an_idle_transaction(
     through, pooled, postgresql, monkeypatch
 ):
-    monkeypatch.setattr(of_kafka_tx, "_AWAKE_S", 0.2)
+    monkeypatch.setattr(awake, "AWAKE_S", 0.2)
     monkeypatch.setitem(of_kafka_tx._SESSION, TIMEOUT, "1s")
     url = pooled if through == "pooler" else postgresql
     total = kafka_tx.TransactionalMap(url, "total")
@@ -114,7 +115,7 @@ def test_work_within_a_batch_may_take_longer_than_an_idle_transaction(
 
 
 def test_a_transaction_that_stood_still_says_so(postgresql, monkeypatch):
-    monkeypatch.setattr(of_kafka_tx, "_AWAKE_S", 60.0)
+    monkeypatch.setattr(awake, "AWAKE_S", 60.0)
     monkeypatch.setitem(of_kafka_tx._SESSION, TIMEOUT, "500ms")
     total = kafka_tx.TransactionalMap(postgresql, "total")
 

@@ -3,7 +3,9 @@
 import datetime as dt
 import os
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from decimal import Decimal
+from uuid import uuid4
 
 import psycopg
 import pyarrow as pa
@@ -64,6 +66,52 @@ def test_two_batches_are_merged(open_map, kind, more, reducer, merged):
 
     assert content(state) == dict.fromkeys(keys, merged)
     assert list(content(state)) == sorted(keys)
+
+
+def test_maps_of_other_types_share_a_connection(open_map):
+    """Many rows go through a temporary table, which stays with the connection."""
+    numbers = range(1_000)
+    whole = open_map(TransactionalMap, "whole", key=int, value=float)
+    halves = open_map(TransactionalMap, "halves", value=float)
+    counts = open_map(TransactionalMap, "counts", value=int)
+    texts = [f"{n:04}" for n in numbers]
+
+    whole.update(FIRST, pa.table({"key": [*numbers], "value": [0.5] * 1_000}))
+    halves.update(FIRST, pa.table({"key": texts, "value": [0.5] * 1_000}))
+    counts.update(FIRST, pa.table({"key": texts, "value": [2**53 + 1] * 1_000}))
+
+    assert content(whole) == dict.fromkeys(numbers, 0.5)
+    assert content(halves) == dict.fromkeys(texts, 0.5)
+    assert content(counts) == dict.fromkeys(texts, 2**53 + 1)
+
+
+@pytest.fixture
+def latin(postgresql_server):
+    """A database of another encoding than UTF-8."""
+    name = f"latin_{uuid4().hex[:12]}"
+    postgresql_server.execute(
+        f"CREATE DATABASE {name} ENCODING 'LATIN1' LOCALE 'C' TEMPLATE template0"
+    )
+    return postgresql_server.url(name)
+
+
+@SIZES
+def test_texts_stay_what_they_are_in_a_database_of_another_encoding(latin, more):
+    keys = ["ö", *(f"k{n}" for n in range(more))]
+    rows = pa.table({"key": keys, "value": ["ä"] * len(keys)})
+
+    with closing(TransactionalMap(latin, "last", value=str)) as state:
+        state.update(FIRST, rows, "last")
+        assert append_rows(latin, "orders", FIRST, rows)
+        euros = rows.set_column(1, "value", pa.array(["€"] * len(keys)))
+        with pytest.raises(StateError, match="LATIN1"):
+            state.update(SECOND, euros, "last")
+        found = content(state)
+
+    assert found == dict.fromkeys(keys, "ä")
+    with connected(latin) as database:
+        told = database.execute("SELECT key, value FROM orders").fetchall()
+    assert sorted(told) == sorted((key, "ä") for key in keys)
 
 
 @SIZES

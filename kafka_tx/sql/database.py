@@ -11,7 +11,6 @@ from collections.abc import Callable, Hashable, Iterator
 from contextlib import (
     AbstractContextManager,
     ExitStack,
-    closing,
     contextmanager,
     suppress,
 )
@@ -26,7 +25,7 @@ from sqlalchemy.engine import URL, Connection, Engine, make_url
 
 from kafka_tx.clock import SystemClock
 from kafka_tx.errors import ConfigError, StateLostError, StateUnavailableError
-from kafka_tx.sql import postgresql
+from kafka_tx.sql import mysql, postgresql
 from kafka_tx.sql.database_failures import address, translate
 from kafka_tx.sql.state_tables import OURS, check_columns
 from kafka_tx.transactions.ownership.refusals import AFTER_A_FILE, unpicklable
@@ -203,9 +202,11 @@ _T = TypeVar("_T")
 
 _CONNECT_ARGS: dict[str, dict[str, Any]] = {
     "sqlite": {"timeout": BUSY_TIMEOUT_S, "check_same_thread": False},
-    "postgresql": dict(postgresql.CONNECT_ARGUMENTS),
-    "mysql": {"connect_timeout": 10},
-    "mariadb": {"connect_timeout": 10},
+    "postgresql": {
+        "client_encoding": "utf8",  # whatever the database's: it translates or refuses
+        **postgresql.CONNECT_ARGUMENTS,
+    },
+    **dict.fromkeys(mysql.NAMES, mysql.CONNECT_ARGUMENTS),
 }
 
 
@@ -365,18 +366,9 @@ def _parse(text: str, option: str) -> URL:
         return _sqlite_file(url, option)
     if url.drivername == "postgresql" and not find_spec("psycopg2"):
         return url.set(drivername="postgresql+psycopg")
-    if url.drivername in _MYSQL and not find_spec("MySQLdb"):
+    if url.drivername in mysql.NAMES and not find_spec("MySQLdb"):
         return url.set(drivername=f"{url.drivername}+pymysql")
     return url
-
-
-_MYSQL = ("mysql", "mariadb")
-
-
-def _be_strict(connection: Any, _record: object) -> None:  # noqa: ANN401 - DB-API
-    """Whatever the server's mode: what does not fit is refused, and not cut."""
-    with closing(connection.cursor()) as cursor:
-        cursor.execute("SET SESSION sql_mode = 'STRICT_ALL_TABLES'")
 
 
 def _malformed(option: str) -> ConfigError:
@@ -429,6 +421,6 @@ def _engine(url: URL, option: str, waits: Waits) -> sa.Engine:
         SqliteFile(address(url)).listen(engine)
     if backend == "postgresql":
         postgresql.listen(engine, waits.silence_ms)
-    if backend in _MYSQL:
-        event.listen(engine, "connect", _be_strict)
+    if backend in mysql.NAMES:
+        mysql.listen(engine)
     return engine

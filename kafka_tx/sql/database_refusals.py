@@ -106,7 +106,7 @@ REFUSALS = (
         passes=True,
     ),
     Refusal(
-        ("40001", "40P01", "55P03", 1205, 1213),
+        ("40001", "40P01", "55P03", 1020, 1205, 1213),
         "Another transaction was in the way. Nothing of this one was written, and it is"
         " tried again",
         passes=True,

@@ -19,11 +19,11 @@ import pyarrow.compute as pc
 import sqlalchemy as sa
 
 from kafka_tx.model import TransactionAttempt
+from kafka_tx.sql.awake import kept_awake
 from kafka_tx.sql.database import Database
 from kafka_tx.sql.dialects import chunks
 from kafka_tx.sql.map_table import MapTable, map_table
 from kafka_tx.sql.merge import merge_rows
-from kafka_tx.sql.postgresql import kept_awake
 from kafka_tx.sql.progress import Progress, check_same
 from kafka_tx.sql.reducers import Reducer, check_reducer, folded, one_row_each, rows_of
 from kafka_tx.sql.values import (
@@ -335,7 +335,7 @@ class NonTransactionalMap:
         """Several writes of one batch, in one database transaction with its txid.
 
         The block may take its time; a process that is frozen in it loses the
-        transaction after a minute (PostgreSQL). Raises: as ``update``.
+        transaction after a minute (PostgreSQL, MariaDB). Raises: as ``update``.
         """
         entering = self._database.retried(lambda: self._entering(attempt))
         with entering as (connection, batch):

@@ -13,19 +13,20 @@ from __future__ import annotations
 import io
 from collections.abc import Callable
 from typing import Any
+from zlib import crc32
 
 import pyarrow as pa
 import pyarrow.csv
 import sqlalchemy as sa
 from sqlalchemy import exc
 
-from kafka_tx.sql.dialects import ROWS_PER_STATEMENT, chunks, upsert
+from kafka_tx.sql import mysql
+from kafka_tx.sql.dialects import ROWS_PER_STATEMENT, LongText, chunks, upsert
 from kafka_tx.sql.map_table import MapTable
 from kafka_tx.sql.reducers import MERGES
 
 INCOMING = "kafka_tx_incoming"
 
-_MYSQL = {"mysql", "mariadb"}
 _COMBINED = {
     "sum": "{old} + {new}",
     "max": "greatest({old}, {new})",
@@ -33,6 +34,11 @@ _COMBINED = {
     "last": "{new}",
 }
 _SQLITE_WORDS = {"greatest": "max", "least": "min"}
+_OF_TEXTS = (
+    "CASE WHEN {0}(CAST({{old}} AS BINARY), CAST({{new}} AS BINARY))"
+    " = CAST({{old}} AS BINARY) THEN {{old}} ELSE {{new}} END"
+)
+"""By their bytes, as elsewhere: MySQL's collations fold case or trailing blanks."""
 
 
 class _Insert:
@@ -43,13 +49,17 @@ class _Insert:
     ) -> None:
         dialect = connection.dialect
         self._quote = dialect.identifier_preparer.quote_identifier
-        self._is_mysql = dialect.name in _MYSQL
+        self._is_mysql = dialect.name in mysql.NAMES
         self.table = self._quote(to.table.name)
         self.place = "?" if dialect.paramstyle == "qmark" else "%s"
         names = ["key", "value", *(["txid"] if to.has_txid else [])]
         self.head = f"INSERT INTO {self.table} ({', '.join(map(self._quote, names))})"
         self.txid = f", {txid:d}" if to.has_txid else ""
         combined = _COMBINED[merge]
+        word, _, is_compared = combined.partition("(")
+        is_text = isinstance(to.table.c.value.type, LongText)
+        if self._is_mysql and is_compared and is_text:
+            combined = _OF_TEXTS.format(word)
         if dialect.name == "sqlite":
             for word, other in _SQLITE_WORDS.items():
                 combined = combined.replace(word, other)
@@ -106,7 +116,7 @@ def _writer(connection: sa.Connection, rows: int) -> _Writer | None:
     has_places = dialect.paramstyle in {"qmark", "format", "pyformat"}
     if dialect.name == "postgresql" and dialect.driver == "psycopg":
         return _copied if rows > ROWS_PER_STATEMENT else _in_statements
-    if dialect.name in {"sqlite", "postgresql", *_MYSQL} and has_places:
+    if dialect.name in {"sqlite", "postgresql", *mysql.NAMES} and has_places:
         return _in_statements
     return None
 
@@ -133,14 +143,16 @@ def _copied(
         for name in ("key", "value")
     }
     columns = ", ".join(f"{name} {kind}" for name, kind in kinds.items())
+    # it stays with the connection, which maps of other types share
+    incoming = f"{INCOMING}_{crc32(columns.encode()):08x}"
     connection.exec_driver_sql(
-        f"CREATE TEMPORARY TABLE IF NOT EXISTS {INCOMING} ({columns})"
+        f"CREATE TEMPORARY TABLE IF NOT EXISTS {incoming} ({columns})"
         " ON COMMIT DELETE ROWS"
     )
-    connection.exec_driver_sql(f"TRUNCATE {INCOMING}")
-    copy_rows(connection, INCOMING, rows)
+    connection.exec_driver_sql(f"TRUNCATE {incoming}")
+    copy_rows(connection, incoming, rows)
     connection.exec_driver_sql(
-        f"{insert.head} SELECT key, value{insert.txid} FROM {INCOMING}{insert.tail}"  # noqa: S608
+        f"{insert.head} SELECT key, value{insert.txid} FROM {incoming}{insert.tail}"  # noqa: S608
     )
 
 

@@ -13,10 +13,9 @@ transaction, and no statement is prepared on the server.
 
 from __future__ import annotations
 
-import threading
 import time
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import suppress
 from functools import cache
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -54,8 +53,6 @@ _END = (
     "SELECT pg_terminate_backend(pid)"
     " FROM pg_stat_activity WHERE pid = %s AND backend_start::text = %s"
 )
-
-_AWAKE_S = 20.0
 
 _T = TypeVar("_T")
 _Wait = Generator[Any, Any, _T]
@@ -102,33 +99,6 @@ def _settings(connection: Any, only_here: str) -> str:  # noqa: ANN401 - DB-API
     ours = {name: value for name, value in _SESSION.items() if name not in given}
     calls = ", ".join(f"set_config('{n}', '{v}', {only_here})" for n, v in ours.items())
     return f"SELECT {calls or 1}"
-
-
-@contextmanager
-def kept_awake(connection: sa.Connection) -> Iterator[None]:
-    """Let user code take its time within a transaction; a no-op elsewhere.
-
-    The server ends a transaction in which nothing happens for a minute, since its
-    process may be frozen. A thread sends a statement now and then.
-    """
-    driver: Any = connection.connection.dbapi_connection
-    if connection.dialect.name != "postgresql" or driver is None:
-        yield
-        return
-    has_ended = threading.Event()
-
-    def touch() -> None:
-        while not has_ended.wait(_AWAKE_S):
-            with suppress(Exception), driver.cursor() as cursor:
-                cursor.execute("SELECT 1")
-
-    thread = threading.Thread(target=touch, name="kafka_tx-awake", daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        has_ended.set()
-        thread.join()
 
 
 class _BoundedConnections:

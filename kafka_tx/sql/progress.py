@@ -139,8 +139,8 @@ class Progress:
             raise ConfigError.illegal("txid", attempt.txid, "1 and above")
         # before the row, which is not locked while it is absent: others write now
         left = _left.get((self._address, self._name), NEVER)
-        self.check_name(connection)
         row = self._row(connection, lock=True)
+        self.check_name(connection)  # reads as of now or later, not as of before
         stored = _newest(row) if row else NEVER
         what = f"{self._kind} '{self._name}'"
         if not check_store(connection, attempt, what):

@@ -1,0 +1,72 @@
+"""Connections to MySQL and MariaDB: strict, and bounded in their waits."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Callable
+from contextlib import closing, suppress
+from typing import TYPE_CHECKING, Any
+
+from sqlalchemy import event
+
+if TYPE_CHECKING:
+    import sqlalchemy as sa
+
+NAMES = ("mysql", "mariadb")
+CONNECT_ARGUMENTS = {"connect_timeout": 10}
+IDLE_IN_TRANSACTION_S = 60
+"""A writer that was frozen in the middle must not keep its lock for ever (MariaDB)."""
+
+_DEAD_AFTER = {
+    "TCP_KEEPIDLE": 10,
+    "TCP_KEEPINTVL": 5,
+    "TCP_KEEPCNT": 3,
+    "TCP_USER_TIMEOUT": 25_000,
+}
+"""As for PostgreSQL, whose driver takes them: seconds, a number, milliseconds."""
+
+
+def listen(engine: sa.Engine) -> None:
+    """Make the engine's connections strict and bounded in their waits."""
+    event.listen(engine, "connect", _set_session)
+
+
+def _set_session(connection: Any, _record: object) -> None:  # noqa: ANN401 - DB-API
+    # whatever the server's mode: what does not fit is refused, and not cut
+    settings = ["sql_mode = 'STRICT_ALL_TABLES'"]
+    if type(connection).__module__.startswith("pymysql"):
+        _notice_the_dead(connection._sock)
+        connection.touch = _toucher(connection)
+        if "MariaDB" in connection.get_server_info():
+            settings += [f"idle_transaction_timeout = {IDLE_IN_TRANSACTION_S}"]
+    with closing(connection.cursor()) as cursor:
+        cursor.execute(f"SET SESSION {', '.join(settings)}")
+
+
+def _notice_the_dead(to_server: socket.socket) -> None:
+    """Let the kernel end a connection whose other side is gone."""
+    if to_server.family == socket.AF_UNIX:
+        return
+    to_server.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for name, value in _DEAD_AFTER.items():
+        with suppress(AttributeError, OSError):  # macOS has other names
+            to_server.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
+
+
+def _toucher(connection: Any) -> Callable[[], None]:  # noqa: ANN401 - PyMySQL's
+    """What another thread may call between two statements of the connection's owner."""
+    lock, query = threading.Lock(), connection.query
+
+    def locked(*given: Any, **named: Any) -> Any:  # noqa: ANN401
+        with lock:
+            return query(*given, **named)
+
+    def touch() -> None:
+        with lock:
+            result = connection._result  # which the owner may not have fetched yet
+            connection.ping(reconnect=False)
+            connection._result = result
+
+    connection.query = locked
+    return touch
