@@ -37,7 +37,7 @@ from kafka_tx.model import QueryShape, TransactionAttempt
 from kafka_tx.planning.new_checkpoints import lost_with_checkpoint
 from kafka_tx.planning.offset_json import nested
 from kafka_tx.protocols import Store
-from kafka_tx.transactions.layout.txid_layout import Door, door_of
+from kafka_tx.transactions.layout.txid_layout import COMMITTED, Door, door_of
 from kafka_tx.transactions.ledger.ledger import Committed, Ledger, LedgerState
 from kafka_tx.transactions.ledger.ledger_repair import Examination, Repair, examine
 from kafka_tx.transactions.ledger.manual_changes import forgotten, moved, without_topic
@@ -512,13 +512,21 @@ def _repair_of(found: Examination, state: Store) -> Repair:
 
 def _tell_repair(change: Change, plan: Repair) -> None:
     position = plan.position
-    offsets = f" {json.dumps(nested(position.offsets))}" if position.offsets else ""
-    change.tell(
-        f"repair: committed becomes txid {position.txid}{offsets}, as the record"
-        f" '{plan.source}' says"
-    )
+    if position is not None:
+        offsets = f" {json.dumps(nested(position.offsets))}" if position.offsets else ""
+        change.tell(
+            f"repair: committed becomes txid {position.txid}{offsets}, as the record"
+            f" '{plan.source}' says"
+        )
     if plan.delete:
         change.tell(f"repair: delete {', '.join(plan.delete)}")
+    if position is not None and position.offsets and plan.source != COMMITTED:
+        change.tell(
+            "attention: positions of partitions that the stored batches do not read are"
+            " lost, such as those of a topic that was deleted or that the query leaves"
+            " out. If it comes back, its records are read again from the start of its"
+            " log: before, set its offsets with `kafka-tx offsets set`."
+        )
     for txid in plan.given_up:
         change.tell(
             f"attention: the ranges of open txid {txid} are lost; it will be planned"

@@ -63,6 +63,42 @@ def test_else_from_where_the_first_open_txid_begins(store):
     assert list(state.unfinished) == [8, 9]
 
 
+def test_a_lost_position_counts_batches_without_records_and_keeps_what_they_read():
+    """What the last batch does not read stays where earlier ones left it."""
+    store, others = MemoryStore("counting", "orders"), TopicPartition("others", 0)
+    ledger = Ledger(store)
+    epoch = ledger.acquire()
+    read = (OffsetRange(ORDERS, 0, 70), OffsetRange(others, 0, 5))
+    ledger.plan(epoch, BatchMetadata(1, read))
+    ledger.commit(epoch, 1, completed_ms=5)
+    for txid in (2, 3):
+        empty = (OffsetRange(ORDERS, 70, 70),)
+        ledger.plan(epoch, BatchMetadata(txid, empty, spark_batch=f"{txid}"))
+        ledger.commit(epoch, txid, completed_ms=5)
+    before = ledger.load().position
+    stored = {path for path in store.read() if path.startswith("meta/")}
+    store.write(epoch, {"committed": "x"})
+
+    _, state = repaired(store)
+
+    assert stored >= {"meta/2", "meta/3"}
+    assert state.position.empty == before.empty == 2
+    assert others in state.position.offsets or "meta/1" not in stored
+
+
+@pytest.mark.parametrize("note", ["stop", "held", "alive", "call"])
+@pytest.mark.parametrize("more", [{}, {"committed": "x"}])
+def test_a_note_by_which_nothing_is_decided_is_deleted(store, note, more):
+    store.write(1, {note: "x", **more})
+
+    repair, state = repaired(store)
+
+    assert repair.delete == (note,)
+    assert (state.txid, state.committed.offsets) == (DONE, {ORDERS: 70})
+    assert list(state.unfinished) == [8, 9]
+    assert not examine(store).problems
+
+
 def test_metadata_after_an_unreadable_one_goes_too(store):
     store.write(1, {"meta/8": "x"})
 

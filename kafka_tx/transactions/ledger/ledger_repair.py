@@ -23,7 +23,11 @@ from kafka_tx.transactions.layout.batch_records import (
     read_committed,
     read_txid,
 )
+from kafka_tx.transactions.layout.commit_stats import STATS
+from kafka_tx.transactions.layout.stops import STOP
 from kafka_tx.transactions.layout.txid_layout import (
+    ALIVE,
+    CALL,
     COMMITTED,
     CURRENT,
     METADATA,
@@ -38,16 +42,20 @@ from kafka_tx.transactions.layout.txid_layout import (
     txid_of,
 )
 
+NOTES = frozenset({STATS, STOP, ALIVE, CALL})
+"""Records by which nothing is decided: one that is damaged can be deleted."""
+
 
 @dataclass(frozen=True, slots=True)
 class Repair:
     """One atomic write that makes the ledger readable.
 
-    ``position`` is the committed one after it, taken from the record ``source``. The
-    ranges of ``given_up`` are deleted: these unfinished txids will be planned anew.
+    ``position`` is the committed one after it, taken from the record ``source``; None:
+    it stays as it is. The ranges of ``given_up`` are deleted: these unfinished txids
+    will be planned anew.
     """
 
-    position: Committed
+    position: Committed | None
     source: str
     put: Mapping[str, str]
     delete: tuple[str, ...]
@@ -85,6 +93,9 @@ def examine(store: Store) -> Examination:
         readable.problems[COMMITTED] = f"it is missing, and '{CURRENT}' exists"
     if readable.numbering is None and not is_source:
         readable.problems.setdefault(NUMBERING, "it is missing")
+    notes = tuple(sorted(readable.problems.keys() & NOTES))
+    if notes and len(notes) == len(readable.problems):
+        return Examination(readable.problems, Repair(None, "", {}, notes, ()))
     if position is None or readable.problems.keys() <= readable.others.keys():
         return Examination(readable.problems, None)
     given_up = tuple(sorted(n for n in map(txid_of, gone) if n > position.txid))
@@ -93,7 +104,8 @@ def examine(store: Store) -> Examination:
         del put[COMMITTED]
     if readable.numbering is None:  # sinks refuse a new numbering until adopted
         put |= Numbering(new_name(), readable.door or Door.SOURCE).record
-    return Examination(readable.problems, Repair(position, source, put, gone, given_up))
+    repair = Repair(position, source, put, (*gone, *notes), given_up)
+    return Examination(readable.problems, repair)
 
 
 class _Readable:
@@ -130,7 +142,7 @@ class _Readable:
             return None, ""
         last = self.batches.get(self.current - 1)
         if last is not None:
-            return after(None, last, 0), metadata_path(last.txid)
+            return self._read_until(last.txid), metadata_path(last.txid)
         first_open = self.batches.get(self.current)
         if first_open is not None:
             position = Committed(
@@ -138,6 +150,16 @@ class _Readable:
             )
             return position, metadata_path(first_open.txid)
         return None, ""
+
+    def _read_until(self, txid: int) -> Committed | None:
+        """The position after a batch, from all that are stored without a gap before."""
+        first = txid
+        while first - 1 in self.batches:
+            first -= 1
+        found: Committed | None = None
+        for each in range(first, txid + 1):
+            found = after(found, self.batches[each], 0)
+        return found
 
     def of_topology(self) -> tuple[Committed | None, str]:
         """The same for a topology, which goes on from the metadata before ``currtx``.
