@@ -32,6 +32,7 @@ SKIP_REASON = Label(
 LOSS_REASON = Label("reason", (*LossReason, "retry_limit"))
 STATISTIC = Label("statistic", ("min", "max", "avg"))
 FAIL_REASON = Label("reason", ("failed", "timed_out"))
+TASK = (Label("task"), Label("tasks"))
 RUN = Label("kind", ("unbounded", "bounded", "ended"))
 STOP_REASON = Label(
     "reason",
@@ -114,10 +115,10 @@ RUN_SINCE = Rows(Fed.RUN, PER_ID).gauge(
     "run_since_timestamp_seconds",
     "Unix time since which this process has a run of the id: unbounded (until somebody"
     " stops it) or bounded (`availableNow`, `once`); ended: since when it has none, and"
-    " no error ended it. Absent after an error. `task` is set, such as `0 of 2`, where"
-    " several jobs with one id share the partitions.",
+    " no error ended it. Absent after an error. `task` and `tasks` are `task_index` and"
+    " `total_tasks` of jobs that share the partitions of an id.",
     RUN,
-    Label("task"),
+    *TASK,
 )
 BOUNDED_COMMIT = Rows(Fed.STORE, PER_ID).gauge(
     "bounded_commit_timestamp_seconds",

@@ -150,7 +150,7 @@ class MetricsRegistry:
 
         ``door`` is the kind of job in words; ``options`` are without secrets;
         ``is_bounded``: the run ends by itself; ``task``: which one of several jobs
-        that share the partitions of the id, if they do.
+        that share the partitions of the id, such as ``0 of 2``; empty: it is alone.
         """
         with self._measuring("record_start"):
             self._begin((Fed.COMMIT,), (tx_id,))
@@ -373,7 +373,8 @@ class MetricsRegistry:
     def _runs(self, tx_id: str, run: str, since_ms: int = 0) -> None:
         """Show this run of an id and no other one; empty: none."""
         series = self._of(catalogue.RUN_SINCE)
-        key = (tx_id, run, self._activities[tx_id].task)
+        task, _, tasks = self._activities[tx_id].task.partition(" of ")
+        key = (tx_id, run, task, tasks)
         series.drop(lambda each: each[0] == tx_id and each != key)
         if run:
             series.set(key, since_ms / 1000)

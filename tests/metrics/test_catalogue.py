@@ -66,7 +66,7 @@ def test_labels_are_id_topic_partition_or_have_a_closed_set() -> None:
     assert not names_where(
         lambda m: (
             m.kind is not MetricKind.INFO
-            and not set(open_labels(m)) <= {*PER_PARTITION, Label("task")}
+            and not set(open_labels(m)) <= {*PER_PARTITION, *catalogue.TASK}
         )
     )
     assert not names_where(lambda m: bool(NEVER_A_LABEL & set(m.label_names)))

@@ -197,8 +197,9 @@ def test_two_spouts_of_a_topology_have_no_id_in_common():
 
 def test_jobs_that_share_the_partitions_of_an_id_say_which_one_they_are():
     share = {"id": "same", "task_index": 1, "total_tasks": 2}
-    made = spouts_of(a=share, b={"id": "own"}, c={}).build()
-    ids = {"a": "same", "b": "own", "c": made.id}
+    other = {**share, "task_index": 0}
+    made = spouts_of(a=share, b={"id": "own"}, c={}, d=other).build()
+    ids = {"a": "same", "b": "own", "c": made.id, "d": "same"}
     pollers: Any = {
         name: SimpleNamespace(keeper=SimpleNamespace(id=id_))
         for name, id_ in ids.items()
@@ -206,4 +207,4 @@ def test_jobs_that_share_the_partitions_of_an_id_say_which_one_they_are():
 
     tasks = topology._tasks(made, pollers)
 
-    assert tasks == {made.id: "1 of 2", "same": "1 of 2", "own": ""}
+    assert tasks == {made.id: "0, 1 of 2", "same": "0, 1 of 2", "own": ""}

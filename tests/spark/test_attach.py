@@ -212,7 +212,7 @@ class Rivals:
         """The kinds of runs that are shown, long after the last event."""
         self.now_ms += 120_000
         samples = self.registry.samples()["kafka_tx_run_since_timestamp_seconds"]
-        return {kind for _, kind, _ in samples}
+        return {kind for _, kind, *_ in samples}
 
     @property
     def state(self):

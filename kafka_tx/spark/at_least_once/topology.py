@@ -289,13 +289,20 @@ def _tasks(
     topology: AtLeastOnceTopology, pollers: Mapping[str, PollerParts]
 ) -> dict[str, str]:
     """Its id and those of its spouts: which of the jobs of each id this one is."""
-    found: defaultdict[str, set[str]] = defaultdict(set)
+    found: defaultdict[str, set[tuple[int, int]]] = defaultdict(set)
     for name, poller in pollers.items():
         spout = topology.spouts[name]
-        task = spout.config.task if isinstance(spout, KafkaSpout) else ""
+        assert isinstance(spout, KafkaSpout)  # a poller is of no other kind
+        share = spout.config.task_index, spout.config.total_tasks
         for id_ in (topology.id, poller.keeper.id):
-            found[id_].add(task)
-    return {id_: ", ".join(sorted(filter(None, of))) for id_, of in found.items()}
+            found[id_] |= {share} if share != (0, 1) else set()
+    return {
+        id_: " of ".join(
+            ", ".join(str(n) for n in sorted(set(numbers)))
+            for numbers in zip(*shares, strict=True)
+        )
+        for id_, shares in found.items()
+    }
 
 
 def _check_ids(spouts: Mapping[str, object]) -> None:

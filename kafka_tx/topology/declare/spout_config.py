@@ -259,12 +259,6 @@ class SpoutConfig:
         return TopicPattern(self.topic) if self.is_pattern else Topics((self.topic,))
 
     @property
-    def task(self) -> str:
-        """Which one of the jobs that share the partitions; empty: it is alone."""
-        shares = self.total_tasks > 1
-        return f"{self.task_index} of {self.total_tasks}" if shares else ""
-
-    @property
     def refresh_interval_ms(self) -> int:
         """Time between two polls for topics and leaders."""
         return self.hosts.refresh_freq_secs * 1_000
