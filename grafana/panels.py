@@ -421,7 +421,7 @@ PROCESS = PanelRow(
     (
         graph(
             "Runs",
-            "How long each run goes on, by process. Two at a time: two owners.",
+            "How long each run goes on, by process. Two at once: two owners, or tasks.",
             "s",
             query(
                 "time() - max by (id, instance, kind)"

@@ -366,12 +366,24 @@ def test_a_null_that_csv_would_not_write_is_refused(spark, files):
     by_day = {"format": "csv", "partition_by": ["Day"]}
     alone = spark.sql("SELECT 1 AS day, int(NULL) AS t")
     beside = spark.sql("SELECT 1 AS day, 2 AS n, string(NULL) AS t")
-    with pytest.raises(PySparkException, match="'t' has null as the only value"):
+    with pytest.raises(PySparkException, match="'t' has a value alone in its row"):
         files.append(alone, attempt(1), **by_day)
     assert files.published() == []
 
     files.append(beside, attempt(1), **by_day)
     assert [(row.n, row.t) for row in files.read().collect()] == [(2, None)]
+
+
+@pytest.mark.all
+def test_a_text_may_stand_for_null_in_csv(spark, tmp_path):
+    said, unsaid = (Files(spark, str(tmp_path / name)) for name in ("said", "unsaid"))
+    df = spark.sql("SELECT explode(array('a', NULL)) AS t")
+    said.append(df, attempt(1), format="csv", options={"nullValue": "-"})
+    assert {row.t for row in said.read().collect()} == {"a", None}
+
+    empty, options = spark.sql("SELECT '' AS t"), {"emptyValue": ""}
+    with pytest.raises(PySparkException, match="'t' has a value alone in its row"):
+        unsaid.append(empty, attempt(1), format="csv", options=options)
 
 
 @pytest.mark.parametrize(

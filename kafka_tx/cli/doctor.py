@@ -109,7 +109,7 @@ def doctor(
     ids. The exit code is 1 if something is missing, and 0 if a check has no result.
     """
     if bootstrap_servers is None and (topic or dead_letter_topic or group or kafka):
-        why = "brokers alone tell of a topic, a group or --kafka: name them"
+        why = "--topic, --dead-letter-topic, --group and --kafka need brokers to ask"
         raise ConfigError(why, option="--bootstrap-servers")
     checks: list[tuple[str, _Check]] = [
         ("Python", _python),

@@ -39,7 +39,12 @@ from kafka_tx.planning.offset_json import nested
 from kafka_tx.protocols import Store
 from kafka_tx.transactions.layout.txid_layout import COMMITTED, Door, door_of
 from kafka_tx.transactions.ledger.ledger import Committed, Ledger, LedgerState
-from kafka_tx.transactions.ledger.ledger_repair import Examination, Repair, examine
+from kafka_tx.transactions.ledger.ledger_repair import (
+    FOR_PEOPLE,
+    Examination,
+    Repair,
+    examine,
+)
 from kafka_tx.transactions.ledger.manual_changes import forgotten, moved, without_topic
 from kafka_tx.transactions.ownership.guarded_writes import take_over
 from kafka_tx.transactions.ownership.memory import StoredId
@@ -362,7 +367,8 @@ def repair(
         _tell_repair(change, plan)
         if not change.is_agreed():
             raise typer.Exit(1)
-        epoch = state.acquire()
+        spares_owner = plan.position is None and FOR_PEOPLE.issuperset(plan.delete)
+        epoch = (state.epoch() if spares_owner else 0) or state.acquire()
         plan = _repair_of(examine(state), state)
         state.write(epoch, plan.put, plan.delete)
         doors_of(store, state)
@@ -525,7 +531,9 @@ def _tell_repair(change: Change, plan: Repair) -> None:
             "attention: positions of partitions that the stored batches do not read are"
             " lost, such as those of a topic that was deleted or that the query leaves"
             " out. If it comes back, its records are read again from the start of its"
-            " log: before, set its offsets with `kafka-tx offsets set`."
+            " log: set its offsets before, with `kafka-tx offsets set`. If more than"
+            " two batches without records came last, a query may take its checkpoint"
+            " for an older one: with one source, then set tx.onDisagreement=checkpoint."
         )
     for txid in plan.given_up:
         change.tell(

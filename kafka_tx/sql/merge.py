@@ -159,7 +159,9 @@ def _copied(
 def copy_rows(connection: sa.Connection, table: str, rows: pa.Table) -> None:
     """COPY into a table of PostgreSQL with psycopg."""
     names = ", ".join(map(_quoted, rows.column_names))
-    statement = f"COPY {_quoted(table)} ({names}) FROM STDIN (FORMAT csv)"
+    statement = (
+        f"COPY {_quoted(table)} ({names}) FROM STDIN (FORMAT csv, ENCODING 'UTF8')"
+    )
     text = io.BytesIO()
     options = pa.csv.WriteOptions(include_header=False, quoting_style="all_valid")
     pa.csv.write_csv(_as_text(rows), text, options)

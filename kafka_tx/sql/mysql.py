@@ -26,6 +26,9 @@ _DEAD_AFTER = {
 }
 """As for PostgreSQL, whose driver takes them: seconds, a number, milliseconds."""
 
+_PING = b"\x01\0\0\0\x0e"
+"""A packet of one byte, the first of its command: does the server live?"""
+
 
 def listen(engine: sa.Engine) -> None:
     """Make the engine's connections strict and bounded in their waits."""
@@ -34,14 +37,14 @@ def listen(engine: sa.Engine) -> None:
 
 def _set_session(connection: Any, _record: object) -> None:  # noqa: ANN401 - DB-API
     # whatever the server's mode: what does not fit is refused, and not cut
-    settings = ["sql_mode = 'STRICT_ALL_TABLES'"]
+    settings = "sql_mode = 'STRICT_ALL_TABLES'"
     if type(connection).__module__.startswith("pymysql"):
         _notice_the_dead(connection._sock)
         connection.touch = _toucher(connection)
-        if "MariaDB" in connection.get_server_info():
-            settings += [f"idle_transaction_timeout = {IDLE_IN_TRANSACTION_S}"]
+        limit = f", idle_transaction_timeout = {IDLE_IN_TRANSACTION_S}"
+        settings += f" /*M!100300 {limit} */"  # a comment for MySQL
     with closing(connection.cursor()) as cursor:
-        cursor.execute(f"SET SESSION {', '.join(settings)}")
+        cursor.execute(f"SET SESSION {settings}")
 
 
 def _notice_the_dead(to_server: socket.socket) -> None:
@@ -63,10 +66,10 @@ def _toucher(connection: Any) -> Callable[[], None]:  # noqa: ANN401 - PyMySQL's
             return query(*given, **named)
 
     def touch() -> None:
-        with lock:
-            result = connection._result  # which the owner may not have fetched yet
-            connection.ping(reconnect=False)
-            connection._result = result
+        with lock:  # as its ping does, but for the result: the owner may yet fetch it
+            connection._write_bytes(_PING)
+            connection._next_seq_id = 1
+            connection._read_ok_packet()
 
     connection.query = locked
     return touch

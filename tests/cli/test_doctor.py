@@ -182,7 +182,7 @@ def test_what_only_brokers_know_is_not_left_out_without_a_word(run, option):
     result = run("doctor", option, "orders")
 
     assert result.exit_code == 2
-    assert "name them" in result.stderr
+    assert "need brokers to ask" in result.stderr
 
 
 def test_a_store_is_written_and_left_as_it_was(run, url):

@@ -81,17 +81,21 @@ def exact(df: DataFrame, form: Form) -> DataFrame:
     texts = {
         f.name.lower(): f.name for f in df.schema if isinstance(f.dataType, StringType)
     }
+    given = {name.lower(): value for name, value in form.options.items()}
     if form.format == "text":
-        given = {name.lower(): value for name, value in form.options.items()}
         for name in texts.values():
             value = F.col(_quoted(name))
             changes = value.isNull() | value.contains(given["linesep"])
             checks[name] = changes, "null or a line break: write json or parquet"
     folders = {name.lower() for name in form.partition_by}
     inside = [name for name in df.columns if name.lower() not in folders]
-    if form.format == "csv" and len(inside) == 1:  # nothing is written for the row
-        is_null = F.col(_quoted(inside[0])).isNull()
-        checks[inside[0]] = is_null, "null as the only value of a row: write json"
+    if form.format == "csv" and len(inside) == 1:  # a line without a text is none
+        value = F.col(_quoted(inside[0]))
+        is_lost = value.isNull() if not given.get("nullvalue") else F.lit(False)
+        if inside[0] in texts.values() and given.get("emptyvalue") == "":
+            is_lost |= value == ""
+        why = "a value alone in its row that CSV writes as an empty line: write json"
+        checks[inside[0]] = is_lost, why
     for name in folders & texts.keys():
         changes = F.col(_quoted(texts[name])).isin("", _NULL)
         why = f"'' or '{_NULL}', which name the folder of null: use nullif, or filter"

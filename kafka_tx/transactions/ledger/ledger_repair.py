@@ -42,8 +42,10 @@ from kafka_tx.transactions.layout.txid_layout import (
     txid_of,
 )
 
-NOTES = frozenset({STATS, STOP, ALIVE, CALL})
+FOR_PEOPLE = frozenset({STATS, STOP})
 """Records by which nothing is decided: one that is damaged can be deleted."""
+NOTES = FOR_PEOPLE | {ALIVE, CALL}
+"""The same, once nobody owns the id any more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +91,8 @@ def examine(store: Store) -> Examination:
         readable.problems.setdefault(
             path, "it is not next to one that is there and readable"
         )
-    if position is None and CURRENT in readable.texts and not readable.problems:
+    is_readable = readable.problems.keys() <= NOTES
+    if position is None and CURRENT in readable.texts and is_readable:
         readable.problems[COMMITTED] = f"it is missing, and '{CURRENT}' exists"
     if readable.numbering is None and not is_source:
         readable.problems.setdefault(NUMBERING, "it is missing")
@@ -140,6 +143,10 @@ class _Readable:
             return self.committed, COMMITTED
         if self.current is None:
             return None, ""
+        if COMMITTED not in self.texts and self.current > 1:
+            self.problems[COMMITTED] = (
+                f"it is missing, and '{CURRENT}' is {self.current}"
+            )
         last = self.batches.get(self.current - 1)
         if last is not None:
             return self._read_until(last.txid), metadata_path(last.txid)
