@@ -408,6 +408,22 @@ def test_repair_of_a_sound_ledger_changes_nothing(run, store, url):
     assert store.epoch() == 1
 
 
+@pytest.mark.parametrize(("note", "owner"), [("stop", 1), ("held", 1), ("alive", 2)])
+def test_a_damaged_note_costs_no_position_and_at_most_its_owner(
+    run, store, url, note, owner
+):
+    before = Ledger(store).load().position
+    store.write(1, {note: "cut of"})
+
+    result = run("offsets", "repair", "--store", url, "--id", "orders", "--yes")
+
+    assert result.exit_code == 0, result.stderr
+    assert f"delete {note}" in result.stdout
+    assert note not in store.read()
+    assert Ledger(store).load().position == before
+    assert store.epoch() == owner
+
+
 @pytest.mark.parametrize("path", ["committed", "currtx", "meta/42"])
 def test_the_command_an_error_prints_repairs_what_it_names(run, store, path):
     store.write(1, {path: "cut of"})
