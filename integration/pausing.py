@@ -19,6 +19,7 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
+import kafka_tx
 from integration.cluster.child import Child
 from integration.cluster.waiting import PATIENT_S, NotReadyError, wait_until
 
@@ -120,6 +121,7 @@ def main() -> None:
     # partitions of its own has two, as with two cores
     more = {"spark.default.parallelism": "2"}
     spark = local_session(lives[0].work, more, cores=4 * len(lives))
+    kafka_tx.for_each_transaction(print)  # streams that start together: docs/errors.md
     threads = [
         threading.Thread(target=live, args=(life, spark.newSession())) for life in lives
     ]

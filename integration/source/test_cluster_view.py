@@ -6,6 +6,7 @@ import gc
 import json
 import time
 
+import pyarrow as pa
 import pytest
 from confluent_kafka import Consumer, Uuid
 
@@ -22,6 +23,8 @@ from kafka_tx.kafka.client_settings import client_settings
 from kafka_tx.kafka.cluster import KafkaClusterView
 from kafka_tx.kafka.mirror import GroupMirror
 from kafka_tx.kafka.offset_requests import ListedOffset, list_offsets
+from kafka_tx.kafka.out_batch import OutBatch
+from kafka_tx.kafka.sender import Sender
 from kafka_tx.model import (
     AtTime,
     Earliest,
@@ -169,6 +172,14 @@ def test_asking_never_creates_a_topic(servers):
         assert view.topics(Topics(("never-made",))) == {}
         assert isinstance(view.bounds([partition])[partition], Unavailable)
         assert view.topics(TopicPattern("never")) == {}
+
+        written = client_settings(
+            {"bootstrap.servers": cluster.bootstrap_servers}, purpose="producer"
+        )
+        with Sender(written) as sender:  # as Java's producers, where brokers do
+            sender.write(OutBatch.of("made", pa.array(["v"])))
+            sender.flush()
+        assert set(view.topics(TopicPattern("never.*|made"))) == {"made"}
         view.close()
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import requests
@@ -51,6 +52,19 @@ def scraped(attached):
             labels = [sample.labels[n] for n in ("id", "reason") if n in sample.labels]
             found[(sample.name, *labels)] = sample.value
     return found
+
+
+def test_a_query_that_another_thread_starts_is_measured_too(attached, job, tmp_path):
+    run = job("elsewhere")
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(run.until_done, tmp_path / "elsewhere").result()
+
+    def is_measured() -> bool:
+        found = scraped(attached)
+        return bool(found.get(("kafka_tx_records_total", "elsewhere")) == RECORDS)
+
+    wait_until("its records are counted", is_measured)
+    assert scraped(attached)["kafka_tx_bytes_total", "elsewhere"] > 0
 
 
 @pytest.mark.all

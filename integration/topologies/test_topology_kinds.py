@@ -5,14 +5,19 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 from integration.cluster.jars import REPOSITORY
+from integration.cluster.topics import fresh_name
 from integration.topologies import tally, topology_kinds
 from integration.topologies.tally import PARTITIONS, Leftovers
 from integration.topologies.topology_job import Trouble, kept, recount
 from kafka_tx.spark.topologies.engine import COMMIT_POOL
+from kafka_tx.spark.transactional.topology import TransactionalTopologyBuilder
+from kafka_tx.topology.declare.bolts import BasicBolt
+from kafka_tx.topology.declare.memory_spouts import MemoryTransactionalSpout
 
 RECORDS = 1200
 BATCH = 200
@@ -58,6 +63,37 @@ def test_committers_on_executors_count_nothing_twice(
     assert kept_by_all(tmp_path) == recount(ends)
     assert handle.status.replays
     assert leftovers.none()
+
+
+class Large(BasicBolt):
+    """A bolt with a model, say: PySpark broadcasts what is larger than 1 MiB."""
+
+    fields = "n bigint"
+
+    def __init__(self) -> None:
+        self.model = os.urandom(2 << 20)
+
+    def execute(self, row, collector):
+        collector.emit((row.n + len(self.model),))
+
+
+def test_a_large_bolt_leaves_no_file_for_each_batch(spark):
+    def files():
+        return set(Path(spark.sparkContext._temp_dir).iterdir())
+
+    before, rows = files(), [(n,) for n in range(4)]
+    builder = TransactionalTopologyBuilder(
+        fresh_name("large"), "spout", MemoryTransactionalSpout([rows], "n bigint", 1)
+    )
+    builder.set_bolt("large", Large()).shuffle_grouping("spout")
+    handle = builder.build().start(spark, {"tx.store": "memory:"})
+    handle.process_all_available()
+    while_it_runs = files() - before
+    handle.stop()
+
+    assert handle.status.committed_txid == len(rows)
+    assert len(while_it_runs) <= 1
+    assert files() == before
 
 
 @pytest.mark.all

@@ -57,12 +57,14 @@ _DEFAULTS: dict[Purpose, dict[str, str]] = {
     },
     "producer": {
         "partitioner": "murmur2_random",
+        "allow.auto.create.topics": "true",  # if the brokers do, as for Java's
         "message.max.bytes": "100000000",  # brokers enforce their own limit
         "socket.timeout.ms": "30000",
     },
 }
-_FIXED = {"allow.auto.create.topics": "false"}
+_FIXED_OF_ADMINS = {"allow.auto.create.topics": "false"}
 _FIXED_OF_CONSUMERS = {
+    **_FIXED_OF_ADMINS,
     "enable.auto.commit": "false",
     "enable.auto.offset.store": "false",
     "enable.partition.eof": "true",
@@ -117,6 +119,7 @@ def client_settings(options: Mapping[str, str], *, purpose: Purpose) -> ClientSe
             option="kafka.bootstrap.servers",
         )
     _check_addresses(given)
+    _leave_out_levels(given)
     usable = _names_of(purpose)
     chosen: dict[str, str] = {**tls_settings(given), **jaas_settings(given)}
     native: dict[str, str] = {}
@@ -126,7 +129,9 @@ def client_settings(options: Mapping[str, str], *, purpose: Purpose) -> ClientSe
     settings = within_bounds({n: v for n, v in chosen.items() if n in usable})
     if purpose == "consumer":
         settings |= {**room_for_fetches(settings), **_FIXED_OF_CONSUMERS}
-    settings = {**_ALWAYS, **_DEFAULTS[purpose], **settings, **_FIXED}
+    if purpose == "admin":
+        settings |= _FIXED_OF_ADMINS
+    settings = {**_ALWAYS, **_DEFAULTS[purpose], **settings}
     if provider:
         settings |= {"sasl.mechanisms": "OAUTHBEARER", PROVIDER: provider}
     return ClientSettings(settings | steady_reconnects(settings))
@@ -168,6 +173,13 @@ def _check_addresses(given: Mapping[str, str]) -> None:
                 raise ConfigError.illegal(
                     f"kafka.{name}", given[name], "host:port, separated by commas"
                 )
+
+
+def _leave_out_levels(given: dict[str, str]) -> None:
+    """Only the level of the codec that is used counts, as for Java's producers."""
+    codec = given.get("compression.type") or given.get("compression.codec") or ""
+    for other in {"gzip", "lz4", "zstd"} - {codec.lower()}:
+        given.pop(f"compression.{other}.level", None)
 
 
 def _translate(
@@ -358,13 +370,15 @@ def jaas_settings(options: Mapping[str, str]) -> dict[str, str]:
             missing, or it contradicts ``sasl.mechanism``.
     """
     handler = options.get("sasl.login.callback.handler.class", "")
-    if handler and not handler.endswith(_OIDC_HANDLER):
+    if handler and handler.rpartition(".")[2] != _OIDC_HANDLER:
         raise ConfigError.illegal(
             "kafka.sasl.login.callback.handler.class",
             handler,
             f"Kafka's own {_OIDC_HANDLER}",
             "A Java class cannot be loaded here; give 'kafka.sasl.mechanism'"
-            " OAUTHBEARER with 'kafka.sasl.oauthbearer.token.endpoint.url'.",
+            " OAUTHBEARER with 'kafka.sasl.oauthbearer.token.endpoint.url', or"
+            f" 'kafka.{PROVIDER}' for a function that makes tokens, as for Amazon's"
+            " brokers: see docs/security.md.",
         )
     text = options.get("sasl.jaas.config")
     if text is None:
@@ -422,9 +436,12 @@ def _oauth(entries: Mapping[str, str], options: Mapping[str, str]) -> dict[str, 
 def _kerberos(entries: Mapping[str, str], options: Mapping[str, str]) -> dict[str, str]:
     _mechanism(options, ("", "GSSAPI"), "Krb5LoginModule")
     settings = {"sasl.mechanisms": "GSSAPI", **_renamed(entries, _KERBEROS_NAMES)}
-    if entries.get("useTicketCache", "").lower() == "true":
-        settings["sasl.kerberos.min.time.before.relogin"] = "0"
-    elif "keyTab" not in entries or "principal" not in entries:
+    is_on = {name: entries.get(name, "").lower() == "true" for name in _KERBEROS_WAYS}
+    has_keytab = "keyTab" in entries and "principal" in entries
+    if is_on["useTicketCache"]:
+        if not (has_keytab and is_on["useKeyTab"]):  # Java, too, tries both
+            settings["sasl.kerberos.min.time.before.relogin"] = "0"
+    elif not has_keytab:
         raise _malformed(
             "Krb5LoginModule needs keyTab and principal, or useTicketCache=true"
         )
@@ -445,6 +462,7 @@ _KERBEROS_NAMES = {
     "principal": "sasl.kerberos.principal",
     "serviceName": "sasl.kerberos.service.name",
 }
+_KERBEROS_WAYS = ("useTicketCache", "useKeyTab")
 _Translate = Callable[[Mapping[str, str], Mapping[str, str]], dict[str, str]]
 _MODULES: dict[str, _Translate] = {
     "PlainLoginModule": _plain,

@@ -109,9 +109,32 @@ def test_a_name_of_the_java_client_is_translated(
 def test_a_name_of_the_java_producer_is_translated(
     java: str, value: str, librdkafka: str, becomes: str
 ) -> None:
-    settings = client_settings({**BROKERS, java: value}, purpose="producer")
+    with_codec = {**BROKERS, "compression.type": "zstd", java: value}
+    settings = client_settings(with_codec, purpose="producer")
 
     assert settings[librdkafka] == becomes
+
+
+def test_only_the_level_of_the_codec_counts() -> None:
+    levels = {"compression.gzip.level": "9", "compression.zstd.level": "3"}
+
+    def level_of(**codec: str) -> str | None:
+        given = {**BROKERS, **levels, **codec}
+        return client_settings(given, purpose="producer").get("compression.level")
+
+    codecs = ("zstd", "GZIP", "lz4", "none")
+    found = [level_of(**{"compression.type": codec}) for codec in codecs]
+    assert [*found, level_of()] == ["3", "9", None, None, None]
+    assert level_of(**{"compression.codec": "zstd"}) == "3"
+
+
+def test_brokers_that_create_topics_create_those_of_sinks_unless_told_not_to() -> None:
+    name = "allow.auto.create.topics"
+    asked = client_settings({**BROKERS, name: "false"}, purpose="producer")
+
+    assert settings_of("producer")[name] == "true"
+    assert asked[name] == "false"
+    assert settings_of("admin")[name] == "false"
 
 
 def test_names_are_taken_in_any_case() -> None:
@@ -427,7 +450,7 @@ def test_the_bounds_are_librdkafkas_for_producers_too(name, end):
     ],
 )
 def test_a_producer_takes_what_java_takes(java, value, name, becomes):
-    patient = {"delivery.timeout.ms": "2147483647"}
+    patient = {"delivery.timeout.ms": "2147483647", "compression.type": "zstd"}
     made = client_settings({**BROKERS, **patient, java: value}, purpose="producer")
 
     assert made[name] == becomes

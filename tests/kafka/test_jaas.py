@@ -101,6 +101,18 @@ def test_a_ticket_cache_is_not_renewed() -> None:
     assert found["sasl.kerberos.min.time.before.relogin"] == "0"
 
 
+def test_a_keytab_beside_a_ticket_cache_is_used() -> None:
+    both = "useKeyTab=true useTicketCache=true keyTab='/k' principal='p@R'"
+
+    found = jaas_settings({"sasl.jaas.config": f"{KERBEROS} required {both};"})
+    unused = both.replace("useKeyTab=true", "useKeyTab=false")
+    cached = jaas_settings({"sasl.jaas.config": f"{KERBEROS} required {unused};"})
+
+    assert found["sasl.kerberos.keytab"] == "/k"
+    assert "sasl.kerberos.min.time.before.relogin" not in found
+    assert cached["sasl.kerberos.min.time.before.relogin"] == "0"
+
+
 def test_kafka_s_own_login_callback_handler_means_oidc() -> None:
     handler = (
         "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginCallbackHandler"
@@ -157,6 +169,19 @@ def test_kafka_s_own_login_callback_handler_means_oidc() -> None:
         (
             {"sasl.login.callback.handler.class": "com.example.Mine"},
             "A Java class cannot be loaded here",
+        ),
+        *(
+            (
+                {
+                    "sasl.login.callback.handler.class": handler,
+                    "sasl.oauthbearer.token.endpoint.url": "https://tokens",
+                },
+                "'kafka.sasl.oauthbearer.token.provider' for a function",
+            )
+            for handler in (
+                "com.example.MineOAuthBearerLoginCallbackHandler",
+                "software.amazon.msk.auth.iam.IAMOAuthBearerLoginCallbackHandler",
+            )
         ),
     ],
 )

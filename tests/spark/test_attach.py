@@ -3,6 +3,7 @@
 import json
 import socket
 from contextlib import closing
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -158,13 +159,19 @@ def test_a_query_started_again_before_its_end_was_told_is_shown_and_counted(
     def run(number: int, exception: str | None = None) -> Any:
         return SimpleNamespace(id="query", runId=f"run {number}", exception=exception)
 
+    notes = Path(listener._notes.name)
     listener.onQueryStarted(run(1))
     listener.onQueryStarted(run(2))
     listener.onQueryTerminated(run(1))
     (restarted,) = registry.activities().values()
     is_over = bool(restarted.ended_ms)
+    noted = list(notes.iterdir())
     listener.onQueryTerminated(run(2, "ValueError: no such customer"))
+    left = list(notes.iterdir())
     listener.close()
+
+    assert len(noted) == 1, "its planner would not know the sink"
+    assert not left
 
     assert not is_over
     (failed,) = registry.activities().values()

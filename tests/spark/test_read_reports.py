@@ -97,6 +97,19 @@ def test_none_is_lost_when_many_tasks_end_at_once(listener, in_task):
     assert found.sums_of([span(0, 1_152)]).bytes == 1_152_000
 
 
+def test_a_read_outside_any_stream_holds_up_no_report(listener, in_task, monkeypatch):
+    """``spark.read`` in the thread that has called ``attach``."""
+    outside = Task(listener.address)
+    outside._properties = {reports.PROPERTY: listener.address}
+    monkeypatch.setattr(TaskContext, "get", lambda: outside)
+    send_read_report(ReadReport(span(0, 1), 1, 1))
+    in_task()
+
+    send_read_report(ReadReport(span(0, 1), 1, 1))
+
+    assert sizes_of(listener.collect("q", 3)) == [1]
+
+
 def test_a_worker_that_failed_reports_again_later(listener, in_task, monkeypatch):
     monkeypatch.setattr(reports, "_GIVEN_UP_S", 0.0)
     with socket.create_server((LOOPBACK, 0)) as nobody:

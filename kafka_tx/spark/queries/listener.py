@@ -232,7 +232,14 @@ class CommitListener(StreamingQueryListener):
         return ", ".join(sorted({*self._options, *self._runs}))
 
     def onQueryStarted(self, event: QueryStartedEvent) -> None:
-        """Read the query's ids now: a query that failed cannot report them."""
+        """Read the query's ids now: a query that failed cannot report them.
+
+        Spark calls this on the thread of the query, from which its tasks inherit where
+        to report; the thread that has called ``start`` may be another than attach's.
+        """
+        if self._read_report_listener is not None:
+            address = self._read_report_listener.address
+            jvm.give_tasks(self._spark, PROPERTY, address)
         with self._in_use:
             self._learn(str(event.id), str(event.runId))
 
@@ -408,12 +415,14 @@ class CommitListener(StreamingQueryListener):
         self._bounded.discard(run_id)
         given, ids = self._given.pop(run_id, {}), self._ids.pop(query_id, set())
         left = ids.difference(*self._ids.values())
+        newest = self._newest.get(query_id, run_id)
+        goes_on = newest in self._given
         for id_ in left & given.keys():
             self._use(id_, given[id_])
         self._in_flight.ended(query_id, left)
         for id_ in ids:
             is_last = id_ in left
-            if is_last:
+            if is_last and not goes_on:
                 remove_note(Path(self._notes.name), id_)
             if is_last and id_ in self._mirrors:
                 self._mirrors[id_].rest()
@@ -429,8 +438,7 @@ class CommitListener(StreamingQueryListener):
                         goes_on=not is_last,
                     )
         self._show_others(run_id, ids - left)
-        newest = self._newest.get(query_id, run_id)
-        if newest in self._given:  # Spark tells of starts at once, and of ends later
+        if goes_on:  # Spark tells of starts at once, and of ends later
             self._began(query_id, newest)
         else:
             self._newest.pop(query_id, None)

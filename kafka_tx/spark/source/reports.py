@@ -40,12 +40,18 @@ def send_read_report(read_report: ReadReport) -> None:
     address = context.getLocalProperty(PROPERTY) if context else None
     if context is None or address is None:
         return
+    query, batch = (
+        context.getLocalProperty(QUERY_ID),
+        context.getLocalProperty(BATCH_ID),
+    )
+    if query is None or batch is None:  # a read outside any stream, by the same thread
+        return
     if time.monotonic() < _given_up_until.get(address, 0.0):
         return
     wanted = read_report.wanted
     report = {
-        "query": context.getLocalProperty(QUERY_ID),
-        "batch": context.getLocalProperty(BATCH_ID),
+        "query": query,
+        "batch": batch,
         "topic": wanted.topic_partition.topic,
         "partition": wanted.topic_partition.partition,
         "start": wanted.start,

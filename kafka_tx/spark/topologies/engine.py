@@ -18,7 +18,7 @@ from math import inf
 from typing import Any
 
 import pyarrow as pa
-from pyspark import RDD, cloudpickle
+from pyspark import RDD, Broadcast, cloudpickle
 from pyspark.sql import DataFrame, SparkSession
 
 from kafka_tx.errors import FailedException, FormatError, KafkaTxError
@@ -35,6 +35,10 @@ from kafka_tx.topology.run.task_failures import failure_of
 
 COMMIT_POOL = "kafka-tx-commit"
 """Scheduler pool of commit phases on executors, in Spark's scheduler mode FAIR."""
+
+_LARGE = 512 << 10
+"""From these bytes on, a plan is broadcast once: PySpark broadcasts what exceeds 1 MiB
+of each job, and leaves a file of it on the driver's disk for as long as the session."""
 
 _FEW_ROWS, _QUICK_S, _APART = 200, 0.25, 20
 """A processing job of at most ``_FEW_ROWS`` rows runs as one task of Spark: each task
@@ -54,7 +58,10 @@ class SparkEngine:
     def __init__(self, spark: SparkSession, plan: PhysicalPlan) -> None:
         self._spark = spark
         self._context = spark.sparkContext
-        self._plan = cloudpickle.dumps(plan)
+        pickled = cloudpickle.dumps(plan)
+        self._plan: bytes | Broadcast[bytes] = pickled
+        if len(pickled) > _LARGE:
+            self._plan = self._context.broadcast(pickled)
         self._prefix = f"kafka-tx-{plan.graph.id}-"
         mode = self._context.getConf().get("spark.scheduler.mode", "FIFO")
         self._is_fair = mode.upper() == "FAIR"
@@ -82,9 +89,12 @@ class SparkEngine:
             self._context.cancelJobsWithTag(self._tag(attempt))
 
     def close(self) -> None:
-        """Stop waiting for tasks. Harmless twice."""
+        """Stop waiting for tasks, and remove the plan's file. Harmless twice."""
         if self._permit_server is not None:
             self._permit_server.close()
+        if not isinstance(self._plan, bytes):
+            with suppress(Exception):  # a session that is gone has removed its files
+                self._plan.destroy()
 
     def _tag(self, attempt: TransactionAttempt) -> str:
         return f"{self._prefix}{attempt.txid}-{attempt.attempt_id}"
@@ -193,14 +203,14 @@ class PartitionRun:
 
     Attributes:
         version: Of the driver.
-        plan: Pickled; read once per process.
+        plan: Pickled, by itself or behind a broadcast; read once per process.
         reads: Pickled; the reads of spouts, for the first wave.
         wave: Index of the wave.
         address: The task asks this server before it begins; None: it does not ask.
     """
 
     version: str
-    plan: bytes
+    plan: bytes | Broadcast[bytes]
     attempt: TransactionAttempt
     make: Callable[[PhysicalPlan, Reads], TaskJob]
     reads: bytes
@@ -226,7 +236,8 @@ class PartitionRun:
             for _ in given:
                 pass
             return
-        plan = _plan_of(self.plan)
+        pickled = self.plan if isinstance(self.plan, bytes) else self.plan.value
+        plan = _plan_of(pickled)
         if self.wave:
             messages: Iterator[Message] = (message for _, message in given)
         else:

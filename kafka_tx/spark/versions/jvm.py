@@ -95,6 +95,14 @@ def give_planners(spark: SparkSession, name: str, value: str) -> None:
         logger.debug("planners do not get %s: %s", name, error)
 
 
+def give_tasks(spark: SparkSession, name: str, value: str) -> None:
+    """Set a property of the jobs that the calling thread of the JVM starts (driver)."""
+    try:
+        spark.sparkContext.setLocalProperty(name, value)
+    except _FAILURES as error:
+        logger.debug("tasks do not get %s: %s", name, error)
+
+
 def _environment(spark: SparkSession) -> Any:  # noqa: ANN401 - a map of the JVM
     sources = spark._jsparkSession.sessionState().dataSourceManager()
     return sources.lookupDataSource("kafka_tx").dataSourceCls().envVars()
