@@ -29,11 +29,12 @@ _HANDED = 65_536
 
 
 def check_topic(config: SinkConfig) -> None:
-    """As ``topics.check_written``: make sure that the topic can be written to."""
+    """As ``topics.check_written``; the question makes no topic."""
     from kafka_tx.kafka.topics import check_written
 
     assert config.topic is not None
-    settings = client_settings(config.kafka, purpose="producer")
+    kafka = {**config.kafka, "allow.auto.create.topics": "false"}
+    settings = client_settings(kafka, purpose="producer")
     check_written(config.topic, settings, _ANSWERS_WITHIN_S)
 
 
@@ -76,8 +77,7 @@ def check_letter_topic(option: str, config: SinkConfig) -> TopicFacts:
     Brokers that do not report something about the topic refuse nothing here.
 
     Raises:
-        ConfigError: The topic does not exist, and brokers do not create it; or it would
-            refuse or remove dead letters.
+        ConfigError: The topic does not exist, or would refuse or remove dead letters.
         KafkaError: The brokers refuse the user, or do not answer.
     """
     from kafka_tx.sinks.letter_topic import unfit

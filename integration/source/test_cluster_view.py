@@ -15,8 +15,8 @@ from integration.cluster.running import running
 from integration.cluster.topics import fresh_name
 from integration.cluster.waiting import wait_until
 from integration.promptness import promptly
-from kafka_tx import assembly
-from kafka_tx.errors import GroupOccupiedError
+from kafka_tx import assembly, sink_assembly
+from kafka_tx.errors import ConfigError, GroupOccupiedError
 from kafka_tx.kafka import admin as admin_module
 from kafka_tx.kafka.admin import AdminConnection, Deadline
 from kafka_tx.kafka.client_settings import client_settings
@@ -36,6 +36,7 @@ from kafka_tx.model import (
     Topics,
     Unavailable,
 )
+from kafka_tx.options.sink import parse_sink
 from kafka_tx.options.source import parse_source
 from kafka_tx.planning.deleted_topics import CONFIRMED_AFTER_MS
 from kafka_tx.source.transactional import TransactionalMicroBatches
@@ -179,7 +180,12 @@ def test_asking_never_creates_a_topic(servers):
         with Sender(written) as sender:  # as Java's producers, where brokers do
             sender.write(OutBatch.of("made", pa.array(["v"])))
             sender.flush()
-        assert set(view.topics(TopicPattern("never.*|made"))) == {"made"}
+        letters = parse_sink(
+            {"kafka.bootstrap.servers": cluster.bootstrap_servers, "topic": "letters"}
+        )
+        with pytest.raises(ConfigError, match="a topic that exists"):
+            sink_assembly.check_letter_topic("topic", letters)
+        assert set(view.topics(TopicPattern("never.*|made|letters"))) == {"made"}
         view.close()
 
 

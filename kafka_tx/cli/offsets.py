@@ -367,9 +367,12 @@ def repair(
         _tell_repair(change, plan)
         if not change.is_agreed():
             raise typer.Exit(1)
-        spares_owner = plan.position is None and FOR_PEOPLE.issuperset(plan.delete)
+        spares_owner = _spares_owner(plan)
         epoch = (state.epoch() if spares_owner else 0) or state.acquire()
         plan = _repair_of(examine(state), state)
+        if spares_owner and not _spares_owner(plan):  # there is more damage by now
+            epoch = state.acquire()
+            plan = _repair_of(examine(state), state)
         state.write(epoch, plan.put, plan.delete)
         doors_of(store, state)
     change.done("Done. Every record can be read.")
@@ -514,6 +517,11 @@ def _repair_of(found: Examination, state: Store) -> Repair:
         store=state.url,
         id=state.id,
     )
+
+
+def _spares_owner(plan: Repair) -> bool:
+    """Whether a job may go on while this is repaired."""
+    return plan.position is None and FOR_PEOPLE.issuperset(plan.delete)
 
 
 def _tell_repair(change: Change, plan: Repair) -> None:

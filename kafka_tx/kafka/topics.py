@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from kafka_tx.kafka.admin import NativeTopics
 
 _MADE_WITHIN_S, _PAUSE_S = 3.0, 0.1
-"""Time for brokers with ``auto.create.topics.enable`` to create a topic."""
+"""Time for all brokers to learn of a topic that was just created."""
 
 _FORGETFUL = (2, 16, 1)
 """The newest version of the client that keeps ids; all since 2.6 do."""
@@ -38,7 +38,7 @@ _NO_LEADER = ClientError.LEADER_NOT_AVAILABLE
 
 
 def check_written(topic: str, settings: Mapping[str, str], timeout_s: float) -> None:
-    """Check that a topic can be written to; brokers may create it by themselves.
+    """Check that a topic can be written to; it may have been created a moment ago.
 
     Raises:
         UnknownTopicError: It does not exist.

@@ -100,7 +100,9 @@ class Transaction:
         self._name = name
         self._reading = {**reading, "group.id": group}
         self._what = what
-        self._settings = {_TIMEOUT: _TIMEOUT_MS, **settings, "transactional.id": name}
+        fixed = {"transactional.id": name, "allow.auto.create.topics": "false"}
+        # brokers would make a topic of markers that loses them
+        self._settings = {_TIMEOUT: _TIMEOUT_MS, **settings, **fixed}
         # The client requires it; records delivered later would be aborted anyway.
         timeout_ms = int(float(self._settings[_TIMEOUT]))
         for given in _WITHIN_TIMEOUT & self._settings.keys():

@@ -131,3 +131,24 @@ def test_if_more_tasks_make_a_slow_job_no_quicker_the_next_ones_run_as_one_task(
     assert [jobs.waves(job) for _ in range(17)] == [1] * 17
     jobs.took_s = 0.26
     assert [jobs.waves(job) for _ in range(2)] == [1, 2]
+
+
+@pytest.mark.parametrize("is_stopped", [False, True])
+def test_a_large_plan_is_removed_unless_its_session_is_gone(
+    job, monkeypatch, is_stopped
+):
+    """A new session has a broadcast of the same number, perhaps its plan."""
+    monkeypatch.setattr(engine, "_LARGE", 1)
+    monkeypatch.setattr(engine, "is_stopped", lambda _: is_stopped)
+    context = MagicMock()
+    context.getConf.return_value.get = {}.get
+    made = SparkEngine(MagicMock(sparkContext=context), job.plan)
+    unused = SparkEngine(MagicMock(sparkContext=context), job.plan)
+    made._shipped_plan()
+    made._shipped_plan()
+
+    made.close()
+    unused.close()
+
+    context.broadcast.assert_called_once()
+    assert context.broadcast.return_value.destroy.called is not is_stopped

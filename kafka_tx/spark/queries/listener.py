@@ -422,7 +422,7 @@ class CommitListener(StreamingQueryListener):
         self._in_flight.ended(query_id, left)
         for id_ in ids:
             is_last = id_ in left
-            if is_last and not goes_on:
+            if is_last and not (goes_on and id_ in self._given[newest]):
                 remove_note(Path(self._notes.name), id_)
             if is_last and id_ in self._mirrors:
                 self._mirrors[id_].rest()

@@ -26,7 +26,7 @@ from kafka_tx.model import TransactionAttempt
 from kafka_tx.running.permit import PermitAddress, PermitServer, permit
 from kafka_tx.running.task_reports import DriverAddress
 from kafka_tx.running.worker_python import task_done
-from kafka_tx.spark.versions.job_failures import JobLostError, job_failure
+from kafka_tx.spark.versions.job_failures import JobLostError, is_stopped, job_failure
 from kafka_tx.stored import VERSION, check_same_version
 from kafka_tx.topology.plan.physical import Phase, PhysicalPlan
 from kafka_tx.topology.run.jobs import FrameJob, Reads, TaskJob
@@ -58,10 +58,7 @@ class SparkEngine:
     def __init__(self, spark: SparkSession, plan: PhysicalPlan) -> None:
         self._spark = spark
         self._context = spark.sparkContext
-        pickled = cloudpickle.dumps(plan)
-        self._plan: bytes | Broadcast[bytes] = pickled
-        if len(pickled) > _LARGE:
-            self._plan = self._context.broadcast(pickled)
+        self._plan: bytes | Broadcast[bytes] = cloudpickle.dumps(plan)
         self._prefix = f"kafka-tx-{plan.graph.id}-"
         mode = self._context.getConf().get("spark.scheduler.mode", "FIFO")
         self._is_fair = mode.upper() == "FAIR"
@@ -92,8 +89,9 @@ class SparkEngine:
         """Stop waiting for tasks, and remove the plan's file. Harmless twice."""
         if self._permit_server is not None:
             self._permit_server.close()
-        if not isinstance(self._plan, bytes):
-            with suppress(Exception):  # a session that is gone has removed its files
+        # one that is gone has no files, and a new one has a broadcast of that number
+        if not isinstance(self._plan, bytes) and not is_stopped(self._context):
+            with suppress(Exception):
                 self._plan.destroy()
 
     def _tag(self, attempt: TransactionAttempt) -> str:
@@ -151,12 +149,18 @@ class SparkEngine:
         except Exception as error:
             raise job_failure(error, job.attempt) from error
 
+    def _shipped_plan(self) -> bytes | Broadcast[bytes]:
+        with self._opening:
+            if isinstance(self._plan, bytes) and len(self._plan) > _LARGE:
+                self._plan = self._context.broadcast(self._plan)
+            return self._plan
+
     def _rdd(self, job: TaskJob, address: PermitAddress | None) -> RDD[Any]:
         """An RDD with the job's waves; tasks ask ``address`` before they begin."""
         make, reads = job.shipped(), cloudpickle.dumps(dict(job.reads))
-        rdd = self._first(job)
+        rdd, plan = self._first(job), self._shipped_plan()
         for number in range(len(job.partitions)):
-            work = self._plan, job.attempt, make, b"" if number else reads
+            work = plan, job.attempt, make, b"" if number else reads
             run = PartitionRun(VERSION, *work, number, address)
             if number:
                 rdd = rdd.partitionBy(job.partitions[number], _same)
