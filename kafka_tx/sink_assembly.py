@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from kafka_tx.config import SinkConfig
 from kafka_tx.errors import ConfigError, UnknownTopicError
-from kafka_tx.kafka.client_settings import client_settings
+from kafka_tx.kafka.client_settings import ClientSettings, client_settings
 from kafka_tx.model import LogBounds, TopicPartition, Topics
 
 if TYPE_CHECKING:
@@ -33,9 +33,12 @@ def check_topic(config: SinkConfig) -> None:
     from kafka_tx.kafka.topics import check_written
 
     assert config.topic is not None
+    check_written(config.topic, _for_what_exists(config), _ANSWERS_WITHIN_S)
+
+
+def _for_what_exists(config: SinkConfig) -> ClientSettings:
     kafka = {**config.kafka, "allow.auto.create.topics": "false"}
-    settings = client_settings(kafka, purpose="producer")
-    check_written(config.topic, settings, _ANSWERS_WITHIN_S)
+    return client_settings(kafka, purpose="producer")
 
 
 def avro_columns(config: SinkConfig) -> dict[str, AvroColumn]:
@@ -105,10 +108,10 @@ def largest_batch(config: SinkConfig) -> int | None:
 
 
 def sender(config: SinkConfig) -> Sender:
-    """The writer of records at least once (executor)."""
+    """The writer of records at least once into a topic that was checked (executor)."""
     from kafka_tx.kafka.sender import Sender
 
-    return Sender(client_settings(config.kafka, purpose="producer"))
+    return Sender(_for_what_exists(config))
 
 
 def borrow_sender(config: SinkConfig, *, is_awaited: bool = True) -> Sender:
