@@ -31,7 +31,8 @@ from tests.properties.simulated_sink import (
     simulated,
 )
 
-ENOUGH = 400
+ENOUGH = 2_000
+"""Steps in which every run ends: also one whose four tasks write beside each other."""
 seen: Counter[str] = Counter()
 
 
@@ -228,7 +229,9 @@ class SimulatedSink(RuleBasedStateMachine):
 
     def after(self, error):
         """A run that ended is started again, as it was begun where it is told to."""
-        if isinstance(error, StateCorruptedError):
+        # a forged one is out of order, too, where other groups were forgotten
+        is_misled = bool(self.strange) and isinstance(error, OutOfOrderError)
+        if is_misled or isinstance(error, StateCorruptedError):
             assert self.strange, error
             seen["the way out"] += "write the group's marker" in str(error)
             for key in self.strange:
@@ -236,7 +239,7 @@ class SimulatedSink(RuleBasedStateMachine):
             self.strange.clear()
         refused = isinstance(error, ReplayDiffersError | OutOfOrderError)
         if refused:
-            assert self.door != "transaction", error
+            assert is_misled or self.door != "transaction", error
         parts = self.begun_in.get(self.committed + 1, self.writer.parts)
         self.restart(parts if refused else self.writer.parts)
 
