@@ -206,7 +206,7 @@ _CONNECT_ARGS: dict[str, dict[str, Any]] = {
         "client_encoding": "utf8",  # whatever the database's: it translates or refuses
         **postgresql.CONNECT_ARGUMENTS,
     },
-    **dict.fromkeys(mysql.NAMES, mysql.CONNECT_ARGUMENTS),
+    **dict.fromkeys(mysql.MYSQL, mysql.CONNECT_ARGUMENTS),
 }
 
 
@@ -366,7 +366,7 @@ def _parse(text: str, option: str) -> URL:
         return _sqlite_file(url, option)
     if url.drivername == "postgresql" and not find_spec("psycopg2"):
         return url.set(drivername="postgresql+psycopg")
-    if url.drivername in mysql.NAMES and not find_spec("MySQLdb"):
+    if url.drivername in mysql.MYSQL and not find_spec("MySQLdb"):
         return url.set(drivername=f"{url.drivername}+pymysql")
     return url
 
@@ -421,6 +421,6 @@ def _engine(url: URL, option: str, waits: Waits) -> sa.Engine:
         SqliteFile(address(url)).listen(engine)
     if backend == "postgresql":
         postgresql.listen(engine, waits.silence_ms)
-    if backend in mysql.NAMES:
+    if backend in mysql.MYSQL:
         mysql.listen(engine)
     return engine

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import sqlalchemy as sa
 
+from kafka_tx.sql.mysql import MYSQL
+
 if TYPE_CHECKING:
     from sqlalchemy.engine import Dialect
 
@@ -21,7 +23,7 @@ class _OtherInMySql(sa.types.TypeDecorator[Any]):
 
     def load_dialect_impl(self, dialect: Dialect) -> sa.types.TypeEngine[Any]:
         """The type in this database."""
-        if dialect.name not in ("mysql", "mariadb"):
+        if dialect.name not in MYSQL:
             return self.impl_instance
         from sqlalchemy.dialects import mysql
 
@@ -132,7 +134,7 @@ def _upserting(dialect: str, table: sa.Table) -> sa.Insert | None:
         statement = insert.on_conflict_do_update(
             index_elements=keys, set_={n: insert.excluded[n] for n in others}
         )
-    if dialect in {"mysql", "mariadb"}:
+    if dialect in MYSQL:
         from sqlalchemy.dialects import mysql
 
         added = mysql.insert(table)

@@ -20,9 +20,9 @@ import pyarrow.csv
 import sqlalchemy as sa
 from sqlalchemy import exc
 
-from kafka_tx.sql import mysql
 from kafka_tx.sql.dialects import ROWS_PER_STATEMENT, LongText, chunks, upsert
 from kafka_tx.sql.map_table import MapTable
+from kafka_tx.sql.mysql import MYSQL
 from kafka_tx.sql.reducers import MERGES
 
 INCOMING = "kafka_tx_incoming"
@@ -49,7 +49,7 @@ class _Insert:
     ) -> None:
         dialect = connection.dialect
         self._quote = dialect.identifier_preparer.quote_identifier
-        self._is_mysql = dialect.name in mysql.NAMES
+        self._is_mysql = dialect.name in MYSQL
         self.table = self._quote(to.table.name)
         self.place = "?" if dialect.paramstyle == "qmark" else "%s"
         names = ["key", "value", *(["txid"] if to.has_txid else [])]
@@ -116,7 +116,7 @@ def _writer(connection: sa.Connection, rows: int) -> _Writer | None:
     has_places = dialect.paramstyle in {"qmark", "format", "pyformat"}
     if dialect.name == "postgresql" and dialect.driver == "psycopg":
         return _copied if rows > ROWS_PER_STATEMENT else _in_statements
-    if dialect.name in {"sqlite", "postgresql", *mysql.NAMES} and has_places:
+    if dialect.name in {"sqlite", "postgresql", *MYSQL} and has_places:
         return _in_statements
     return None
 

@@ -13,7 +13,8 @@ from sqlalchemy import event
 if TYPE_CHECKING:
     import sqlalchemy as sa
 
-NAMES = ("mysql", "mariadb")
+MYSQL = ("mysql", "mariadb")
+"""What SQLAlchemy calls its dialect in URLs, and once it is connected."""
 CONNECT_ARGUMENTS = {"connect_timeout": 10}
 IDLE_IN_TRANSACTION_S = 60
 """A writer that was frozen in the middle must not keep its lock for ever (MariaDB)."""

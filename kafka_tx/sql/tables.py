@@ -18,6 +18,7 @@ from kafka_tx.sql.database import Database
 from kafka_tx.sql.dialects import LongBytes, LongText
 from kafka_tx.sql.map_table import check_table_name, own_name
 from kafka_tx.sql.merge import copy_rows
+from kafka_tx.sql.mysql import MYSQL
 from kafka_tx.sql.progress import Progress
 from kafka_tx.sql.values import check_fits, check_values
 
@@ -148,7 +149,7 @@ def _check_columns(names: list[str], dialect: str, *, opaque: bool) -> None:
 
 def _as_told_apart(column: str, dialect: str) -> str:
     """The name of a column as the database compares it."""
-    folds = dialect in {"sqlite", "mysql", "mariadb"}
+    folds = dialect in {"sqlite", *MYSQL}
     return column.lower() if folds else column
 
 

@@ -17,9 +17,9 @@ from sqlalchemy import exc, types
 from sqlalchemy.types import TypeEngine
 
 from kafka_tx.errors import ConfigError
+from kafka_tx.sql.mysql import MYSQL
 
-_MYSQL = {"mysql", "mariadb"}
-_WITHOUT_NAN = {"sqlite", *_MYSQL}
+_WITHOUT_NAN = {"sqlite", *MYSQL}
 """SQLite stores NULL instead."""
 LONGEST_MYSQL_KEY = 1024
 """Bytes that the index of a map has room for."""
@@ -54,7 +54,7 @@ def check_map(rows: pa.Table, dialect: str) -> None:
     if "value" in rows.column_names and pa.types.is_floating(rows["value"].type):
         _check_numbers(rows["key"], rows["value"])
     check_values(rows, dialect)
-    if dialect in _MYSQL:
+    if dialect in MYSQL:
         _check_mysql_keys(rows["key"])
 
 
@@ -101,7 +101,7 @@ def _fault(raw: bytes) -> str:
 
 def _check_floats(name: str, column: pa.ChunkedArray, dialect: str) -> None:
     tests: list[tuple[str, Callable[[Any], Any]]] = [("NaN", pc.is_nan)]
-    if dialect in _MYSQL:
+    if dialect in MYSQL:
         tests.append(("an infinity", pc.is_inf))
     for what, is_so in tests:
         found = is_so(column)
@@ -173,7 +173,7 @@ def _as_kept(
         return _rounded(column, 0)
     if isinstance(kind, types.Float):
         # MySQL's FLOAT has 32 bits; elsewhere it may have 64
-        is_short = dialect in _MYSQL and isinstance(kind, types.FLOAT)
+        is_short = dialect in MYSQL and isinstance(kind, types.FLOAT)
         is_short = is_short or isinstance(kind, types.REAL)
         column = _as_floats(column, pa.float32() if is_short else pa.float64())
     if isinstance(kind, types.Float | types.Numeric) and kind.scale is not None:
@@ -203,7 +203,7 @@ def _times_as_kept(
         of_day = pc.subtract(column, pc.floor_temporal(column, unit="day"))
         return of_day.cast(pa.int64()).cast(column.type)
     digits = None
-    if isinstance(kind, types.DateTime) and dialect in _MYSQL:
+    if isinstance(kind, types.DateTime) and dialect in MYSQL:
         digits = getattr(kind, "fsp", None) or 0
     elif isinstance(kind, types.DateTime) and dialect == "postgresql":
         digits = getattr(kind, "precision", None)
