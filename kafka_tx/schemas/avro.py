@@ -329,7 +329,7 @@ def _name_of(given: Mapping[str, Any], space: str) -> str:
     if not isinstance(name, str) or not isinstance(own, str | None):
         raise SchemaError(f"{_short(given)} has no name")
     full = _full(name, own or "").removeprefix(".")
-    if not all(_LEGAL_NAME.fullmatch(part) for part in full.split(".")):
+    if not _LEGAL_NAME.fullmatch(full.rpartition(".")[2]):  # of a namespace, as in Java
         raise SchemaError(f"{_short(full)} is no name of a type")
     return full
 

@@ -35,8 +35,9 @@ _LONGEST_ANSWER = 300
 _ABSENT = range(40_400, 40_500)
 """Codes of registries for what they do not have; a gateway's 404 has none."""
 
-_PASSING = (408, 429)
-"""Statuses below 500 that another try may change."""
+_REFUSED = (409, 422)
+"""Statuses of registries for what they do not take. Others below 500 come from what is
+before a registry, such as a gateway: they tell nothing of a schema, and may pass."""
 
 _UNKNOWN_PAUSES_S = (0.5, 2.0)
 """Before an id that the registry does not know is asked for again: a follower of a
@@ -50,6 +51,12 @@ _MOST_UNKNOWN = 1_000
 
 class UnknownSchemaError(SchemaError):
     """The registry has no schema of this id, subject or version."""
+
+
+class NoRegistryError(ConfigError, RegistryError):
+    """The settings lead to no registry: nothing is said about a schema or a record."""
+
+    retryable = False
 
 
 @dataclass(slots=True)
@@ -90,7 +97,8 @@ class Registry:
         Raises:
             UnknownSchemaError: The registry has no such id, or was not asked.
             SchemaError: It is no schema of Avro.
-            RegistryError: The registry does not answer, or refuses.
+            RegistryError: The registry does not answer, or refuses; or, as ConfigError
+                too, it is none.
         """
         if wanted not in self._known:
             self._check_unknown(wanted)
@@ -174,7 +182,8 @@ class Registry:
                     " itself"
                 )
             what = f"subject '{each.subject}', version {each.version}"
-            found = self._asked(methodcaller("get_version", *key), what)
+            # deleted ones are read as long as a schema refers to them: ids outlive them
+            found = self._asked(methodcaller("get_version", *key, True), what)
             self._add_references(found.schema, texts, above | {key})
             texts[key] = found.schema.schema_str
 
@@ -223,7 +232,7 @@ class Registry:
             ) from None
         if status == 404:
             return self._absent(error, what)
-        if status is not None and status < 500 and status not in _PASSING:
+        if status in _REFUSED:
             raise SchemaError(
                 f"the schema registry at {self.url} refused {what}: {error}"
             ) from None
@@ -247,8 +256,8 @@ class Registry:
         )
 
 
-def _no_registry(url: str, why: str) -> ConfigError:
-    return ConfigError(
+def _no_registry(url: str, why: str) -> NoRegistryError:
+    return NoRegistryError(
         f"{url} does not answer as a schema registry does ({why}). Give the address of"
         " the registry's API, and for TLS 'schema.registry.ssl.ca.location'",
         option="schema.registry.url",
@@ -296,7 +305,7 @@ def _client(settings: Mapping[str, str]) -> Any:  # noqa: ANN401 - of the client
     try:
         from confluent_kafka.schema_registry import SchemaRegistryClient
     except ImportError as error:
-        raise ConfigError(
+        raise NoRegistryError(
             f"the client of schema registries is not installed ({error}): pip install"
             " 'kafka-tx[registry]', on executors, too",
             option="schema.registry.url",
@@ -324,7 +333,7 @@ def _client(settings: Mapping[str, str]) -> Any:  # noqa: ANN401 - of the client
     try:
         return SchemaRegistryClient(given)
     except (ValueError, TypeError, OSError) as error:
-        raise ConfigError(
+        raise NoRegistryError(
             f"the client of the schema registry refuses 'schema.registry.*': {error}."
             " The names are those of confluent-kafka's SchemaRegistryClient",
             option="schema.registry",

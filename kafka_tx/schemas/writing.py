@@ -23,6 +23,7 @@ from kafka_tx.schemas.avro import (
     NO_DEFAULT,
     Array,
     Enum,
+    Field,
     Fixed,
     Map,
     Primitive,
@@ -32,6 +33,7 @@ from kafka_tx.schemas.avro import (
     parse,
 )
 from kafka_tx.schemas.columns import Kind, Slot
+from kafka_tx.schemas.defaults import encode
 from kafka_tx.schemas.readers import column as column_of
 
 _WIDE = Context(prec=60)
@@ -54,6 +56,7 @@ def check_schema(schema: SchemaText, spark: Any, side: Side) -> None:  # noqa: A
 
     Raises:
         ConfigError: Names the column and the rule.
+        SchemaError: The default of a field without column is no value of its type.
     """
     _check(column_of(schema), spark, side)
 
@@ -93,10 +96,8 @@ def _check_fields(slot: Slot, given: Mapping[str, Any], path: str) -> None:
             _check(part, given[each.name], inner)
         elif each.default is NO_DEFAULT:
             raise _refused(inner, "is no column", "has this field without a default")
-        elif isinstance(each.default, str) and part.type.kind in ("bytes", "fixed"):
-            raise _refused(
-                inner, "is no column", "has bytes as its default: give the column"
-            )
+        else:
+            encode(each.type, each.default, inner)  # that it is a value of its type
 
 
 def _check_decimal(wanted: pa.Decimal128Type, spark: Any, path: str) -> None:  # noqa: ANN401 - JSON
@@ -138,7 +139,9 @@ class AvroColumn:
 
         self._slot = column_of(self.schema)
         tree = parse(self.schema.text, self.schema.references)
-        self._plain = fastavro.parse_schema(_without_logical(tree, set()))
+        self._plain = fastavro.parse_schema(
+            _without_logical(tree, {}), _ignore_default_error=True
+        )
 
     def encoded(self, column: pa.Array) -> pa.Array:
         """The records' bytes; null stays null.
@@ -243,36 +246,64 @@ def _unscaled(given: pa.Array, size: int | None) -> pa.Array:
     return pa.array(made, pa.binary())
 
 
-def _without_logical(schema: Type, known: set[str]) -> Any:  # noqa: ANN401 - JSON
-    """The JSON of a schema that has the same bytes and no logical types."""
+def _without_logical(schema: Type, names: dict[str, str]) -> Any:  # noqa: ANN401 - JSON
+    """The JSON of a schema that has the same bytes and no logical types.
+
+    ``names`` are what named types are called here, which no namespace changes.
+    """
     match schema:
         case Primitive(kind=kind):
             return kind
         case Array(items=part):
-            return {"type": "array", "items": _without_logical(part, known)}
+            return {"type": "array", "items": _without_logical(part, names)}
         case Map(values=part):
-            return {"type": "map", "values": _without_logical(part, known)}
+            return {"type": "map", "values": _without_logical(part, names)}
         case Union(branches=branches):
-            return [_without_logical(each, known) for each in branches]
+            return [_without_logical(each, names) for each in branches]
         case Fixed() | Enum() | Record():
-            if schema.name in known:
-                return schema.name
-            known.add(schema.name)
-            members = _members(schema, known)
-            return {"type": schema.kind, "name": schema.name, **members}
+            if schema.name in names:
+                return names[schema.name]
+            names[schema.name] = name = f"kafka_tx.T{len(names)}"
+            members = _members(schema, names)
+            return {"type": schema.kind, "name": name, **members}
 
 
-def _members(schema: Fixed | Enum | Record, known: set[str]) -> dict[str, Any]:
+def _members(schema: Fixed | Enum | Record, names: dict[str, str]) -> dict[str, Any]:
     match schema:
         case Fixed(size=size):
             return {"size": size}
         case Enum(symbols=symbols):
             return {"symbols": list(symbols)}
         case Record(fields=fields):
+            return {"fields": [_field(each, names) for each in fields]}
+
+
+def _field(given: Field, names: dict[str, str]) -> dict[str, Any]:
+    made = {"name": given.name, "type": _without_logical(given.type, names)}
+    if given.default is not NO_DEFAULT:
+        made["default"] = _default(given.type, given.default)
+    return made
+
+
+def _default(schema: Type, given: Any) -> Any:  # noqa: ANN401 - JSON
+    """A default as it is written: JSON has texts for bytes.
+
+    One that is no value of its type is of a field that has a column: none is written.
+    """
+    match schema, given:
+        case ((Fixed() | Primitive(kind="bytes")), str()):
+            return given.encode("latin-1", "replace")
+        case Record(fields=fields), dict():
             return {
-                "fields": [
-                    {"name": each.name, "type": _without_logical(each.type, known)}
-                    | ({} if each.default is NO_DEFAULT else {"default": each.default})
-                    for each in fields
-                ]
+                each.name: _default(each.type, given.get(each.name, each.default))
+                for each in fields
             }
+        case Array(items=part), list():
+            return [_default(part, each) for each in given]
+        case Map(values=part), dict():
+            return {key: _default(part, each) for key, each in given.items()}
+        case Union(branches=branches), _:
+            others = [each for each in branches if each.kind != "null"]
+            return _default(others[0], given) if others else given
+        case _:
+            return given

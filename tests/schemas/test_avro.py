@@ -12,6 +12,7 @@ from kafka_tx.schemas.avro import (
     DEEPEST,
     LARGEST_TEXT,
     MOST_TYPES,
+    Fixed,
     Primitive,
     Record,
     parse,
@@ -20,6 +21,13 @@ from kafka_tx.schemas.avro import (
 
 def record(*fields: Any, **more: Any) -> str:
     return json.dumps({"type": "record", "name": "a.R", "fields": [*fields], **more})
+
+
+@pytest.mark.parametrize("space", ["com.my-company.events", "com.acme.Outer$", "1.2"])
+def test_a_namespace_is_any_text_as_in_java(space: str) -> None:
+    given = {"type": "fixed", "name": "Order", "namespace": space, "size": 1}
+
+    assert parse(json.dumps(given)) == Fixed(f"{space}.Order", 1)
 
 
 def test_names_are_found_in_their_namespace() -> None:

@@ -69,6 +69,38 @@ def test_a_404_of_another_server_is_no_word_about_a_schema(told: Told) -> None:
     assert Registry({"url": told.url}).by_id(7).text == '"int"'
 
 
+@pytest.mark.parametrize("status", [302, 308, 400, 407, 421, 425])
+def test_what_is_before_a_registry_tells_nothing_of_a_schema(
+    told: Told, status: int
+) -> None:
+    """A gateway that redirects to its login, or wants TLS: records are not broken."""
+    told.answers["/schemas/ids/7"] = [(status, b"<html>"), (200, {"schema": '"int"'})]
+    assert Registry({"url": told.url}).by_id(7).text == '"int"'
+
+    told.answers["/schemas/ids/8"] = [(status, b"<html>")]
+    with pytest.raises(RegistryError, match=f"{status}"):
+        Registry({"url": told.url}, patience_s=0.05).by_id(8)
+
+
+def test_a_registry_says_itself_what_it_does_not_take(told: Told) -> None:
+    told.answers["/subjects/t-value/versions/-7"] = [
+        (422, {"error_code": 42202, "message": "no such version"})
+    ]
+
+    with pytest.raises(SchemaError, match="refused subject 't-value'.*no such version"):
+        Registry({"url": told.url}).of_subject("t-value", -7)
+
+
+def test_references_are_read_though_they_were_deleted(told: Told) -> None:
+    """Softly, as the version that refers to them: ids are read for ever."""
+    told.schema(7, '"b"', references=[{"name": "b", "subject": "b", "version": 1}])
+    told.version("b", "1", 8, "B")
+
+    Registry({"url": told.url}).by_id(7)
+
+    assert "deleted=true" in told.queries[-1].lower()
+
+
 def test_a_registry_without_uuids_knows_none(told: Told) -> None:
     """Noise may begin as a UUID does. Where nothing answers, the registry is away."""
     guid = UUID(int=7)

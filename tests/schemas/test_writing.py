@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 
-from kafka_tx.errors import ConfigError
+from kafka_tx.errors import ConfigError, SchemaError
 from kafka_tx.model import SchemaText
 from kafka_tx.schemas.avro import parse
 from kafka_tx.schemas.columns import column_of
@@ -21,10 +21,15 @@ from kafka_tx.schemas.writing import AvroColumn, check_schema
 from tests.schemas.evolving import Case, cases, encoded
 
 PREFIX = b"\0\0\0\0\7"
+ONE = pa.struct([("a", pa.int32())])
+
+
+def text(schema: Any) -> SchemaText:
+    return SchemaText(json.dumps(schema), 7)
 
 
 def column(schema: Any) -> AvroColumn:
-    return AvroColumn("value", SchemaText(json.dumps(schema), 7))
+    return AvroColumn("value", text(schema))
 
 
 def decoded(schema: Any, values: pa.Array, skip: int) -> pa.Array:
@@ -86,6 +91,55 @@ def test_a_field_without_column_has_its_default() -> None:
     written = column(schema).encoded(pa.array([{"a": 1}]))
 
     assert written.to_pylist() == [PREFIX + b"\2\2x\0"]
+
+
+def test_defaults_may_hold_bytes_at_any_depth() -> None:
+    two = {"type": "fixed", "name": "F", "size": 2}
+    parts = [
+        {"name": "a", "type": "bytes"},
+        {"name": "b", "type": {"type": "array", "items": two}},
+        {"name": "c", "type": {"type": "map", "values": ["null", "bytes"]}},
+        {"name": "d", "type": "bytes", "default": "d"},
+    ]
+    inner = {"type": "record", "name": "I", "fields": parts}
+    given = {"a": "\xff", "b": ["\x00\x01"], "c": {"k": "\xfe", "l": None}}
+    schema = record(
+        _A,
+        {"name": "x", "type": inner, "default": given},
+        {"name": "y", "type": ["bytes", "null"], "default": "y"},
+    )
+    check_schema(text(schema), struct(a="integer"), "value")
+
+    (written,) = column(schema).encoded(pa.array([{"a": 1}], ONE)).to_pylist()
+
+    maps = b"\4\2k\2\2\xfe\2l\0\0"
+    assert written == PREFIX + b"\2" + b"\2\xff\2\0\1\0" + maps + b"\2d\0\2y"
+
+
+def test_a_default_that_is_no_value_counts_only_where_it_is_written() -> None:
+    schema = record(_A, {"name": "b", "type": "bytes", "default": "\u20ac"})
+    rows = pa.array([{"a": 1, "b": b"x"}], pa.struct([*ONE, ("b", pa.binary())]))
+
+    assert column(schema).encoded(rows).to_pylist() == [PREFIX + b"\2\2x"]
+    with pytest.raises(SchemaError, match="'value.b'.* is no value of its type"):
+        check_schema(text(schema), struct(a="integer"), "value")
+
+
+def test_types_of_any_namespace_are_written() -> None:
+    """A bare name is of the namespace around it, in what encodes them, too."""
+    word = {"type": "enum", "name": "X", "namespace": "", "symbols": ["p", "q"]}
+    inner = {
+        "type": "record",
+        "name": "S",
+        "namespace": "c.my-company",
+        "fields": [{"name": "w", "type": word}],
+    }
+    schema = record({"name": "s", "type": inner}, {"name": "v", "type": "X"})
+    schema["namespace"] = "a.b"
+
+    written = column(schema).encoded(pa.array([{"s": {"w": "q"}, "v": "p"}]))
+
+    assert written.to_pylist() == [PREFIX + b"\2\0"]
 
 
 def test_a_record_without_fields_is_written() -> None:

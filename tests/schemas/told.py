@@ -14,6 +14,8 @@ class Told:
     def __init__(self) -> None:
         self.answers: dict[str, list[tuple[int, Any]]] = {}
         self.asked: list[tuple[str, str | None]] = []
+        self.queries: list[str] = []
+        """Of each request, what stands behind the question mark."""
         self.frozen = threading.Event()
         """Set by a test: the next request has no answer until it is cleared."""
         self.thawed = threading.Event()
@@ -21,7 +23,8 @@ class Told:
 
         class Handler(BaseHTTPRequestHandler):
             def do_GET(self) -> None:
-                path = self.path.partition("?")[0]
+                path, _, query = self.path.partition("?")
+                told.queries.append(query)
                 told.asked.append((path, self.headers.get("Authorization")))
                 if told.frozen.is_set():
                     told.frozen.clear()

@@ -162,11 +162,19 @@ def test_a_broken_record_fails_alone(registry) -> None:
     assert roots == [100, 101, 102, 103, 105, 106, 107, 108]
 
 
-def test_a_registry_that_is_away_is_no_fault_of_a_record(
-    registry, told: Told, monkeypatch
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        ((503, {"message": "away"}), "away"),
+        ((200, b"<html>"), "does not answer as a schema registry does"),
+        ((400, b"HTTP to an HTTPS port"), "400"),
+    ],
+)
+def test_what_a_registry_does_is_no_fault_of_a_record(
+    registry, told: Told, monkeypatch, answer, said
 ) -> None:
     scheme = AvroScheme(subject="t-value", registry=registry)
-    told.answers["/schemas/ids/1"] = [(503, {"message": "away"})]
+    told.answers["/schemas/ids/1"] = [answer]
     own = registry_module.Registry({"url": told.url}, patience_s=0.05)
     monkeypatch.setattr(
         "kafka_tx.schemas.typed_batches.registry_of", lambda settings: own
@@ -177,7 +185,7 @@ def test_a_registry_that_is_away_is_no_fault_of_a_record(
         scheme,
     )
 
-    with pytest.raises(RegistryError, match="away"):
+    with pytest.raises(RegistryError, match=said):
         list(read.read(0, 1, {}))
 
 
