@@ -27,7 +27,7 @@ from kafka_tx import sink_assembly
 from kafka_tx.cli.main import app
 from kafka_tx.clock import now_ms
 from kafka_tx.config import SourceConfig
-from kafka_tx.errors import KafkaError
+from kafka_tx.errors import ConfigError, KafkaError
 from kafka_tx.kafka.client_settings import client_settings
 from kafka_tx.kafka.mirror import GroupMirror
 from kafka_tx.kafka.out_record import OutRecord
@@ -267,6 +267,29 @@ def test_what_does_not_fit_is_a_letter_without_value_that_is_sent_back_whole(
     back = read(kafka, job.orders)[-1]
     assert (back.key, back.value) == (b"large", large.encode())
     assert about(back) == {"trace": "l"}
+
+
+@pytest.mark.parametrize("kind", ["string", "binary", "struct<a:int>"])
+def test_typed_columns_become_the_bytes_of_their_records_whatever_their_type(
+    spark, kind
+):
+    """A text or bytes of a schema is not what its record holds."""
+    types = f"key binary, value {kind}, value_bytes binary"
+    avro, raw = {"value.format": " AVRO "}, {"value.format": "bytes"}
+    decoded = {"string": "x", "binary": b"x"}.get(kind, (1,))
+    broken = spark.createDataFrame([(b"k", None, b"\0as it was")], types)
+    fine = spark.createDataFrame([(b"k", decoded, None)], types)
+
+    for options in (avro, {}):  # no options: with Spark Connect
+        (row,) = dead_letters._with_bytes(broken, options).collect()
+        assert (bytes(row.key), bytes(row.value)) == (b"k", b"\0as it was")
+        with pytest.raises(ConfigError, match="was decoded"):
+            dead_letters._with_bytes(fine, options)
+    with pytest.raises(ConfigError, match="Set value.mode=PERMISSIVE"):
+        dead_letters._with_bytes(fine.drop("value_bytes"), avro)
+    if kind != "struct<a:int>":
+        (row,) = dead_letters._with_bytes(fine.drop("value_bytes"), raw).collect()
+        assert row.value == decoded
 
 
 @pytest.mark.all

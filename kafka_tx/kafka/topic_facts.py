@@ -51,14 +51,14 @@ def _settings(admin: AdminConnection, topic: str) -> dict[str, Any]:
     texts = _known_settings(admin, [topic]).get(topic)
     if texts is None:
         return {}
-    either = _number(texts, _EITHER, LARGEST)
+    either, kept_ms = _number(texts, _EITHER, LARGEST), _retention(texts).ms
     return {
         "is_known": True,
         "policy": texts.get("cleanup.policy") or "delete",
         "stamps": texts.get("message.timestamp.type") == "LogAppendTime",
         "before_ms": _number(texts, "message.timestamp.before.max.ms", either),
         "after_ms": _number(texts, "message.timestamp.after.max.ms", either),
-        "retention_ms": _number(texts, "retention.ms", -1),
+        "retention_ms": -1 if kept_ms is None else kept_ms,
         "largest": largest_batch(texts),
     }
 

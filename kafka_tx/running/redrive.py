@@ -19,6 +19,7 @@ from kafka_tx.errors import (
     DeliveryError,
     FormatError,
     KafkaTxError,
+    OffsetOutOfRangeError,
     UnknownTopicError,
 )
 from kafka_tx.kafka import dead_letter_form
@@ -352,15 +353,14 @@ class Redrive:
             refused := self._closed.get(at.topic)
         ):
             raise dead_letter.unusable(refused.message, lasts=refused.code in _LASTS)
-        record = dead_letter.record
+        record = replace(dead_letter.record, topic=at.topic, partition=at.partition)
         facts = self._facts_of(dead_letter, at.topic)
-        problem = facts.refusal(at.partition, record.key)
-        if problem is not None:
-            raise dead_letter.unusable(problem[0], lasts=problem[1])
-        record = replace(record, topic=at.topic, partition=at.partition)
-        if BYTES in dead_letter.about:  # too large to have its value
+        is_whole = BYTES not in dead_letter.about
+        _check_taken(dead_letter, facts, at, record.key if is_whole else b"")
+        if not is_whole:  # too large to have its value, or its key
             place = OffsetRange(at, offset, offset + 1)
             record = self._original(dead_letter, place)
+            _check_taken(dead_letter, facts, at, record.key)
         span = facts.record_times(now_ms())
         time_ms, late = dead_letter_form.timed(record.timestamp_ms, span)
         headers = [*(record.headers or ()), *late]
@@ -386,9 +386,10 @@ class Redrive:
                     why = "is another one"
         except DamagedRecordsError:
             why = DAMAGED
-        except KafkaTxError as error:
-            if error.retryable:
-                raise dead_letter.unusable(error.message, lasts=False) from error
+        except (OffsetOutOfRangeError, UnknownTopicError):
+            pass
+        except KafkaTxError as error:  # a right, or a broker, may come
+            raise dead_letter.unusable(error.message, lasts=False) from error
         raise dead_letter.unusable(
             f"it is without the value ({size} bytes, too large for '{self._topic}'),"
             f" and the record at {place} {why}"
@@ -442,6 +443,14 @@ class Redrive:
             for at, (log, done) in known.items()
             for run in (SentLetters() if sent else done).waiting(log.log_start, log.end)
         ]
+
+
+def _check_taken(
+    dead_letter: DeadLetter, facts: TopicFacts, at: TopicPartition, key: bytes | None
+) -> None:
+    problem = facts.refusal(at.partition, key)
+    if problem is not None:
+        raise dead_letter.unusable(problem[0], lasts=problem[1])
 
 
 def _origin(dead_letter: DeadLetter) -> tuple[TopicPartition, int]:

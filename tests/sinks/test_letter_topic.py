@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
 
+from kafka_tx.kafka import topic_facts
 from kafka_tx.kafka.dead_letter_form import TIME, timed
 from kafka_tx.sinks.letter_topic import HOUR_MS, TopicFacts, unfit
 
@@ -45,6 +49,23 @@ def test_a_dead_letter_has_the_time_of_its_record(topic, time_ms):
 def test_a_time_that_would_be_refused_or_removed_stands_in_a_header(topic, time_ms):
     header = (TIME, str(time_ms).encode())
     assert timed(time_ms, topic.letter_times(NOW)) == (None, [header])
+
+
+@pytest.mark.parametrize(
+    ("policy", "kept_ms"), [("delete", DAY), ("compact,delete", DAY), ("compact", -1)]
+)
+def test_a_topic_that_is_only_compacted_removes_nothing_for_its_age(policy, kept_ms):
+    """Brokers report the age that they do not look at, too."""
+    settings = {"cleanup.policy": policy, "retention.ms": str(DAY)}
+    admin: Any = SimpleNamespace(
+        settings_of=lambda names, _: dict.fromkeys(names, settings)
+    )
+    facts = TopicFacts("t", 1, **topic_facts._settings(admin, "t"))
+
+    assert facts.retention_ms == kept_ms
+    oldest_ms = NOW - 30 * DAY
+    is_kept = kept_ms < 0
+    assert (timed(oldest_ms, facts.record_times(NOW))[0] == oldest_ms) is is_kept
 
 
 def test_no_time_is_the_present_one():

@@ -129,13 +129,14 @@ class _Rejecting:
         self._checked_s = 0.0
 
     def __call__(self, df: DataFrame, attempt: TransactionAttempt) -> None:
-        options = self._sink_options(df, attempt)
+        source = {} if is_remote() else _source_options(df, attempt)
+        options = self._sink_options(source, attempt)
         config = parse_sink(options)
         facts = self._topic_now(options, config, df, attempt)
         rejected = self._function(df, attempt)
         counts: Counts = {}
         if rejected is not None:
-            rejected = _with_bytes(_check_rows(rejected))
+            rejected = _with_bytes(_check_rows(rejected), source)
             is_own = self._options is None
             counts = _written(
                 rejected, attempt, options, config, facts, is_own_cluster=is_own
@@ -163,21 +164,22 @@ class _Rejecting:
         return self._facts
 
     def _sink_options(
-        self, df: DataFrame, attempt: TransactionAttempt
+        self, source: Mapping[str, str], attempt: TransactionAttempt
     ) -> dict[str, str]:
         given = self._options
         if given is None:
-            context = df.sparkSession.sparkContext
-            query_id = context.getLocalProperty(QUERY_ID)
-            sources = jvm.source_options(df.sparkSession, query_id)
-            found = sources.get(attempt.source, {}).items()
-            given = {n: v for n, v in found if n.startswith("kafka.")}
+            given = {n: v for n, v in source.items() if n.startswith("kafka.")}
         return {
             **given,
             "topic": self._topic,
             "tx.id": derived_id(attempt.source, ".dead-letters"),
             "timestampColumn": "true",
         }
+
+
+def _source_options(df: DataFrame, attempt: TransactionAttempt) -> dict[str, str]:
+    query_id = df.sparkSession.sparkContext.getLocalProperty(QUERY_ID)
+    return jvm.source_options(df.sparkSession, query_id).get(attempt.source, {})
 
 
 def _written(
@@ -328,17 +330,21 @@ def _size_of(headers: Column) -> Column:
     )
 
 
-def _with_bytes(rejected: DataFrame) -> DataFrame:
+def _with_bytes(rejected: DataFrame, source: Mapping[str, str]) -> DataFrame:
     """The rows with the records' own bytes, where keys or values are typed.
+
+    ``source`` are the options of the rows' source; with Spark Connect there are none,
+    and a text or bytes without a column of bytes beside it is taken for untyped.
 
     Raises:
         ConfigError: The source adds no column with the bytes, or rows lack them.
     """
     kinds = dict(rejected.dtypes)
     for side in ("key", "value"):
-        if kinds[side] in ("binary", "string"):
-            continue
         held = side + BYTES
+        form = source.get(f"{side}.format", "avro" if held in kinds else "bytes")
+        if kinds[side] in ("binary", "string") and form.strip().lower() != "avro":
+            continue
         if held not in kinds:
             raise ConfigError(
                 f"the rows that the function of with_dead_letters rejects have a typed"

@@ -1,0 +1,83 @@
+"""Which dead letters can be sent back, and as which record; no broker is asked."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from kafka_tx import assembly, sink_assembly
+from kafka_tx.errors import (
+    AuthenticationError,
+    KafkaTxError,
+    OffsetOutOfRangeError,
+    UnknownTopicError,
+)
+from kafka_tx.kafka.out_record import OutRecord
+from kafka_tx.model import TopicPartition
+from kafka_tx.running import redrive
+from kafka_tx.running.redrive import DeadLetter, DeadLetterUnusableError, Redrive
+from kafka_tx.sinks.letter_topic import TopicFacts
+
+AT = TopicPartition("dead", 0)
+ABOUT = {
+    "kafka_tx.topic": "orders",
+    "kafka_tx.partition": "0",
+    "kafka_tx.offset": "5",
+    "kafka_tx.error": "e",
+    "kafka_tx.bytes": "3",
+    "kafka_tx.format": "3",
+}
+CUT = DeadLetter(AT, 3, OutRecord("dead", None, None, ()), ABOUT)
+"""Too large for the dead-letter topic: it has neither key nor value."""
+
+
+class Log:
+    """Has the failed record, or raises."""
+
+    def __init__(self, answer: OutRecord | KafkaTxError) -> None:
+        self.answer = answer
+
+    def read(self, wanted: Any) -> Any:
+        if isinstance(self.answer, KafkaTxError):
+            raise self.answer
+        yield [(wanted.start, self.answer)]
+
+
+@pytest.fixture
+def usable(monkeypatch):
+    monkeypatch.setattr(redrive, "records_of", iter)
+    monkeypatch.setattr(assembly, "range_reader", lambda _: None)
+    monkeypatch.setattr(sink_assembly, "letter_log", lambda *_: None)
+
+    def judged(answer, policy="delete"):
+        made: Any = Redrive({}, "dead", 1_000)
+        made._reader = Log(answer)
+        made._facts["orders"] = TopicFacts("orders", 1, policy=policy)
+        return made.usable(CUT).record
+
+    return judged
+
+
+@pytest.mark.parametrize(
+    ("error", "lasts", "says"),
+    [
+        (AuthenticationError("needs READ on topic 'orders'"), False, "needs READ"),
+        (OffsetOutOfRangeError("trimmed"), True, "is no longer there"),
+        (UnknownTopicError("no topic"), True, "is no longer there"),
+    ],
+)
+def test_a_record_that_may_not_be_read_is_not_gone(usable, error, lasts, says):
+    """Who lets go of what can never be sent loses what waits for a right."""
+    with pytest.raises(DeadLetterUnusableError, match=says) as raised:
+        usable(error)
+
+    assert raised.value.lasts is lasts
+
+
+def test_a_letter_without_its_key_is_judged_with_the_key_of_its_record(usable):
+    record = OutRecord("orders", b"k", b"abc", (), 0)
+
+    assert usable(record, policy="compact").key == b"k"
+    with pytest.raises(DeadLetterUnusableError, match="no record without key"):
+        usable(OutRecord("orders", None, b"abc", (), 0), policy="compact")
