@@ -92,6 +92,7 @@ class OwnershipChange:
 
     Attributes:
         lost: Close (= commit) these before any of ``gained`` is opened.
+        gone: Those of ``lost`` whose topic was deleted, or deleted and created again.
         new: Those of ``gained`` that had no leader in the first answer, or did not
             exist, and had no owner: without a stored offset they start at the earliest.
         kept: Owned before and now; includes ``recreated``.
@@ -100,6 +101,7 @@ class OwnershipChange:
     """
 
     lost: tuple[TopicPartition, ...] = ()
+    gone: tuple[TopicPartition, ...] = ()
     gained: tuple[TopicPartition, ...] = ()
     new: tuple[TopicPartition, ...] = ()
     kept: tuple[TopicPartition, ...] = ()
@@ -139,7 +141,7 @@ class Ownership:
         self.partitions: tuple[TopicPartition, ...] = ()
         """This task's partitions, ascending."""
         self._denials: dict[str, int] = {}
-        self._has_led = False  # an answer named a leader
+        self._has_answer = False
         self.leaderless: tuple[TopicPartition, ...] = ()
         """Partitions of any task without a known leader; they may hold records."""
         self.awaited: set[TopicPartition] = set()
@@ -170,19 +172,21 @@ class Ownership:
         )
         share = assign(now, *self._task)
         gained = sorted(set(share.partitions) - set(self.partitions))
+        lost = sorted(set(self.partitions) - set(share.partitions))
         stay = sorted(set(share.partitions) & set(self.partitions))
         change = OwnershipChange(
-            lost=tuple(sorted(set(self.partitions) - set(share.partitions))),
+            lost=tuple(lost),
+            gone=tuple(p for p in lost if p.topic in recreated.union(deleted)),
             gained=tuple(gained),
-            new=tuple(p for p in gained if self._has_led and p not in before),
+            new=tuple(p for p in gained if self._has_answer and p not in before),
             kept=tuple(stay),
             recreated=tuple(p for p in stay if p.topic in recreated),
             warning=share.warning,
         )
         self.partitions = share.partitions
-        if not self._has_led:
-            self.awaited |= set(self.leaderless)
-        self._has_led = self._has_led or bool(now)
+        if not self._has_answer:
+            self.awaited = set(self.leaderless)
+        self._has_answer = True
         return change
 
     def _learn(self, name: str, seen: TopicDescription) -> bool:
@@ -356,8 +360,7 @@ class RefreshingCoordinator:
         change = self._ownership.refresh(found.topics, deleted)
         if change.lost or change.gained:
             _log.info("lost %s, gained %s", few(change.lost), few(change.gained))
-        lost = self._managers.keys() & set(change.lost)
-        gone = [self._managers[p] for p in sorted(lost) if p.topic in deleted]
+        gone = [self._managers[p] for p in change.gone if p in self._managers]
         if change.warning and change.warning != self._warned:
             _log.warning("%s", change.warning)
         self._warned = change.warning

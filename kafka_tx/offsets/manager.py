@@ -140,7 +140,9 @@ class PartitionManager:
         limit = self._rules.max_uncommitted_offsets
         if limit is not None:
             room = min(room, limit - self.uncommitted)
-        start = self.emitted_to
+        start, behind = self.emitted_to, self._rules.max_offset_behind
+        if behind is not None:
+            room = min(room, self._unfinished.first_in_flight + behind - start)
         end = self._unfinished.window.next_end(min(log_end, start + room))
         return self._of_topic(start, end) if end > start else None
 
@@ -277,8 +279,15 @@ class PartitionManager:
         In-flight records no longer hold the commit back; they are lost if they fail. A
         ``log_start`` lower than before changes nothing.
         """
+        before = self.counts.lost[LossReason.TRIMMED]
+        first = self._first_to_read
         self._unfinished.abandon(log_start, LossReason.TRIMMED)
         self._unfinished.skip_to(log_start, LossReason.TRIMMED)
+        lost = self.counts.lost[LossReason.TRIMMED] - before
+        if lost:
+            partition = self.topic_partition
+            text = "%s: the log starts at %d now: %d offsets from %d on are lost"
+            _log.warning(text, partition, log_start, lost, first)
 
     def deleted(self) -> None:
         """The topic was deleted: all unfinished offsets are lost. Call it at the end.
@@ -289,8 +298,7 @@ class PartitionManager:
         losses = Losses(self._rules.out_of_range, AT_LEAST_ONCE)
         if self.pending:
             losses.deleted([self.topic_partition])
-        self._next_generation()
-        self._unfinished.lose(0, self.emitted_to, LossReason.RECREATED)
+        self._lose_former_topic()
 
     def saw_topic(self, topic_id: str | None) -> None:
         """Apply the current id of the topic; None: not reported.
@@ -318,10 +326,17 @@ class PartitionManager:
         return self.emitted_to if waiting is None else min(waiting, self.emitted_to)
 
     def _begin_anew(self, bounds: LogBounds) -> None:
-        self._next_generation()
-        self._unfinished.lose(0, self.emitted_to, LossReason.RECREATED)
+        self._lose_former_topic()
         self._begin(CommittedOffset(bounds.log_start))
         self.is_recreated = False
+
+    def _lose_former_topic(self) -> None:
+        self._next_generation()
+        lost = self._unfinished.lose(0, self.emitted_to, LossReason.RECREATED)
+        if lost:
+            text = "%s: its topic was deleted: %d offsets of [%d, %d) are lost"
+            start, end = self.last_completed_offset, self.emitted_to
+            _log.warning(text, self.topic_partition, lost, start, end)
 
     def _cut(self, check: PositionCheck, now_ms: int) -> None:
         """The log ends below emitted offsets: these will mean other records.

@@ -41,6 +41,10 @@ class StartRules:
     max_offset_behind: int | None = None
     out_of_range: OutOfRange = OutOfRange.EARLIEST
 
+    def counts(self, stored: CommittedOffset) -> bool:
+        """Whether a stored offset is one to go on from, not one to ignore."""
+        return not self.ignore_stored_offsets or stored.topology_id == self.topology_id
+
 
 @dataclass(frozen=True, slots=True)
 class StartDecision:
@@ -101,7 +105,7 @@ def choose_start(
     elif stored is None:
         chosen = CommittedOffset(position)
         why = f"no stored offset; start position is {_name(rules.position)}"
-    elif rules.ignore_stored_offsets and stored.topology_id != rules.topology_id:
+    elif not rules.counts(stored):
         chosen = CommittedOffset(position)
         why = (
             f"stored offset {stored.offset} of topology {stored.topology_id!r} is"

@@ -22,9 +22,10 @@ class PartitionRules:
         max_uncommitted_offsets: Most offsets of a partition emitted beyond the commit
             (holes not counted). At the limit no new records are emitted; retries, which
             are included, still are. None: no limit.
-        max_offset_behind: An unfinished offset further than this below an acknowledged
-            offset is given up. So is an offset that fails further than this below the
-            last emitted one. None: never.
+        max_offset_behind: A record that failed is lost once an offset further than this
+            above it is acknowledged; so is a record that fails further than this below
+            the last emitted one. No offset further than this above a record in flight
+            is emitted, so each record is tried. None: no record is lost.
         out_of_range: Policy if the log has lost offsets to read, or its end below
             emitted ones.
         topology_id, topology_name: Stored with every offset.
@@ -183,6 +184,18 @@ class Unfinished:
             for run in self.window.pending.overlap(start, end)
             for part in self.retry.waiting.gaps(*run)
         ]
+
+    @property
+    def first_in_flight(self) -> int:
+        """The first record in flight; ``emitted_to`` if there is none.
+
+        Records that wait for a retry or for their dead letter are not in flight.
+        """
+        for run in self.window.pending:
+            for part in self.retry.waiting.gaps(*run):
+                for start, _end in self._given_up.gaps(*part):
+                    return start
+        return self.window.emitted_to
 
     def complete_one(self, offset: int) -> bool:
         """As ``complete``, of one record and faster; False: it is not pending."""

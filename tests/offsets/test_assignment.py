@@ -87,6 +87,24 @@ def test_a_partition_that_appears_later_is_new(ownership):
     assert change == OwnershipChange(gained=orders(2), new=orders(2), kept=orders(0, 1))
 
 
+@pytest.mark.parametrize("first", [{}, topic(leaders=())])
+def test_what_appears_after_an_answer_without_any_partition_is_new(first):
+    ownership = Ownership(0, 1)
+    ownership.refresh(first)
+
+    assert ownership.refresh(topic()).new == orders(0, 1)
+    assert ownership.awaited == set()
+
+
+def test_what_had_no_leader_in_the_first_answer_was_awaited():
+    """Also where no partition had any."""
+    ownership = Ownership(0, 1)
+    ownership.refresh(topic(leaders=(None, None)))
+
+    assert ownership.refresh(topic(leaders=(ONE, None, ONE))).new == orders(0, 2)
+    assert ownership.awaited == set(orders(0, 1))
+
+
 def test_a_partition_that_came_from_another_task_is_not_new():
     second = Ownership(1, 2)
     second.refresh(topic("b", leaders=(ONE, ONE)))

@@ -14,6 +14,7 @@ from kafka_tx.model import (
     Broker,
     CommittedOffset,
     LogBounds,
+    OffsetRange,
     TopicPartition,
     Topics,
 )
@@ -171,6 +172,24 @@ def test_a_partition_that_had_no_leader_at_first_was_awaited():
     cluster.coordinator.refresh()
 
     assert cluster.managers.events == ["open orders-1 awaited", "open orders-2 new"]
+
+
+def test_a_partition_that_its_topic_lost_as_it_was_made_anew_is_lost():
+    """With all that was pending; also if another task has it now."""
+    cluster = Cluster(task=1, total=2, orders=4)
+    cluster.partitions()
+    (at,) = orders(3)
+    manager = cluster.coordinator.manager(at)
+    assert manager is not None
+    manager.emitted(OffsetRange(at, 0, 7), 0)
+
+    cluster.log.delete("orders")
+    cluster.log.create("orders", 2)
+    cluster.coordinator.refresh()
+
+    assert cluster.partitions() == orders(1)
+    assert manager.counts.lost[LossReason.RECREATED] == 7
+    assert manager.pending == 0
 
 
 def test_what_is_gone_is_closed_before_anything_is_opened():

@@ -10,7 +10,7 @@ from kafka_tx.offsets.loss import LossReason, OutOfRange
 from kafka_tx.offsets.manager import PartitionManager
 from kafka_tx.offsets.retry import BackOff
 from kafka_tx.offsets.unfinished import PartitionRules
-from tests.offsets.managing import ORDERS, emit, emitting, manager, span
+from tests.offsets.managing import LOG, ORDERS, emit, emitting, manager, span
 
 
 def lost(manager):
@@ -248,36 +248,61 @@ def test_another_topic_stops_when_the_policy_is_to_fail():
 # --- max_offset_behind --------------------------------------------------------------
 
 
-def test_an_ack_gives_up_what_is_too_far_behind():
-    made = emitting(1_000, max_offset_behind=100)
+def test_an_ack_gives_up_what_has_failed_too_far_behind():
+    late = BackOff(initial_delay_ms=1_000)
+    made = emitting(1_000, max_offset_behind=100, back_off=late)
     made.fail(3, now_ms=0)
+    made.ack(span(0, 3))
+    made.ack(span(4, 100))
+    emit(made)
 
-    made.ack(500)
+    made.ack(103)
+    assert (made.last_completed_offset, lost(made)) == (3, {})
+    made.ack(104)
 
-    assert made.last_completed_offset == 400
-    assert lost(made) == {LossReason.BEHIND: 1}  # the others are in flight
-    made.fail(span(0, 3), now_ms=0)
-    assert lost(made) == {LossReason.BEHIND: 4}
+    assert (made.last_completed_offset, lost(made)) == (100, {LossReason.BEHIND: 1})
 
 
-def test_a_record_that_fails_too_far_behind_is_lost_and_holds_nothing_back():
+def test_no_record_is_too_far_behind_before_it_was_tried():
+    """The answers of a chunk come at once: the first record's may come last."""
     made = emitting(1_000, max_offset_behind=100)
+    assert made.emitted_to == 100
+    made.ack(span(1, 100))
+    assert not emit(made)
 
-    assert made.fail(span(898, 902), now_ms=0) == []
+    made.release(span(0, 1), now_ms=0)
+    assert emit(made).ranges == (span(0, 1), span(100, 200))  # it waited until now
+    made.ack(span(100, 101))
 
-    assert lost(made) == {LossReason.BEHIND: 2}
-    assert made.waiting == 2
+    assert (made.last_completed_offset, lost(made)) == (0, {})
+
+
+def test_a_record_that_fails_again_too_far_behind_is_lost_and_holds_nothing_back():
+    late = BackOff(initial_delay_ms=1_000)
+    made = emitting(1_000, max_offset_behind=100, back_off=late)
+    made.fail(span(0, 2), now_ms=0)
+    made.ack(span(2, 100))
+    emit(made)
+    assert made.emitted_to == 200
+
+    again = made.plan(LOG, max_offsets=10, now_ms=10**9, fresh=False)
+    made.emitted(*again.ranges, 10**9)
+    made.fail(span(0, 2), now_ms=10**9)
+
+    assert (made.last_completed_offset, lost(made)) == (100, {LossReason.BEHIND: 2})
+    assert made.waiting == 0
 
 
 def test_a_partition_without_any_success_is_hopeless_after_too_many_failures():
     made = emitting(1_000, max_offset_behind=2)
 
-    made.fail(span(998, 1_000), now_ms=0)
+    made.fail(span(0, 2), now_ms=0)
     assert not made.is_hopeless
-    made.fail(997, now_ms=0)
+    emit(made)
+    made.fail(2, now_ms=0)
 
     assert made.is_hopeless
-    made.ack(999)
+    made.ack(3)
     assert not made.is_hopeless
 
 

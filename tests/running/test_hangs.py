@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import threading
 from queue import SimpleQueue
+from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 
 from integration.promptness import TRIES
 from kafka_tx.model import TransactionAttempt
+from kafka_tx.running.at_least_once import hangs
 from kafka_tx.running.at_least_once.hangs import HangWatch
 from kafka_tx.running.task_reports import DriverAddress, ReportListener, send_report
 from kafka_tx.spark.at_least_once.topology import TopologyBuilder
@@ -81,6 +84,44 @@ def test_a_bolt_that_resets_the_time_out_gets_on(listener, words):
         return any(word.get("roots") for word in reports)
 
     assert not all(is_taken_for_hanging() for _ in range(TRIES))
+
+
+class Ended(threading.Event):
+    """Moves the clock on by so many seconds at each wait, and is set after the last."""
+
+    def __init__(self, now, waits):
+        super().__init__()
+        self.now, self.waits = now, list(waits)
+
+    def wait(self, timeout=None):
+        if not self.waits:
+            return True
+        self.now[0] += self.waits.pop(0)
+        return False
+
+
+@pytest.mark.parametrize(
+    ("waits", "is_told"),
+    [
+        ([1] * 7, False),
+        ([1] * 8, True),
+        ([1] * 4 + [100] + [1] * 2, False),  # stopped, and woken
+        ([1] * 4 + [100] + [1] * 3, True),
+    ],
+)
+def test_time_in_which_the_process_was_stopped_does_not_count(
+    replace_in, monkeypatch, waits, is_told
+):
+    now, told = [0.0], []
+    replace_in(hangs, "time", monotonic=lambda: now[0])
+    monkeypatch.setattr(hangs, "send_report", lambda _, report: told.append(report))
+    task: Any = SimpleNamespace(
+        place=(1,), component="work", roots_at_work=lambda: np.array([7])
+    )
+
+    HangWatch("driver", ATTEMPT, 8)._watch(task, Ended(now, waits))
+
+    assert [report["roots"] for report in told] == [[7]] * is_told
 
 
 def test_a_stranger_is_not_heard(listener, words):

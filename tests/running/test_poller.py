@@ -205,15 +205,32 @@ def test_a_log_that_seems_shorter_is_not_believed_at_once(case):
 
     for _ in range(2):
         case.clock.advance(5_000)
-        case.poll()
+        case.answered_poll()
         case.poller.chunk(100)
         assert case.coordinator.manager(P0).counts.skipped[LossReason.CUT] == 0
     case.clock.advance(5_000)
-    case.poll()
+    case.answered_poll()
     case.poller.chunk(100)
 
     assert case.coordinator.manager(P0).counts.skipped[LossReason.CUT] == 6
     assert not case.poller.is_idle
+
+
+def test_an_answer_that_nobody_confirms_is_not_believed_however_old_it_is(case):
+    case.poll()
+    for emission in case.poller.chunk(100):
+        emission.manager.ack(emission.range)
+    case.cluster.logs[P0] = LogBounds(0, 4)
+    case.clock.advance(5_000)
+    case.answered_poll()
+    case.cluster.problem = BrokerUnavailableError("silent")
+
+    for _ in range(4):
+        case.clock.advance(5_000)
+        case.poll()
+        case.poller.chunk(100)
+
+    assert case.coordinator.manager(P0).counts.skipped[LossReason.CUT] == 0
 
 
 def test_it_is_not_idle_while_a_partition_is_not_open(case):

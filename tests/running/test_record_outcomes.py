@@ -505,12 +505,26 @@ def test_records_of_a_dead_letter_that_compaction_removed_are_lost():
     assert case.manager.counts.lost[LossReason.COMPACTED] == 2
 
 
-def test_a_partition_on_which_nothing_ever_completes_ends_the_topology():
-    case = Case(max_offset_behind=5)
+def test_what_bolts_were_not_given_was_not_read():
+    case = Case()
     started = case.send()
 
+    case.outcomes.finished(started, chunk(completed=[0, 1], untried=range(2, 10)))
+    assert case.read == []
+    started = case.send()
+    case.outcomes.finished(started, chunk(completed=range(8)))
+
+    assert [str(each) for each in case.read] == ["t-0 [2, 10)"]
+
+
+def test_a_partition_on_which_nothing_ever_completes_ends_the_topology():
+    case = Case(max_offset_behind=5)
+    first = case.send()
+    case.outcomes.fail(first, first.roots, "no such table")
+    second = case.send()
+
     with pytest.raises(TransactionError, match="10 failures and not one record"):
-        case.outcomes.fail(started, started.roots, "no such table")
+        case.outcomes.fail(second, second.roots, "no such table")
 
 
 def test_a_failure_is_logged_once_for_each_reason_and_names_the_records(caplog):

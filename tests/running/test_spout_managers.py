@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from dataclasses import replace
 
 import pytest
@@ -95,6 +96,15 @@ def managers(log, store, registry):
         assert keeper.close(60)
 
 
+@contextmanager
+def closing_keeper(store, registry):
+    keeper = OffsetKeeper("job", store, registry, SystemClock())
+    try:
+        yield keeper
+    finally:
+        assert keeper.close(60)
+
+
 def test_all_partitions_are_looked_up_at_once(managers, log, store):
     made = managers()
 
@@ -122,6 +132,32 @@ def test_without_any_stored_offset_all_begin_at_the_start_position(managers):
     begun = [made.open(p, None, is_new=False).emitted_to for p in (P0, P1)]
 
     assert begun == [10, 10]
+
+
+@pytest.mark.parametrize("policy", list(OutOfRange))
+@pytest.mark.parametrize("position", [Latest(), AtTime(10_000)])
+def test_records_that_arrive_while_it_asks_make_no_loss(
+    log, registry, policy, position
+):
+    """The end of the log moves on between two questions."""
+
+    class Busy(MemoryLog):
+        def bounds(self, partitions):
+            self.append(P0, b"v", timestamp_ms=20_000)
+            found = super().bounds(partitions)
+            self.append(P0, b"v", timestamp_ms=20_001)
+            return found
+
+    log = Busy({"t": 1})
+    log.append(P0, b"v", timestamp_ms=1)
+    with closing_keeper(MemoryOffsetStore(), registry) as keeper:
+        rules = StartRules(position=position, out_of_range=policy)
+        made = SpoutManagers(PartitionRules(), rules, log, keeper, registry)
+        made.prepare([P0])
+
+        assert made.open(P0, MEMORY_BROKER, is_new=False).emitted_to in (1, 2)
+
+    assert not registry.samples().get("kafka_tx_skipped_offsets_total")
 
 
 class Forgetful(Offsets):
@@ -188,6 +224,19 @@ def test_another_deployments_offset_can_be_ignored(managers, store):
     assert again.open(P0, None, is_new=False).emitted_to == 4
     other = managers(topology_id="release-2", ignore_stored_offsets=True)
     assert other.open(P0, None, is_new=False).emitted_to == 0
+
+
+def test_a_partition_added_while_it_was_stopped_is_read_from_its_beginning(
+    managers, store
+):
+    """Also where offsets of other deployments are ignored: these are its own."""
+    store.store({P0: CommittedOffset(4, topology_id="one")})
+    given = {"position": Latest(), "ignore_stored_offsets": True}
+
+    again = managers(topology_id="one", **given)
+    assert again.open(P1, None, is_new=False).emitted_to == 0
+    other = managers(topology_id="two", **given)
+    assert other.open(P1, None, is_new=False).emitted_to == 10
 
 
 def test_what_was_trimmed_before_the_start_is_counted_as_skipped(

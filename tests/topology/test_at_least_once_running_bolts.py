@@ -185,6 +185,25 @@ def test_what_was_in_no_call_of_its_own_when_the_time_is_over_is_untried():
     assert report.untried.tolist() == [20, 30, 40]
 
 
+def test_rows_that_come_from_no_record_are_given_though_the_time_is_over():
+    """Nothing would emit them again."""
+    component = Component(
+        "bolt", ComponentKind.BASIC, outputs={"default": FIELDS}, reads_arrow=True
+    )
+    trees = TaskTrees()
+    running = RunningBasicBolt(
+        FailsOddBatches(), component, {"default"}, trees, is_late=lambda: True
+    )
+    rows = given(1, 2, 3, 4)
+    rows = Tracked(rows.block, Lineage.of_each([(10,), (), (30,), ()]))
+
+    emitted = [*running.feed("spout", FIELDS, rows)]
+
+    report = trees.report(TaskId("bolt", 0), (), {})
+    assert report.untried.tolist() == [30]
+    assert [row for piece in emitted for row in to_rows(piece.block)] == [(2,), (4,)]
+
+
 def test_a_reason_is_what_user_code_said():
     assert reason_of(FailedException("no space")) == "no space"
     assert reason_of(KeyError("x")) == "KeyError: 'x'"

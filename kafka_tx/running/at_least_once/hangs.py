@@ -51,9 +51,14 @@ class HangWatch:
             has_ended.set()
 
     def _watch(self, task: AtLeastOnceTask, has_ended: threading.Event) -> None:
+        pause_s = self.timeout_s / _CHECKS
         place, since_s = task.place, time.monotonic()
-        while not has_ended.wait(self.timeout_s / _CHECKS):
+        checked_s = since_s
+        while not has_ended.wait(pause_s):
             now_place, now_s = task.place, time.monotonic()
+            if (frozen_s := now_s - checked_s - pause_s) > pause_s:
+                since_s += frozen_s  # the process was stopped: no bolt could advance
+            checked_s = now_s
             if now_place is None or now_place != place:
                 place, since_s = now_place, now_s
                 report: dict[str, object] = {"moves": True}

@@ -240,6 +240,8 @@ class SpoutPoller:
         self._is_refresh_wanted = self._has_seen_all = False
         self._seen = Polls(0, 0)
         """The newest polls that were answered."""
+        self._polled_ms = clock.monotonic_ms()
+        """When the last log bounds came."""
         self._take_managers()
 
     # --- partitions ---
@@ -375,6 +377,7 @@ class SpoutPoller:
             self._refresh()
             return
         self._seen = self._seen._replace(logs=number)
+        self._polled_ms = clock.monotonic_ms()
         is_news = self.partitions.seen(bounds)
         awake = {m.topic_partition for m in self.partitions.awake}
         changing = {
@@ -411,7 +414,8 @@ class SpoutPoller:
             if check.log is None:
                 continue
             is_known = check.finding is Finding.ANEW and manager.is_recreated
-            if self._settling.believes(partition, check, now_ms) or is_known:
+            # from answer to answer: an old one that nobody confirms proves nothing
+            if self._settling.believes(partition, check, self._polled_ms) or is_known:
                 self._settling.forget(partition)
                 is_fresh = manager not in self._crowded
                 found.append(Candidate(manager, check.log, is_fresh))

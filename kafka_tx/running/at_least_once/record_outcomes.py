@@ -127,8 +127,9 @@ class RecordOutcomes:
             else:
                 self.fail(started, roots, f"{failure.component}: {failure.reason}")
         self._fetch_again(started, unread, facts)
+        left = {r.topic_partition for _, r in started.offsets(ended.untried)}
         for emission in started.emissions:
-            if emission.range.topic_partition not in unread:
+            if emission.range.topic_partition not in unread.keys() | left:
                 self._pollers[started.spout].was_read(emission.range)
         return len(started) - len(ended.untried)
 

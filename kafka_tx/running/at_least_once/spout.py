@@ -354,20 +354,21 @@ class SpoutManagers:
     def _fetch(self, partitions: set[TopicPartition]) -> dict[TopicPartition, _Found]:
         stored = self._keeper.load(partitions)
         self._check_vanished(partitions, stored)
+        positions: dict[TopicPartition, int | Unavailable | None] = {}
+        is_earliest = isinstance(self._start.position, Earliest)
+        if not is_earliest:  # before the ends, which move on
+            wanted = dict.fromkeys(partitions, self._start.position)
+            positions = self._cluster.offsets(wanted)
         found = self._cluster.bounds(partitions)
         stored = {p: _of_topic(offset, found.get(p)) for p, offset in stored.items()}
         bounds = self._ends.completed(
             found, {partition: offset.reached for partition, offset in stored.items()}
         )
-        positions: dict[TopicPartition, int | Unavailable | None]
-        if isinstance(self._start.position, Earliest):
+        if is_earliest:
             positions = {
                 partition: at.log_start if isinstance(at, LogBounds) else at
                 for partition, at in bounds.items()
             }
-        else:
-            wanted = dict.fromkeys(partitions, self._start.position)
-            positions = self._cluster.offsets(wanted)
         nothing = Unavailable("the brokers did not tell")
         return {
             p: _Found(stored.get(p), bounds.get(p, nothing), positions.get(p, nothing))
@@ -383,11 +384,11 @@ class SpoutManagers:
 
         Later a partition without offset is new, or was never begun.
         """
-        if self._start.ignore_stored_offsets:
-            return
+        own = {p: o for p, o in stored.items() if self._start.counts(o)}
         first = {p for p in partitions if p.topic not in self._has_stored}
-        topics = {partition.topic for partition in stored}
-        gone = vanished(first, stored) if self._keeper.forgets else []
+        topics = {partition.topic for partition in own}
+        missing = first - stored.keys()
+        gone = vanished(missing, own) if self._keeper.forgets else []
         if gone:
             raise StateError(
                 f"'{self._keeper.id}' has offsets of {', '.join(sorted(topics))}, but"

@@ -78,6 +78,12 @@ class Lineage:
         begins = np.repeat(self.starts[rows] - starts[:-1], counts)
         return Lineage(self.roots[begins + np.arange(len(begins))], starts)
 
+    def without_roots(self) -> Positions:
+        """The rows that come from no record: nothing emits them again."""
+        if self.starts is None:
+            return np.empty(0, np.int64)
+        return np.flatnonzero(np.diff(self.starts) == 0)
+
     def whole(self) -> Lineage:
         """The lineage of one row that comes from all of these."""
         return Lineage(self.roots, np.array([0, len(self.roots)], np.int64))

@@ -414,9 +414,11 @@ class RunningBasicBolt(AtLeastOnceRunningBolt):
     def _batches(
         self, source: str, fields: Fields, given: Tracked
     ) -> Iterator[Tracked]:
-        rows = len(given.lineage)
         if self._is_judged and self._is_late():
             self._trees.leave(given.lineage.roots)
+            given = given.of(given.lineage.without_roots())
+        rows = len(given.lineage)
+        if not rows:
             return
         self.outlet.begin(rows)
         try:

@@ -196,7 +196,10 @@ class AtLeastOnceTask(StageTask):
             start, begun = end, read
 
     def _in_turns(self, given: Tracked) -> Iterator[Tracked]:
-        """Parts of a packet while there is time; the rest is left untried."""
+        """Parts of a packet while there is time; the rest is left untried.
+
+        Rows that come from no record are given in any case: they do not come again.
+        """
         start, rows = 0, len(given.lineage)
         while start < rows and not self._turns.is_over:
             end = min(start + self._turns.rows, rows)
@@ -207,6 +210,8 @@ class AtLeastOnceTask(StageTask):
         if start < rows:
             left = given.rows(start, rows) if start else given
             self._trees.leave(left.lineage.roots)
+            if len(lone := left.lineage.without_roots()):
+                yield left.of(lone)
 
     def _deliver(self, name: str, source: str, given: Tracked) -> None:
         running = self._running_bolts[name]
