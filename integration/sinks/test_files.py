@@ -346,6 +346,20 @@ def test_columns_may_move_come_go_and_become_wider(spark, files, form):
     assert sorted(row.n for row in found) == ["1", "5000000000", "8", "seven"]
 
 
+def test_a_replay_with_more_columns_moves_no_value_of_earlier_batches(spark, files):
+    files.is_opaque = True
+    for txid in (1, 2):
+        df = spark.sql(f"SELECT '{txid}' AS a, 'b' AS b")
+        files.append(df, attempt(txid), format="csv")
+    df = spark.sql("SELECT '2' AS a, 'x' AS x, 'b' AS b")
+    files.append(df, attempt(2, epoch=2), format="csv")
+
+    kafka_tx.clean_files(spark, files.path)
+
+    found = sorted(map(tuple, files.read().collect()))
+    assert found == [("1", None, "b"), ("2", "x", "b")]
+
+
 @pytest.mark.all
 def test_texts_are_as_many_rows_as_before(spark, files, tmp_path):
     texts = ["a\nb", " x ", "a\\", '"', "\t", "a\r\nb", "#c,d", "\0", None]

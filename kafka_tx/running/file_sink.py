@@ -14,7 +14,13 @@ from kafka_tx.model import TransactionAttempt
 from kafka_tx.protocols import Clock
 from kafka_tx.running.transactional_sink import TransactionalSink
 from kafka_tx.sinks import publications
-from kafka_tx.sinks.publications import HIGHEST, Form, Name, Publication
+from kafka_tx.sinks.publications import (
+    HIGHEST,
+    Form,
+    Name,
+    Publication,
+    with_schemas,
+)
 
 logger = event_log(__name__)
 
@@ -31,11 +37,11 @@ class Folder(Protocol):
     def names(self) -> Sequence[Name]:
         """The files of publications that are there now."""
 
-    def lines(self, names: Sequence[Name]) -> list[str]:
-        """All lines of these files; none of a file that is not whole yet.
+    def lines(self, name: Name) -> list[str]:
+        """All lines of a file, in any order; none if it is not whole yet.
 
         Raises:
-            FileNotFoundError: A file was removed since it was listed.
+            FileNotFoundError: It was removed since it was listed.
         """
 
     def put(self, name: Name, text: str) -> None:
@@ -71,11 +77,11 @@ class CleanFolder(Folder, Protocol):
         """Remove attempts' folders with all that is in them."""
 
 
-def read(folder: Folder, names: Sequence[Name]) -> list[Publication]:
-    """The publications in files; raises StateCorruptedError."""
+def read(folder: Folder, name: Name) -> list[Publication]:
+    """The publications in a file; raises StateCorruptedError, FileNotFoundError."""
     what = f"the folder {folder.path}"
-    lines = folder.lines(names)
-    return [Publication.of_line(line, what) for line in lines if line.strip()]
+    lines = filter(str.strip, folder.lines(name))
+    return with_schemas(Publication.of_line(line, what) for line in lines)
 
 
 def published(
@@ -92,7 +98,7 @@ def published(
     for _ in range(_TRIES):
         with suppress(FileNotFoundError):
             names = sorted(folder.names())
-            found = read(folder, names)
+            found = [p for name in names for p in read(folder, name)]
             upto = (p for p in found if as_of is None or p.attempt.txid <= as_of)
             gone = publications.missing(upto)
             if gone is None:
@@ -115,7 +121,7 @@ def merge(folder: CleanFolder, names: Sequence[Name], level: int) -> None:
     Readers find each publication in the old files, in the new one, or in both. What
     is not whole yet stays.
     """
-    found = {name: read(folder, [name]) for name in names}
+    found = {name: read(folder, name) for name in names}
     whole = [name for name in names if found[name]]
     text = publications.merged(p for name in whole for p in found[name])
     last = max(names)
@@ -166,7 +172,7 @@ class FileSink(TransactionalSink):
                 raise ConnectionError("another query began here at the same time")
         self._own = self._stored = None
         for name in sorted(self._names, reverse=True):
-            found = read(self._folder, [name])
+            found = read(self._folder, name)
             if found:
                 self._stored = max(found, key=lambda each: each.order)
                 break
@@ -182,7 +188,8 @@ class FileSink(TransactionalSink):
         """
         new = sorted({*self._names} - {*known, own})
         with suppress(FileNotFoundError):  # the other one has stepped back
-            others = {p.attempt.numbering for p in read(self._folder, new)}
+            found = (p for name in new for p in read(self._folder, name))
+            others = {p.attempt.numbering for p in found}
             return bool(attempt.numbering and others - {attempt.numbering, ""})
         return False
 

@@ -80,7 +80,8 @@ class Publication:
     Attributes:
         folder: Name of the folder that the attempt has written.
         files: Their places below it.
-        schema: Spark's schema of the batch, as JSON; empty: that of the next txid.
+        schema: Spark's schema of the batch, as JSON; empty: that of the next txid in
+            the same file.
         at_ms: Unix time of the publication, for clean-ups.
         follows: The txid that was published before this one; 0: none was. So a
             publication that is missing is noticed.
@@ -184,10 +185,11 @@ def merged(publications: Iterable[Publication]) -> str:
 
 
 def with_schemas(publications: Iterable[Publication]) -> list[Publication]:
-    """Each with its own schema; they are in order of their txids, before and after."""
-    found: list[Publication] = []
-    for p in reversed([*publications]):
-        found.append(p if p.schema else replace(p, schema=found[-1].schema))
+    """Those of one file, each with its own schema, in order of their txids."""
+    found, schema = [], ""
+    for p in sorted(publications, key=attrgetter("order"), reverse=True):
+        schema = p.schema or schema
+        found.append(p if p.schema else replace(p, schema=schema))
     return found[::-1]
 
 

@@ -44,7 +44,7 @@ def counts_the_first(every, as_of=None):
 
 
 def removes_first(folder, names, level):
-    text = publications.merged(file_sink.read(folder, names))
+    text = publications.merged(p for n in names for p in file_sink.read(folder, n))
     folder.remove(names)
     last = max(names)
     folder.put(file_sink.name_of(last.txid, last.attempt_id, level), text)
@@ -109,6 +109,19 @@ def test_an_opaque_replay_follows_what_its_first_try_followed(folder):
     del folder.published[sorted(folder.published)[2]]
     with pytest.raises(StateCorruptedError, match="publication of txid 3"):
         cleaned(folder)
+
+
+def test_a_replay_with_another_schema_changes_that_of_no_earlier_batch(folder):
+    rows = ["1"], ["2"], ["3"], ["x 1"], ["5"]
+    schemas = [*map(folder.schema, rows)]
+    assert schemas[3] != schemas[2]
+    sink = file_sink.OpaqueFileSink(folder, FORM, {}, clock=folder.clock)
+
+    for txid in (4, 5):
+        sink(rows[txid - 1], attempt(txid, epoch=2))
+        cleaned(folder)
+        found = publications.counting(file_sink.published(folder)[1])
+        assert [p.schema for p in found] == schemas[:txid]
 
 
 @pytest.mark.parametrize("epoch", [1, 3])

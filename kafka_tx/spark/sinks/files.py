@@ -24,7 +24,6 @@ from kafka_tx.sinks.publications import (
     Name,
     Publication,
     counting,
-    with_schemas,
 )
 from kafka_tx.spark.sinks.file_rows import as_stored, exact, form_of, shape_of
 from kafka_tx.spark.versions.jvm import file_system
@@ -147,7 +146,7 @@ def read_files(
     """
     _check_path(path)
     folder = _SparkFolder(spark, path)
-    found = with_schemas(counting(published(folder, as_of)[1]))
+    found = counting(published(folder, as_of)[1])
     if not found:
         legal = "a path to which append_files has published a batch"
         raise ConfigError.illegal("path", path, legal)
@@ -278,8 +277,8 @@ class _SparkFolder:
                 found.setdefault(name, []).append(value)
         return found
 
-    def lines(self, names: Sequence[Name]) -> list[str]:
-        return [line for name in names for line in self._lines[name]]
+    def lines(self, name: Name) -> list[str]:
+        return self._lines[name]
 
     def put(self, name: Name, text: str) -> None:
         df = self._spark.createDataFrame([(text,)], "value string").coalesce(1)
@@ -352,16 +351,16 @@ class _HadoopFolder(_SparkFolder):
         every = self._packages.scala.runtime.ScalaRunTime.genericWrapArray(paths)
         return [p.rpartition(place)[2] for p in every.mkString("\n").splitlines()]
 
-    def lines(self, names: Sequence[Name]) -> list[str]:
+    def lines(self, name: Name) -> list[str]:
         try:
-            texts = {name: self._text(name) for name in names}
+            text = self._text(name)
         except Py4JJavaError as error:
             if "FileNotFoundException" not in str(error.java_exception.getClass()):
                 raise
             raise FileNotFoundError(str(error.java_exception.getMessage())) from error
-        if len(names) == 1 and texts[names[0]]:
-            _newest[self.path] = texts
-        return [line for text in texts.values() for line in text.splitlines()]
+        if text:
+            _newest[self.path] = {name: text}
+        return text.splitlines()
 
     def _below(self, place: str) -> list[str]:
         """The files below a folder, by their places there."""
