@@ -367,13 +367,7 @@ def repair(
         _tell_repair(change, plan)
         if not change.is_agreed():
             raise typer.Exit(1)
-        spares_owner = _spares_owner(plan)
-        epoch = (state.epoch() if spares_owner else 0) or state.acquire()
-        plan = _repair_of(examine(state), state)
-        if spares_owner and not _spares_owner(plan):  # there is more damage by now
-            epoch = state.acquire()
-            plan = _repair_of(examine(state), state)
-        state.write(epoch, plan.put, plan.delete)
+        _write_repair(state, spares_owner=_spares_owner(plan))
         doors_of(store, state)
     change.done("Done. Every record can be read.")
 
@@ -517,6 +511,19 @@ def _repair_of(found: Examination, state: Store) -> Repair:
         store=state.url,
         id=state.id,
     )
+
+
+def _write_repair(state: Store, *, spares_owner: bool) -> None:
+    """Judge the records anew, and repair what is damaged now."""
+    epoch = (state.epoch() if spares_owner else 0) or state.acquire()
+    found = examine(state)
+    if not found.problems:
+        return  # its job has written them anew
+    plan = _repair_of(found, state)
+    if spares_owner and not _spares_owner(plan):  # there is more damage by now
+        _write_repair(state, spares_owner=False)
+    else:
+        state.write(epoch, plan.put, plan.delete)
 
 
 def _spares_owner(plan: Repair) -> bool:
