@@ -37,7 +37,13 @@ from kafka_tx.model import QueryShape, TransactionAttempt
 from kafka_tx.planning.new_checkpoints import lost_with_checkpoint
 from kafka_tx.planning.offset_json import nested
 from kafka_tx.protocols import Store
-from kafka_tx.transactions.layout.txid_layout import COMMITTED, Door, door_of
+from kafka_tx.transactions.layout.txid_layout import (
+    ASKED,
+    COMMITTED,
+    QUERY,
+    Door,
+    door_of,
+)
 from kafka_tx.transactions.ledger.ledger import Committed, Ledger, LedgerState
 from kafka_tx.transactions.ledger.ledger_repair import (
     FOR_PEOPLE,
@@ -541,6 +547,16 @@ def _tell_repair(change: Change, plan: Repair) -> None:
         )
     if plan.delete:
         change.tell(f"repair: delete {', '.join(plan.delete)}")
+    if ASKED in plan.put:
+        change.tell(f"repair: write {ASKED} anew")
+    if QUERY in plan.delete:
+        change.tell(
+            "attention: the record of the query's sources and state is lost. The job"
+            " writes it anew: keep its checkpoint. If the query has several sources, do"
+            " not set tx.onDisagreement before the job has finished a batch, and set"
+            " the ids of all its sources with `kafka-tx offsets set` before you start"
+            " the query with a new checkpoint."
+        )
     if position is not None and position.offsets and plan.source != COMMITTED:
         change.tell(
             "attention: positions of partitions that the stored batches do not read are"

@@ -10,6 +10,7 @@ from dataclasses import replace
 import pyarrow as pa
 import pytest
 
+from kafka_tx.cli.changes import Change
 from kafka_tx.cli.kafka_logs import Logs
 from kafka_tx.cli.targets import target_of
 from kafka_tx.errors import (
@@ -408,7 +409,10 @@ def test_repair_of_a_sound_ledger_changes_nothing(run, store, url):
     assert store.epoch() == 1
 
 
-@pytest.mark.parametrize(("note", "owner"), [("stop", 1), ("held", 1), ("alive", 2)])
+@pytest.mark.parametrize(
+    ("note", "owner"),
+    [("stop", 1), ("held", 1), ("alive", 2), ("owner", 2), ("query", 2)],
+)
 def test_a_damaged_note_costs_no_position_and_at_most_its_owner(
     run, store, url, note, owner
 ):
@@ -422,6 +426,36 @@ def test_a_damaged_note_costs_no_position_and_at_most_its_owner(
     assert note not in store.read()
     assert Ledger(store).load().position == before
     assert store.epoch() == owner
+    assert ("set the ids of all its sources" in result.stdout) is (note == "query")
+
+
+def test_that_a_txid_was_asked_for_is_written_anew(run, store, url):
+    store.write(1, {"asked": "cut of"})
+
+    result = run("offsets", "repair", "--store", url, "--id", "orders", "--yes")
+
+    assert result.exit_code == 0, result.stderr
+    assert "write asked anew" in result.stdout
+    assert Ledger(store).load().is_asked
+    assert store.epoch() == 1
+
+
+def test_a_job_that_writes_the_damaged_record_first_goes_on(
+    run, store, url, monkeypatch
+):
+    def commits(self):
+        Ledger(store).commit(1, COMMITTED_TXID + 1, completed_ms=5)
+        return True
+
+    monkeypatch.setattr(Change, "is_agreed", commits)
+    store.write(1, {"held": "cut of"})
+
+    result = run("offsets", "repair", "--store", url, "--id", "orders")
+
+    assert result.exit_code == 0, result.stderr
+    assert "Every record can be read" in result.stdout
+    assert store.epoch() == 1
+    assert Ledger(store).load().commit_stats
 
 
 @pytest.mark.parametrize("path", ["committed", "currtx", "meta/42"])

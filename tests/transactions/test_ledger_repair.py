@@ -81,7 +81,7 @@ def test_a_lost_position_counts_the_last_batches_without_records():
     assert state.position.empty == before.empty == 2
 
 
-@pytest.mark.parametrize("note", ["stop", "held", "alive", "call"])
+@pytest.mark.parametrize("note", ["stop", "held", "alive", "call", "owner", "query"])
 @pytest.mark.parametrize("more", [{}, {"committed": "x"}])
 def test_a_note_by_which_nothing_is_decided_is_deleted(store, note, more):
     store.write(1, {note: "x", **more})
@@ -92,6 +92,18 @@ def test_a_note_by_which_nothing_is_decided_is_deleted(store, note, more):
     assert (state.txid, state.committed.offsets) == (DONE, {ORDERS: 70})
     assert list(state.unfinished) == [8, 9]
     assert not examine(store).problems
+
+
+@pytest.mark.parametrize("path", ["asked", "query"])
+@pytest.mark.parametrize("more", [{}, {"committed": "x"}])
+def test_that_a_txid_was_asked_for_stays_known(store, path, more):
+    store.write(1, {path: "x", **more})
+
+    _, state = repaired(store)
+
+    assert state.is_asked
+    assert state.query is None
+    assert (state.txid, state.position.offsets) == (DONE, {ORDERS: 70})
 
 
 def test_a_damaged_note_hides_no_position_that_is_missing(store):

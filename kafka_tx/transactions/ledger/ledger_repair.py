@@ -1,7 +1,8 @@
 """Finds the faults in the records of an id, and the smallest change that repairs them.
 
 Only readable records decide: the position comes from ``committed``, or else from the
-metadata around ``currtx``. Unreadable metadata is deleted, with all later metadata.
+metadata around ``currtx``. Unreadable metadata is deleted, with all later metadata. So
+are records on which no position depends.
 """
 
 from __future__ import annotations
@@ -27,11 +28,14 @@ from kafka_tx.transactions.layout.commit_stats import STATS
 from kafka_tx.transactions.layout.stops import STOP
 from kafka_tx.transactions.layout.txid_layout import (
     ALIVE,
+    ASKED,
     CALL,
     COMMITTED,
     CURRENT,
     METADATA,
     NUMBERING,
+    OWNER,
+    QUERY,
     Door,
     Numbering,
     door_of,
@@ -44,8 +48,10 @@ from kafka_tx.transactions.layout.txid_layout import (
 
 FOR_PEOPLE = frozenset({STATS, STOP})
 """Records by which nothing is decided: one that is damaged can be deleted."""
-NOTES = FOR_PEOPLE | {ALIVE, CALL}
-"""The same, once nobody owns the id any more."""
+NOTES = FOR_PEOPLE | {ALIVE, CALL, OWNER, QUERY}
+"""The same, once nobody owns the id any more: the next owner writes them anew."""
+_BESIDE = NOTES | {ASKED}
+"""Records on which no position depends. It only counts that ``asked`` is there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,24 +97,31 @@ def examine(store: Store) -> Examination:
         readable.problems.setdefault(
             path, "it is not next to one that is there and readable"
         )
-    is_readable = readable.problems.keys() <= NOTES
+    is_readable = readable.problems.keys() <= _BESIDE
     if position is None and CURRENT in readable.texts and is_readable:
         readable.problems[COMMITTED] = f"it is missing, and '{CURRENT}' exists"
     if readable.numbering is None and not is_source:
         readable.problems.setdefault(NUMBERING, "it is missing")
     notes = tuple(sorted(readable.problems.keys() & NOTES))
-    if notes and len(notes) == len(readable.problems):
-        return Examination(readable.problems, Repair(None, "", {}, notes, ()))
+    asked = _asked_anew(readable.problems)
+    if readable.problems and readable.problems.keys() <= _BESIDE:
+        return Examination(readable.problems, Repair(None, "", asked, notes, ()))
     if position is None or readable.problems.keys() <= readable.others.keys():
         return Examination(readable.problems, None)
     given_up = tuple(sorted(n for n in map(txid_of, gone) if n > position.txid))
-    put = position_records(position)
+    put = position_records(position) | asked
     if not is_source:
         del put[COMMITTED]
     if readable.numbering is None:  # sinks refuse a new numbering until adopted
         put |= Numbering(new_name(), readable.door or Door.SOURCE).record
     repair = Repair(position, source, put, (*gone, *notes), given_up)
     return Examination(readable.problems, repair)
+
+
+def _asked_anew(problems: Mapping[str, str]) -> dict[str, str]:
+    """``asked``, if it is damaged or the query is: a described one was asked, too."""
+    is_needed = problems.keys() & {ASKED, QUERY}
+    return {ASKED: records.encode(ASKED, True)} if is_needed else {}
 
 
 class _Readable:
