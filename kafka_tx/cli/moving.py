@@ -38,8 +38,10 @@ from kafka_tx.sql.offsets import SqlOffsetStore
 from kafka_tx.store_place import StoreKind, kind_of
 from kafka_tx.transactions.layout import records
 from kafka_tx.transactions.layout.batch_records import read_shape, shape_fields
+from kafka_tx.transactions.layout.stops import STOP
 from kafka_tx.transactions.layout.txid_layout import (
     ALIVE,
+    CALL,
     CURRENT,
     NUMBERING,
     OWNER,
@@ -53,6 +55,8 @@ from kafka_tx.zookeeper.offsets import ZooKeeperOffsetStore
 from kafka_tx.zookeeper.store import is_offset
 
 _COPIED = "copied-"
+_LEFT_OVER = {OWNER, CALL, STOP}
+"""Without other records: a job was here, has planned nothing, and is not alive."""
 TASKS_OF_TOOLS = 1_000_003
 """An owner with another number of tasks fences every task of an at-least-once id."""
 _EPOCHS_LEFT = 1_000
@@ -68,7 +72,7 @@ def taken(source: Store) -> tuple[int, dict[str, str]]:
     """
     epoch = take_over(source)
     texts = source.read()
-    source.write(epoch, {})
+    source.write(epoch, {}, [ALIVE])
     return epoch, texts
 
 
@@ -166,7 +170,8 @@ def check_unused(target: Store, texts: Mapping[str, str]) -> None:
     found = target.read()
     here = numbering_of(found, target.url, target.id)
     has_left = here is not None and here.moved_to
-    if found.keys() <= {ALIVE} or has_left or _is_copy(found, target):
+    is_left_over = found.keys() <= {ALIVE} or found.keys() <= _LEFT_OVER
+    if is_left_over or has_left or _is_copy(found, target):
         return
     advice = "it has records of its own: give another id or another store"
     if _is_same(texts, found):

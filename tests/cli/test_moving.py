@@ -23,6 +23,7 @@ from kafka_tx.sql.maps import TransactionalMap
 from kafka_tx.sql.offsets import SqlOffsetStore
 from kafka_tx.sql.store import SqlStore
 from kafka_tx.testing import Crash, CrashingStore
+from kafka_tx.transactions.layout.stops import Stop, last_stop, stop_id, store_stop
 from kafka_tx.transactions.layout.txid_layout import ALIVE, OWNER, numbered
 from kafka_tx.transactions.ledger.ledger import Ledger
 from tests.cli.conftest import COMMITTED_TXID, NUMBERING, OPEN_END, ORDERS
@@ -324,6 +325,34 @@ def test_an_id_is_copied_back_as_the_refusal_says(run, store, other, url):
     begun = Ledger(store)
     begun.acquire()
     assert begun.load().txid == COMMITTED_TXID + 1
+
+
+@pytest.mark.parametrize("is_killed", [False, True])
+def test_an_id_that_has_planned_nothing_is_copied_to_and_fro(
+    run, url, other, is_killed
+):
+    """An idle source, and the note of an at-least-once topology."""
+    idle, note = SqlStore(url, "idle"), SqlStore(url, stop_id("clicks"))
+    ledger = Ledger(idle)
+    epoch = ledger.acquire()
+    ledger.beat(epoch)
+    if not is_killed:
+        ledger.let_go(epoch)
+    note.acquire()
+    store_stop(note, Stop("user", "boom", 1))
+
+    for one, two in ((url, other.url), (other.url, url)):
+        done = run("store", "copy", "--from", one, "--to", two, "--yes")
+        assert done.exit_code == 0, done.stderr
+    begun = Ledger(SqlStore(other.url, "idle"))
+    begun.beat(begun.acquire())
+    refused = run("store", "copy", "--from", url, "--to", other.url, "--yes")
+
+    assert last_stop(note) == Stop("user", "boom", 1)
+    assert "id 'idle' in " in refused.stderr
+    idle.close()
+    note.close()
+    begun.close()
 
 
 def test_a_map_beside_the_old_store_takes_the_batches_of_the_new_one(store, other, url):
