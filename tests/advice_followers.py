@@ -404,8 +404,9 @@ FOLLOWED: dict[str, tuple[str, ...]] = {
         _FAULTS + "test_a_second_query_with_the_same_id_takes_over",
         _NUMBERS + "test_a_source_that_is_joined_with_itself_is_refused_by_name",
     ),
-    "delta::DeltaSink._restored": (
+    "delta::DeltaSink._rolled_back": (
         _LAKE + "test_rows_that_were_restored_away_are_not_taken_for_written",
+        _LAKE + "test_a_batch_that_a_replaced_table_lacks_is_not_taken_for_written",
     ),
     "delta::DeltaStatement._check_session": (
         _LAKE + "test_a_statement_in_another_session_is_noticed_and_the_advice_is_safe",

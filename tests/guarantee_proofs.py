@@ -487,6 +487,9 @@ DELTA: Proofs = {
     "the table is dropped, or created again, under a running query": (
         _TABLES + "test_a_table_that_was_made_anew_under_a_program_stops_it",
     ),
+    "`CREATE OR REPLACE TABLE` before an unfinished batch comes again": (
+        _LAKE + "test_a_batch_that_a_replaced_table_lacks_is_not_taken_for_written",
+    ),
     "the job's table is replaced by a clone or copy": (
         _LAKE + "test_a_clone_knows_no_txids",
     ),

@@ -176,6 +176,70 @@ def test_rows_that_were_restored_away_are_not_taken_for_written(table, way, capl
     assert table.rows() == ["a", "b", "c"][: 2 + (way == "sink")]
 
 
+@pytest.mark.all
+def test_a_restore_to_a_time_is_known_by_its_files(lake, table):
+    """Its text is in the time zone of the program that restored, which is not known."""
+    for txid, row in enumerate("abc", start=1):
+        table.write(attempt(txid), [row])
+    times = lake.sql(f"DESCRIBE HISTORY {table.name}").selectExpr("string(timestamp)")
+    newest, before, _, _ = (row[0] for row in times.collect())
+    table.others_write("x")
+
+    table.sql(f"RESTORE TABLE t TO TIMESTAMP AS OF '{newest}'")
+    forget()
+    assert not table.write(attempt(3, epoch=2), ["c"])
+    table.sql(f"RESTORE TABLE t TO TIMESTAMP AS OF '{before}'")
+    forget()
+    with pytest.raises(StateLostError, match="give the sink a new name"):
+        table.write(attempt(3, epoch=3), ["c"])
+    assert table.rows() == ["a", "b"]
+
+
+@pytest.mark.all
+def test_other_writers_versions_after_a_restore_are_named_and_spared(table):
+    table.write(attempt(1), ["a"])
+    table.write(attempt(2), ["b"])
+    newest, first = table.sql(f"DESCRIBE HISTORY {table.name} LIMIT 2")
+    table.sql(f"RESTORE TABLE t TO VERSION AS OF {first.version}")
+    table.others_write("x")
+    forget()
+
+    with pytest.raises(StateLostError) as error:
+        table.write(attempt(2, epoch=2), ["b"])
+
+    others = newest.version + 2
+    removes = f"removes what versions {others} to {others} have changed"
+    words = "Either give the sink a new name", "Or take that version back", removes
+    found = [str(error.value).find(each) for each in words]
+    assert found == sorted(found)
+    assert found[0] > 0
+
+
+def test_a_table_that_is_replaced_under_a_program_stops_it(table):
+    table.write(attempt(1), ["a"])
+    table.write(attempt(2), ["b"])
+    table.sql("CREATE OR REPLACE TABLE t (key string) USING delta")
+
+    with pytest.raises(StateLostError, match="CREATE OR REPLACE TABLE.*start again"):
+        table.write(attempt(3), ["c"])
+    forget()  # started again
+
+    assert table.write(attempt(3, epoch=2), ["c"])
+    assert table.rows() == ["c"]
+
+
+def test_a_batch_that_a_replaced_table_lacks_is_not_taken_for_written(table):
+    table.write(attempt(1), ["a"])
+    table.write(attempt(2), ["b"])
+    table.sql("CREATE OR REPLACE TABLE t USING delta AS SELECT 'x' AS key")
+    forget()
+
+    with pytest.raises(StateLostError, match="replaced the table .*Either give the s"):
+        table.write(attempt(2, epoch=2), ["b"])
+    assert table.write(attempt(2, epoch=2), ["b"], sink="new")
+    assert table.rows() == ["b", "x"]
+
+
 def test_a_table_that_forgets_transactions_is_refused(table):
     name = "delta.setTransactionRetentionDuration"
     table.write(attempt(1), ["a"])

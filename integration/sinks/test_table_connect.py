@@ -308,14 +308,18 @@ def test_a_txid_outlives_the_log_of_a_delta_table(delta):
     assert delta.rows() == ["a", "b", "x"]
 
 
-def test_rows_that_were_restored_away_are_not_taken_for_written(delta):
+@pytest.mark.parametrize(
+    ("to", "at"), [("VERSION", "version"), ("TIMESTAMP", "string(timestamp)")]
+)
+def test_rows_that_were_restored_away_are_not_taken_for_written(delta, to, at):
     for txid, row in enumerate(("a", "b"), start=1):
         delta.write(attempt(txid), [row])
-    (_, first) = delta.sql(f"DESCRIBE HISTORY {delta.name} LIMIT 2")
-    delta.sql(f"RESTORE TABLE t TO VERSION AS OF {first.version}")
+    history = delta.spark.sql(f"DESCRIBE HISTORY {delta.name} LIMIT 2")
+    (_, first) = history.selectExpr(at).collect()
+    delta.sql(f"RESTORE TABLE t TO {to} AS OF {first[0]!r}")
     forget()
 
-    with pytest.raises(StateLostError, match="give the sink a new name"):
+    with pytest.raises(StateLostError, match="to version .* give the sink a new name"):
         delta.write(attempt(2, epoch=2), ["b"])
     assert delta.write(attempt(2, epoch=2), ["b"], sink="new")
     assert delta.rows() == ["a", "b"]

@@ -21,12 +21,14 @@ from kafka_tx.sinks.table_writes import (
     NEVER,
     RETENTION,
     Floor,
+    Rollback,
     Snapshot,
     attempt_in,
+    commit_info,
     floor_in,
     last_written,
     record_in,
-    restored_since,
+    rolled_back_since,
 )
 from kafka_tx.transactions.layout.commit_stats import TableWrite
 
@@ -108,6 +110,11 @@ class _Folder:
         with self._files.open_input_stream(f"{self._root}/{name}") as stream:
             return bytes(stream.read())
 
+    def actions(self, version: int) -> list[dict[str, Any]]:
+        """The commit of a version of a Delta table."""
+        lines = self.read(f"_delta_log/{version:020}.json").splitlines()
+        return [json.loads(line) for line in lines]
+
     def rows(self, name: str, columns: list[str]) -> list[dict[str, Any]]:
         from pyarrow import parquet
 
@@ -128,13 +135,20 @@ class _Delta:
     The txids are by the sink's identifier, the commit infos by version.
     """
 
+    folder: _Folder
     settings: Mapping[str, str] = field(default_factory=dict)
     txids: dict[str, int] = field(default_factory=dict)
     infos: dict[int, Mapping[str, Any]] = field(default_factory=dict)
 
+    def actions(self, version: int) -> Iterator[Mapping[str, Any]]:
+        """The rest is read again, which is seldom needed."""
+        if version in self.infos:
+            yield {"commitInfo": self.infos[version]}
+            yield from self.folder.actions(version)
+
 
 def _delta(folder: _Folder) -> _Delta:
-    found, names = _Delta(), folder.names("_delta_log")
+    found, names = _Delta(folder), folder.names("_delta_log")
     checkpoints = [(m[1], name) for name in names if (m := _CHECKPOINT.fullmatch(name))]
     whole = list(groupby(checkpoints, key=lambda each: each[0]))
     newest = max((int(version) for version, _ in whole), default=-1)
@@ -144,12 +158,10 @@ def _delta(folder: _Folder) -> _Delta:
             _take(found, rows, follows=True)
     for name in names:
         if (match := _COMMIT.fullmatch(name)) is not None:
-            lines = folder.read(f"_delta_log/{name}").splitlines()
-            actions = [json.loads(line) for line in lines]
             version = int(match[1])
+            actions = folder.actions(version)
             _take(found, actions, follows=version > newest)
-            infos = (each["commitInfo"] for each in actions if "commitInfo" in each)
-            found.infos[version] = next(infos, {})
+            found.infos[version] = commit_info(actions)
     return found
 
 
@@ -173,18 +185,20 @@ def _of_delta(
     txid = found.txids.get(f"kafka_tx.{write.sink}.{numbering}")
     if txid is None or txid < write.txid:
         return "bad", _is_another(write, _origin(found), txid)
-    version, restored, to = _restored(found, write.sink, numbering, txid)
-    if restored and txid > committed:
-        return "bad", (
-            f"{named}: version {restored} restored the table to version {to}, before"
-            f" version {version}, which holds txid {txid}. Delta still counts it, so"
-            " that the job refuses to replay this batch. Its error names the ways on"
+    version, rollback = _rolled_back(found, write.sink, numbering, txid)
+    if rollback is not None:
+        gone = (
+            f"{named}: {rollback}. The rows of txid {txid}, in version {version},"
+            f" {rollback.fate}"
         )
-    if restored:
-        return "advice", (
-            f"{named}: version {restored} restored the table to version {to}: the rows"
-            f" of txid {txid} in version {version}, and of earlier ones after version"
-            f" {to}, stay out. Later batches are written"
+        if txid <= committed:
+            return "advice", (
+                f"{gone}, as are those of earlier txids that it has removed. They stay"
+                " out. Later batches are written"
+            )
+        return "bad", (
+            f"{gone}. Delta still counts it, so that the job refuses to replay this"
+            " batch. Its error names the ways on"
         )
     at = "" if version is None else f" in version {version}"
     return "good", f"{named} has txid {txid}{at}"
@@ -207,19 +221,15 @@ def _origin(found: _Delta) -> str:
     return ""
 
 
-def _restored(
+def _rolled_back(
     found: _Delta, sink: str, numbering: str, txid: int
-) -> tuple[int | None, int, int]:
-    """The version of a txid, and the version that restored the table to before it.
-
-    With the target of the latter; both are 0 if no version in the log has done so.
-    """
+) -> tuple[int | None, Rollback | None]:
+    """The version of a txid, and the one that has taken its rows back."""
     versions = [v for v in sorted(found.infos) if _has(found, v, sink, numbering, txid)]
     if not versions:
-        return None, 0, 0
-    newest, log = max(found.infos), found.infos
-    restored = restored_since(versions[-1], newest, lambda v: log.get(v, {}))
-    return (versions[-1], *(restored or (0, 0)))
+        return None, None
+    rollback = rolled_back_since(versions[-1], max(found.infos), found.actions)
+    return versions[-1], rollback
 
 
 def _has(found: _Delta, version: int, sink: str, numbering: str, txid: int) -> bool:

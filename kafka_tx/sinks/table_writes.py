@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from kafka_tx.errors import ConfigError, StateGivenUpError, StateLostError
@@ -286,13 +286,25 @@ def _check_left(
     ``left`` is from before ``stored`` was asked: what another thread has written since
     is no loss.
     """
-    is_owner = (given.numbering, given.epoch) == (left.numbering, left.epoch)
-    if is_owner and stored.txid < left.txid:
+    if _is_owners(left, given) and stored.txid < left.txid:
         raise _lost(
             table,
             f"txid {left.txid} was left there by this program, and the last one is"
             f" {stored.txid or 'none'} now",
         )
+
+
+def _is_owners(left: TransactionAttempt, given: TransactionAttempt) -> bool:
+    return (given.numbering, given.epoch) == (left.numbering, left.epoch)
+
+
+def check_replaced(
+    table: SinkTable, given: TransactionAttempt, rollback: Rollback
+) -> None:
+    """Raise StateLostError if a table was replaced under the owner of an attempt."""
+    is_left = _is_owners(_left.get(table.sink, NEVER), given)
+    if rollback.is_replacement and is_left:
+        raise _lost(table, str(rollback))
 
 
 def _lost(table: SinkTable, how: str) -> StateLostError:
@@ -405,19 +417,107 @@ def last_written(
     return floor.attempt if has_expired else NEVER
 
 
-def restored_since(
-    written: int, newest: int, info: Callable[[int], Mapping[str, Any]]
-) -> tuple[int, int] | None:
-    """The last version of a Delta table that restored another one, and this other one.
+@dataclass(frozen=True, slots=True)
+class Rollback:
+    """A version of a Delta table that has taken back the rows of earlier ones.
 
-    None: the rows of version ``written`` are in the newest version, as far as the log
-    says. ``info`` is the commit info of a version; empty: it is gone.
+    Attributes:
+        operation: In Delta's words.
+        to: The restored version; None: unknown, or the table was replaced.
     """
-    has_rows, last = {written: True}, (0, 0)
+
+    version: int
+    operation: str
+    to: int | None = None
+
+    @property
+    def is_replacement(self) -> bool:
+        """Whether the log goes on with another table."""
+        return _REPLACES in self.operation
+
+    @property
+    def is_unknown(self) -> bool:
+        """Whether the log does not tell which rows are there."""
+        return self.to is None and not self.is_replacement
+
+    @property
+    def fate(self) -> str:
+        """What became of the rows."""
+        return "may be gone" if self.is_unknown else "are gone"
+
+    def __str__(self) -> str:
+        if self.is_replacement:
+            return f"version {self.version} replaced the table ({self.operation})"
+        at = "a former time" if self.to is None else f"version {self.to}"
+        return f"version {self.version} restored the table to {at}"
+
+
+_REPLACES = "REPLACE TABLE"
+Actions = Callable[[int], Iterable[Mapping[str, Any]]]
+"""The actions of a version in Delta's log, mostly with the commit info first; empty:
+its log is gone."""
+
+
+def commit_info(actions: Iterable[Mapping[str, Any]]) -> Mapping[str, Any]:
+    """The commit info among a version's actions; empty: it has none, or is gone."""
+    infos = (each["commitInfo"] for each in actions if "commitInfo" in each)
+    return next(infos, {})
+
+
+def rolled_back_since(written: int, newest: int, actions: Actions) -> Rollback | None:
+    """The version that has taken the rows of a Delta table's version ``written`` back.
+
+    None: they are in the newest version, as far as the log says.
+    """
+    with_rows, last = {written}, None
     for version in range(written + 1, newest + 1):
-        has_rows[version] = has_rows[version - 1]
-        commit = info(version)
-        if commit.get("operation") == "RESTORE":
-            to = int(commit.get("operationParameters", {}).get("version") or 0)
-            has_rows[version], last = has_rows.get(to, False), (version, to)
-    return None if has_rows[newest] else last
+        info = commit_info(actions(version))
+        found = Rollback(version, info.get("operation") or "")
+        before: int | None = version - 1
+        if found.operation == "RESTORE":
+            before = _restored_by(version, info, actions)
+            found = replace(found, to=before)
+        elif found.is_replacement:
+            before = None
+        if before in with_rows:
+            with_rows.add(version)
+        elif version - 1 in with_rows:
+            last = found
+    return None if newest in with_rows else last
+
+
+def _restored_by(version: int, info: Mapping[str, Any], actions: Actions) -> int | None:
+    """The version that a version has restored; None: the log does not tell.
+
+    A restore to a time has a text without its time zone. But its files are those of one
+    version before: so look for the one.
+    """
+    to = (info.get("operationParameters") or {}).get("version")
+    if to not in (None, "null"):
+        return int(to)
+    wanted = _changed(actions(version))
+    added: set[Any] = set()
+    removed: set[Any] = set()
+    for before in range(version - 1, -1, -1):
+        if (removed, added) == wanted:
+            return before
+        changes = [*actions(before)]
+        if not changes:
+            break
+        more, less = _changed(changes)
+        added, removed = (
+            (added - less) | (more - removed),
+            (removed - more) | (less - added),
+        )
+    return None
+
+
+def _changed(actions: Iterable[Mapping[str, Any]]) -> tuple[set[Any], set[Any]]:
+    """The data files that a version has added, and those that it has removed."""
+    found: dict[str, set[Any]] = {"add": set(), "remove": set()}
+    for action in actions:
+        for kind in found.keys() & action.keys():
+            vector = action[kind].get("deletionVector") or {}
+            place = vector.get("pathOrInlineDv"), vector.get("offset")
+            found[kind].add((action[kind]["path"], *place))
+    return found["add"], found["remove"]

@@ -35,10 +35,11 @@ def delta_commit(place, version, *actions, **info):
     (place / "_delta_log" / f"{version:020}.json").write_text("\n".join(lines))
 
 
-def delta_txid(place, version, txid, sink="s", numbering=NUMBERING):
+def delta_txid(place, version, txid, sink="s", numbering=NUMBERING, add=""):
     record = {"kafka_tx": record_of(sink, attempt(txid))}
     txn = {"txn": {"appId": f"kafka_tx.{sink}.{numbering}", "version": txid}}
-    delta_commit(place, version, txn, userMetadata=json.dumps(record))
+    files = [{"add": {"path": add}}] if add else []
+    delta_commit(place, version, txn, *files, userMetadata=json.dumps(record))
 
 
 def iceberg(place, *txids, floor=None, name="v3.metadata.json"):
@@ -117,6 +118,32 @@ def test_a_delta_table_that_was_restored_and_put_back_is_good(tmp_path):
     assert inspect_table(written(tmp_path), NUMBERING, 2)[0] == "advice"
     restored(4, to=2)
     assert inspect_table(written(tmp_path), NUMBERING, 1)[0] == "good"
+
+
+@pytest.mark.parametrize(("removed", "verdict"), [("23", "bad"), ("3", "good")])
+def test_a_restore_to_a_time_is_known_by_the_files_of_the_log(
+    tmp_path, removed, verdict
+):
+    for txid in (1, 2):
+        delta_txid(tmp_path, txid, txid, add=f"{txid}")
+    delta_commit(tmp_path, 3, {"add": {"path": "3"}})
+    gone = [{"remove": {"path": path}} for path in removed]
+    at = {"version": None, "timestamp": "2026-11-29 16:13:56.73"}
+    delta_commit(tmp_path, 4, *gone, operation="RESTORE", operationParameters=at)
+
+    assert inspect_table(written(tmp_path), NUMBERING, 1)[0] == verdict
+
+
+def test_a_delta_table_that_was_replaced_is_told(tmp_path):
+    delta_txid(tmp_path, 1, 1)
+    delta_txid(tmp_path, 2, 2)
+    delta_commit(tmp_path, 3, operation="CREATE OR REPLACE TABLE")
+
+    verdict, text = inspect_table(written(tmp_path), NUMBERING, 1)
+
+    assert verdict == "bad"
+    assert "version 3 replaced the table (CREATE OR REPLACE TABLE)" in text
+    assert inspect_table(written(tmp_path), NUMBERING, 2)[0] == "advice"
 
 
 def test_a_clone_in_place_of_a_delta_table_is_told(tmp_path):

@@ -12,7 +12,8 @@ by a second commit.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+import json
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
@@ -25,6 +26,7 @@ from kafka_tx.model import TransactionAttempt
 from kafka_tx.sinks.table_writes import (
     KEY,
     RETENTION,
+    Actions,
     Commit,
     Floor,
     OvertakenError,
@@ -112,8 +114,22 @@ class DeltaConnectAppend(DeltaSink):
             if "." not in numbering
         ]
 
-    def _history(self) -> tuple[int, Callable[[int], Mapping[str, Any]]]:
-        return max(self._commits), lambda version: self._commits.get(version, {})
+    def _history(self) -> tuple[int, Actions]:
+        return max(self._commits), self._actions
+
+    def _actions(self, version: int) -> Iterator[Mapping[str, Any]]:
+        """The rest comes from the log's file, which is seldom needed."""
+        if version in self._commits:
+            yield {"commitInfo": self._commits[version]}
+        (detail,) = self._sql(f"DESCRIBE DETAIL {self._target}")
+        file = f"{detail.location}/_delta_log/{version:020}.json"
+        try:
+            lines = self._spark.read.text(file).collect()
+        except AnalysisException as error:
+            if error.getCondition() != "PATH_NOT_FOUND":
+                raise
+            return
+        yield from (json.loads(line.value) for line in lines)
 
     def _sql(self, statement: str) -> list[Row]:
         rows: list[Row] = self._spark.sql(statement).collect()

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -26,11 +26,15 @@ from kafka_tx.sinks.table_writes import (
     KEY,
     NEVER,
     RETENTION,
+    Actions,
     Commit,
+    Rollback,
     attempt_in,
+    check_replaced,
+    commit_info,
     record_in,
     record_of,
-    restored_since,
+    rolled_back_since,
     warn_of_rollback,
 )
 from kafka_tx.spark.sinks import delta_append
@@ -107,12 +111,15 @@ class DeltaSink(ABC):
 
         Raises:
             ConfigError: It is no Delta table, or one that forgets transactions.
+            StateLostError: It was replaced under this owner.
         """
         found = self._found = self._last(given)
         if found is None:
             return NEVER
         is_later = self._is_first_read and given.txid > found.attempt.txid
-        if is_later and self._restored_at(found) is not None:
+        rollback = self._rollback_of(found) if is_later else None
+        if rollback is not None:
+            check_replaced(self, given, rollback)
             warn_of_rollback(self.what, given)
         return found.attempt
 
@@ -131,29 +138,25 @@ class DeltaSink(ABC):
         )
 
     def check_stored(self, stored: TransactionAttempt) -> None:
-        """As of ``SinkTable``: ``RESTORE`` removes rows, and keeps their txid."""
+        """As of ``SinkTable``: Delta keeps the txid of rows that it has taken back."""
         found = self._last(stored)
-        restored = None if found is None else self._restored_at(found)
-        if found is not None and found.version is not None and restored is not None:
-            raise self._restored(stored, found.version, restored)
+        rollback = None if found is None else self._rollback_of(found)
+        if rollback is not None:
+            raise self._rolled_back(stored, rollback)
 
-    def _restored_at(self, found: Found) -> int | None:
+    def _rollback_of(self, found: Found) -> Rollback | None:
         """The version that removed a commit's rows; None: the rows are there."""
         if found.version is None:
             return None
-        restored = restored_since(found.version, *self._history())
-        return None if restored is None else restored[0]
+        return rolled_back_since(found.version, *self._history())
 
     @abstractmethod
     def _last(self, given: TransactionAttempt) -> Found | None:
         """The last commit of the numbering, or else of the newest one."""
 
     @abstractmethod
-    def _history(self) -> tuple[int, Callable[[int], Mapping[str, Any]]]:
-        """The newest version, and a function from a version to its commit info.
-
-        The commit info is empty if the log of the version is gone.
-        """
+    def _history(self) -> tuple[int, Actions]:
+        """The newest version, and what reads the log of a version."""
 
     def _location(self) -> str:
         """Address of the table; empty: unknown."""
@@ -209,20 +212,40 @@ class DeltaSink(ABC):
             value=self._table,
         )
 
-    def _restored(
-        self, stored: TransactionAttempt, written: int, restored: int
+    def _rolled_back(
+        self, stored: TransactionAttempt, rollback: Rollback
     ) -> StateLostError:
+        newest, _ = self._history()
+        others = _of_others(rollback.version + 1, newest)
+        undo = (
+            "take that version back with RESTORE TABLE … TO VERSION AS OF"
+            f" {rollback.version - 1}, and start again.{others}"
+        )
+        anew = (
+            "give the sink a new name (`sink=`) for good, and start again: the batch is"
+            " written under it. Batches before it stay out."
+        )
+        ways = (anew, undo) if others or rollback.is_replacement else (undo, anew)
+        if rollback.is_unknown:
+            done = "if they are there, mark the batch as done: `kafka-tx skip`."
+            ways = f"look for them first. If they are not there, {anew}", done
         return StateLostError(
-            f"{self.what}: version {restored} restored the table to a version before"
-            f" {written}, which holds txid {stored.txid}. The rows of that txid are"
-            " gone, and Delta still counts it, so this replay would leave them out."
-            " Nothing was written now. Either take the restoring back with RESTORE"
-            f" TABLE … TO VERSION AS OF {restored - 1}, and start again. Or give the"
-            " sink a new name (`sink=`) for good, and start again: the batch is"
-            " written under it. Batches before it stay out",
+            f"{self.what}: {rollback}. The rows of txid {stored.txid} {rollback.fate},"
+            " and Delta still counts it, so this replay would leave them out. Nothing"
+            f" was written now. Either {ways[0]} Or {ways[1]}",
             store=self._table,
             id=self._name,
         )
+
+
+def _of_others(first: int, newest: int) -> str:
+    """What a ``RESTORE`` removes beside its target; empty: no version is in the way."""
+    if first > newest:
+        return ""
+    return (
+        f" This also removes what versions {first} to {newest} have changed, also those"
+        " of other writers."
+    )
 
 
 class _InJvm(DeltaSink):
@@ -239,9 +262,9 @@ class _InJvm(DeltaSink):
     def _location(self) -> str:
         return str(self._opened_log.dataPath().toString())
 
-    def _history(self) -> tuple[int, Callable[[int], Mapping[str, Any]]]:
+    def _history(self) -> tuple[int, Actions]:
         log, snapshot = self._opened()
-        return snapshot.version(), partial(self._commit_info, log)
+        return snapshot.version(), partial(self._actions, log)
 
     def _last(self, given: TransactionAttempt) -> Found | None:
         log, snapshot = self._last_opened = self._opened()
@@ -358,20 +381,19 @@ class _InJvm(DeltaSink):
                 break
         return seen
 
-    def _commit_info(self, log: Any, version: int) -> dict[str, Any]:  # noqa: ANN401
-        """The commit info of a version, from its first lines; empty: it is gone."""
+    def _commit_info(self, log: Any, version: int) -> Mapping[str, Any]:  # noqa: ANN401
+        """The commit info of a version; empty: it is gone."""
+        return commit_info(self._actions(log, version))
+
+    def _actions(self, log: Any, version: int) -> Iterator[Mapping[str, Any]]:  # noqa: ANN401
         names = self._jvm.org.apache.spark.sql.delta.util.FileNames
         place = names.unsafeDeltaFile(log.logPath(), version)
         try:
             lines = log.store().read(place, log.newDeltaHadoopConf()).iterator()
         except Py4JJavaError:
-            return {}
+            return
         while lines.hasNext():
-            line = json.loads(lines.next())
-            if "commitInfo" in line:
-                info: dict[str, Any] = line["commitInfo"]
-                return info
-        return {}
+            yield json.loads(lines.next())
 
 
 class DeltaAppend(_InJvm):
