@@ -348,6 +348,17 @@ def test_a_merge_whose_driver_was_frozen_counts_nothing(counts):
 
 
 @pytest.mark.all
+def test_a_second_statement_beside_other_writers_is_undone_by_hand(lake, counts):
+    def twice(df, target):
+        merge(df, target)
+        lake.newSession().sql(f"INSERT INTO {target} SELECT 'x', 1")
+        merge(df, target)
+
+    with pytest.raises(ConfigError, match="back by hand, or with .*versions 1 to 2"):
+        counts.count(attempt(1), "a", statement=twice)
+
+
+@pytest.mark.all
 def test_a_second_statement_is_refused_and_the_advice_is_safe(lake, counts):
     def twice(df, target):
         merge(df, target)

@@ -460,17 +460,21 @@ class DeltaStatement(_InJvm):
                 " it used another session: take them back with RESTORE TABLE … TO"
                 f" VERSION AS OF {before}, let `write` use `df.sparkSession`, and start"
                 " again. If they are another writer's, and `write` changed nothing,"
-                " start again",
+                " start again. If they are of both, RESTORE would also remove what the"
+                " other writer has changed: undo by hand what `write` did",
                 option="write",
             )
 
     def _second(self, before: int) -> ConfigError:
+        newest, _ = self._history()
+        undo = f"with RESTORE TABLE … TO VERSION AS OF {before}."
+        if newest > before + 1:
+            undo = f"by hand, or {undo}{_of_others(before + 1, newest)}"
         return ConfigError(
             f"`write` has run several statements on {self.what}: the first one is"
-            " committed, and Delta has refused the next. Take the first one back with"
-            f" RESTORE TABLE … TO VERSION AS OF {before}. Let `write` run one"
-            " statement, for example one MERGE, give the sink a new name (`sink=`) for"
-            " good, and start again",
+            " committed, and Delta has refused the next. Take the first one back"
+            f" {undo} Let `write` run one statement, for example one MERGE, give the"
+            " sink a new name (`sink=`) for good, and start again",
             option="write",
         )
 
