@@ -150,7 +150,8 @@ class MicroBatches:
         self._initial = self.start_positions()
         ids = _ids_of(self._initial, self._topic_ids)
         epochs = dict(self._leader_epochs)
-        return SourceOffset(self._initial, noted_ids=ids, noted_epochs=epochs)
+        begins = self._initial  # if this is also where the first batch ends
+        return SourceOffset(self._initial, None, begins, ids, epochs)
 
     def latest(self, start: SourceOffset, *, everything: bool) -> SourceOffset:
         """The end of the next batch; ``start`` itself if there is nothing to do.

@@ -840,6 +840,22 @@ def test_a_first_batch_from_the_latest_offsets_is_read_again(cluster, clock):
     assert again.ranges(again.initial(), end) == [OffsetRange(P0, 6, 9)]
 
 
+def test_a_first_batch_without_records_is_read_whatever_has_come_since(cluster, clock):
+    """Spark logs the start as its end, and asks for the start again, also later."""
+    cluster.set(0, 3, 10)
+    batches = source(cluster, clock)
+    end = batches.latest(batches.initial(), everything=True)
+    assert end == at(10)
+    end = SourceOffset.from_json(end.to_json())
+    cluster.set(0, 3, 12)
+
+    assert not batches.ranges(batches.initial(), end)
+    again = source(cluster, clock)
+    assert not again.ranges(again.initial(), end)
+    later = batches.latest(end, everything=True)
+    assert batches.ranges(end, later) == [OffsetRange(P0, 10, 12)]
+
+
 def test_a_first_batch_of_another_source_does_not_begin_at_a_guess(cluster, clock):
     cluster.set(0, 0, 30)
     logged = at(9)
