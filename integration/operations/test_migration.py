@@ -1,11 +1,15 @@
 """From Spark's source to ours, to transactions, and back: keep the checkpoint."""
 
+import re
+from pathlib import Path
+
 import pytest
 from pyspark.errors import StreamingQueryException
 
 import kafka_tx
 from integration.bounded import DeadError
 from integration.cluster.records import Record
+from integration.sizes import in_all
 from kafka_tx.sql.maps import OpaqueMap, TransactionalMap
 
 
@@ -28,7 +32,7 @@ class Job:
         given = {name.replace("__", "."): value for name, value in options.items()}
         query = (
             self.spark.readStream.format(source)
-            .options(**self._options, **given)
+            .options(**{**self._options, **given})
             .load()
             .writeStream.foreachBatch(function)
             .option("checkpointLocation", f"{self.work}/checkpoint")
@@ -37,7 +41,7 @@ class Job:
         )
         query.awaitTermination()
 
-    def collect(self, source, *, dies=False):
+    def collect(self, source, *, dies=False, **options):
         """As before the change: a sink that knows no transactions."""
 
         def take(df, batch_id):
@@ -45,7 +49,7 @@ class Job:
                 raise DeadError
             self.values += [row.value for row in df.collect()]
 
-        self.run(source, take)
+        self.run(source, take, **options)
 
     def count(self, *, dies=False, **options):
         """After it: a sink that stores the txid."""
@@ -125,6 +129,26 @@ def test_a_checkpoint_goes_to_and_fro_between_sparks_source_and_ours(job, produc
         job.collect(then)
 
     assert sorted(bytes(value).decode() for value in job.values) == sorted(written)
+
+
+@pytest.mark.parametrize("way", ["begins", *in_all("finished")])
+def test_a_first_batch_goes_back_to_spark_as_the_page_says(job, produce, way):
+    """A query that began where the topic ended: at 0, as the topic was empty."""
+    produce(job.topic, [Record("first")] * 3)
+    with pytest.raises(StreamingQueryException, match="DeadError"):
+        job.collect("kafka_tx", dies=True)
+    produce(job.topic, [Record("then")])
+    start = "latest"
+
+    if way == "finished":
+        job.collect("kafka_tx", startingOffsets="latest")
+    else:
+        assert not any(Path(job.work, "checkpoint/commits").iterdir())
+        text = Path(job.work, "checkpoint/offsets/0").read_text().replace("\\", "")
+        (start,) = re.findall(r'"begins": ({.*?}})', text)
+    job.collect("kafka", startingOffsets=start)
+
+    assert sorted(map(bytes, job.values)) == [*[b"first"] * 3, b"then"]
 
 
 @pytest.mark.all
