@@ -15,6 +15,7 @@ import requests
 from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from pyspark.errors import StreamingQueryException
+from pyspark.sql.functions import lit
 from typer.testing import CliRunner
 
 import kafka_tx
@@ -280,15 +281,20 @@ def test_typed_columns_become_the_bytes_of_their_records_whatever_their_type(
     broken = spark.createDataFrame([(b"k", None, b"\0as it was")], types)
     fine = spark.createDataFrame([(b"k", decoded, None)], types)
 
+    given = dict(broken.dtypes)
     for options in (avro, {}):  # no options: with Spark Connect
-        (row,) = dead_letters._with_bytes(broken, options).collect()
+        (row,) = dead_letters._with_bytes(broken, given, options).collect()
         assert (bytes(row.key), bytes(row.value)) == (b"k", b"\0as it was")
         with pytest.raises(ConfigError, match="was decoded"):
-            dead_letters._with_bytes(fine, options)
+            dead_letters._with_bytes(fine, given, options)
     with pytest.raises(ConfigError, match="Set value.mode=PERMISSIVE"):
-        dead_letters._with_bytes(fine.drop("value_bytes"), avro)
-    if kind != "struct<a:int>":
-        (row,) = dead_letters._with_bytes(fine.drop("value_bytes"), raw).collect()
+        dead_letters._with_bytes(fine.drop("value_bytes"), given, avro)
+    if kind == "struct<a:int>":  # the function may encode it itself
+        own = fine.select("key", lit("{}").alias("value"))
+        (row,) = dead_letters._with_bytes(own, given, avro).collect()
+        assert row.value == "{}"
+    else:  # a column of the user's that has this name
+        (row,) = dead_letters._with_bytes(fine, given, raw).collect()
         assert row.value == decoded
 
 

@@ -142,10 +142,12 @@ class Ownership:
         """This task's partitions, ascending."""
         self._denials: dict[str, int] = {}
         self._has_answer = False
+        self._has_led = False  # an answer named a leader
         self.leaderless: tuple[TopicPartition, ...] = ()
         """Partitions of any task without a known leader; they may hold records."""
         self.awaited: set[TopicPartition] = set()
-        """Partitions of any task that had no leader in the first answer."""
+        """Partitions of any task that had no leader in the first answer, or came when
+        none had."""
 
     def leader(self, partition: TopicPartition) -> Broker | None:
         """The last known leader; None for an unknown partition."""
@@ -184,9 +186,9 @@ class Ownership:
             warning=share.warning,
         )
         self.partitions = share.partitions
-        if not self._has_answer:
-            self.awaited = set(self.leaderless)
-        self._has_answer = True
+        if not self._has_led:  # that answer may have come from a broker just started
+            self.awaited |= {*self.leaderless, *(now if self._has_answer else ())}
+        self._has_answer, self._has_led = True, self._has_led or bool(now)
         return change
 
     def _learn(self, name: str, seen: TopicDescription) -> bool:

@@ -141,8 +141,8 @@ class PartitionManager:
         if limit is not None:
             room = min(room, limit - self.uncommitted)
         start, behind = self.emitted_to, self._rules.max_offset_behind
-        if behind is not None:
-            room = min(room, self._unfinished.first_in_flight + behind - start)
+        if behind is not None and self.last_completed_offset + behind < start + room:
+            room = min(room, self._unfinished.first_to_try + behind - start)
         end = self._unfinished.window.next_end(min(log_end, start + room))
         return self._of_topic(start, end) if end > start else None
 
@@ -332,10 +332,10 @@ class PartitionManager:
 
     def _lose_former_topic(self) -> None:
         self._next_generation()
-        lost = self._unfinished.lose(0, self.emitted_to, LossReason.RECREATED)
+        start, end = self.last_completed_offset, self.emitted_to
+        lost = self._unfinished.lose(0, end, LossReason.RECREATED)
         if lost:
             text = "%s: its topic was deleted: %d offsets of [%d, %d) are lost"
-            start, end = self.last_completed_offset, self.emitted_to
             _log.warning(text, self.topic_partition, lost, start, end)
 
     def _cut(self, check: PositionCheck, now_ms: int) -> None:

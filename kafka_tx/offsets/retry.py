@@ -152,6 +152,12 @@ class RetryQueue:
         """The offsets whose retry has not started. Read only."""
         return self._waiting.offsets
 
+    @property
+    def first_released(self) -> int | None:
+        """The first offset that was released and has not failed; None: none."""
+        runs = self._failures.get(0)
+        return None if runs is None else runs.first
+
     def knows(self, offset: int) -> bool:
         """Whether the offset failed or was released, and is not completed."""
         return any(offset in runs for runs in self._failures.values())

@@ -197,6 +197,17 @@ class OffsetRuns:
         """The runs within ``[start, end)``, cut to it, ascending."""
         return list(_joined(self._pieces(start, end)))
 
+    def first_beyond(self, *others: OffsetRuns) -> int | None:
+        """The lowest offset that is in none of the others; None: there is none."""
+        runs = [*self._full, *self._partly]
+        for block in (block for run in sorted(runs) for block in range(*run)):
+            bits = self._bits_of(block)
+            for other in others:
+                bits &= ~other._bits_of(block)
+            if bits:
+                return (block << _SHIFT) + _lowest_bit(bits)
+        return None
+
     def gaps(self, start: int, end: int) -> Iterator[tuple[int, int]]:
         """The runs of ``[start, end)`` that are *not* in the set, ascending."""
         position = start
@@ -208,6 +219,9 @@ class OffsetRuns:
             yield position, end
 
     # --- blocks ---------------------------------------------------------------------
+
+    def _bits_of(self, block: int) -> int:
+        return self._bits.get(block) or (_FULL if block in self._full else 0)
 
     def _set(self, block: int, mask: int) -> None:
         bits = self._bits.get(block)

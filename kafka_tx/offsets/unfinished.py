@@ -24,8 +24,8 @@ class PartitionRules:
             are included, still are. None: no limit.
         max_offset_behind: A record that failed is lost once an offset further than this
             above it is acknowledged; so is a record that fails further than this below
-            the last emitted one. No offset further than this above a record in flight
-            is emitted, so each record is tried. None: no record is lost.
+            the last emitted one. No offset further than this above a record that is in
+            flight or not tried yet is emitted: each one is tried. None: none is lost.
         out_of_range: Policy if the log has lost offsets to read, or its end below
             emitted ones.
         topology_id, topology_name: Stored with every offset.
@@ -186,16 +186,14 @@ class Unfinished:
         ]
 
     @property
-    def first_in_flight(self) -> int:
-        """The first record in flight; ``emitted_to`` if there is none.
+    def first_to_try(self) -> int:
+        """The first record in flight or not tried yet; ``emitted_to``: there is none.
 
-        Records that wait for a retry or for their dead letter are not in flight.
+        Those that failed and wait, for a retry or for their dead letter, are not.
         """
-        for run in self.window.pending:
-            for part in self.retry.waiting.gaps(*run):
-                for start, _end in self._given_up.gaps(*part):
-                    return start
-        return self.window.emitted_to
+        in_flight = self.window.pending.first_beyond(self.retry.waiting, self._given_up)
+        found = [self.window.emitted_to, in_flight, self.retry.first_released]
+        return min(offset for offset in found if offset is not None)
 
     def complete_one(self, offset: int) -> bool:
         """As ``complete``, of one record and faster; False: it is not pending."""

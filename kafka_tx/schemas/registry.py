@@ -35,6 +35,9 @@ _LONGEST_ANSWER = 300
 _ABSENT = range(40_400, 40_500)
 """Codes of registries for what they do not have; a gateway's 404 has none."""
 
+_LARGEST_ID = 2**31 - 1
+"""Registries answer larger ones as if the address were wrong: it is none of theirs."""
+
 _REFUSED = (409, 422)
 """Statuses of registries for what they do not take. Others below 500 come from what is
 before a registry, such as a gateway: they tell nothing of a schema, and may pass."""
@@ -101,6 +104,11 @@ class Registry:
                 too, it is none.
         """
         if wanted not in self._known:
+            if isinstance(wanted, int) and wanted > _LARGEST_ID:
+                raise UnknownSchemaError(
+                    f"no schema registry has the id {wanted}: the largest is"
+                    f" {_LARGEST_ID}"
+                )
             self._check_unknown(wanted)
             self._known[wanted] = self._fetched(wanted)
         return self._known[wanted]

@@ -174,7 +174,7 @@ def test_a_partition_that_had_no_leader_at_first_was_awaited():
     assert cluster.managers.events == ["open orders-1 awaited", "open orders-2 new"]
 
 
-def test_a_partition_that_its_topic_lost_as_it_was_made_anew_is_lost():
+def test_a_partition_that_its_topic_lost_as_it_was_made_anew_is_lost(caplog):
     """With all that was pending; also if another task has it now."""
     cluster = Cluster(task=1, total=2, orders=4)
     cluster.partitions()
@@ -190,6 +190,9 @@ def test_a_partition_that_its_topic_lost_as_it_was_made_anew_is_lost():
     assert cluster.partitions() == orders(1)
     assert manager.counts.lost[LossReason.RECREATED] == 7
     assert manager.pending == 0
+    assert (
+        "orders-3: its topic was deleted: 7 offsets of [0, 7) are lost" in caplog.text
+    )
 
 
 def test_what_is_gone_is_closed_before_anything_is_opened():

@@ -270,11 +270,38 @@ def test_no_record_is_too_far_behind_before_it_was_tried():
     made.ack(span(1, 100))
     assert not emit(made)
 
-    made.release(span(0, 1), now_ms=0)
-    assert emit(made).ranges == (span(0, 1), span(100, 200))  # it waited until now
-    made.ack(span(100, 101))
+    for _ in range(2):  # bolts have no time for it, twice
+        made.release(span(0, 1), now_ms=0)
+        assert emit(made).ranges == (span(0, 1),)
+    made.ack(0)
+    assert emit(made).ranges == (span(100, 200),)
 
-    assert (made.last_completed_offset, lost(made)) == (0, {})
+    assert (made.last_completed_offset, lost(made)) == (100, {})
+
+
+def test_records_that_wait_are_passed_over_quickly():
+    """Tens of thousands that failed alone: a plan looks for the first that has not."""
+    late = BackOff(initial_delay_ms=1_000)
+    made = manager(max_offset_behind=100_000, back_off=late)
+    log = LogBounds(0, 10**6)
+    emit(made, bounds=log, max_offsets=100_000)
+    for offset in range(0, 100_000, 2):
+        made.fail(offset, 0)
+    made.ack(1)
+    looked = []
+    runs = type(made._unfinished.window.pending)
+    bits_of = runs._bits_of
+
+    def counted(self, block):
+        looked.append(block)
+        return bits_of(self, block)
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(runs, "_bits_of", counted)
+        plan = made.plan(log, max_offsets=10**6, now_ms=0)
+
+    assert plan.fresh == span(100_000, 100_003)
+    assert len(looked) < 10
 
 
 def test_a_record_that_fails_again_too_far_behind_is_lost_and_holds_nothing_back():

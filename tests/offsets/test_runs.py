@@ -90,6 +90,9 @@ def test_offset_runs_answer_like_a_set(changes, one, other):
     assert {x for start, end in inside for x in range(start, end)} == {
         x for x in model if low <= x < high
     }
+    others = OffsetRuns((low, high)), OffsetRuns((0, 3))
+    left = (x for x in model if x >= 3 and not low <= x < high)
+    assert runs.first_beyond(*others) == min(left, default=None)
     outside = list(runs.gaps(low, high))
     assert sorted(inside + outside) == _cut_at_edges(model, low, high)
 

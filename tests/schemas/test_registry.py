@@ -224,6 +224,19 @@ def test_invented_ids_cost_a_bounded_number_of_requests(
     assert registry.by_id(1_000).text == '"int"'
 
 
+def test_a_number_that_can_be_no_id_is_not_asked_for(told: Told) -> None:
+    """Registries answer as if the address were wrong, for as long as one waits."""
+    told.answers[f"/schemas/ids/{2**31}"] = [(404, {"error_code": 404})]
+    told.schema(2**31 - 1, '"int"')
+    registry = Registry({"url": told.url})
+
+    for number in (2**31, 2**32 - 1):
+        with pytest.raises(UnknownSchemaError, match=f"has the id {number}"):
+            registry.by_id(number)
+    assert told.asked == []
+    assert registry.by_id(2**31 - 1).text == '"int"'
+
+
 def test_ids_are_asked_for_again_after_a_while(
     told: Told, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -115,6 +115,25 @@ def test_new_partitions_start_at_the_earliest(cluster, kind):
     assert ranges(second) == {"t-0": (10, 10), "t-1": (0, 3)}
 
 
+@BOTH
+@pytest.mark.parametrize("has_begun", [False, True])
+def test_a_topic_that_appears_after_the_start_is_read_from_its_beginning(
+    cluster, kind, has_begun
+):
+    """Though the first batch, which asks where to start, is planned only then."""
+    spout = spout_on(cluster, kind, start=Latest())
+    if has_begun:
+        assert not spout.is_ready()
+    cluster.fill("t", 10)
+    cluster.clock.advance(60_000)
+    assert spout.is_ready()
+
+    first = spout.initialize_transaction(1, None)
+
+    assert ranges(first) == {"t-0": (0 if has_begun else 10, 10)}
+    assert not first.skipped
+
+
 # --- readiness ---
 
 

@@ -46,6 +46,9 @@ _OUR_BYTES = 1_000
 _NAMED = 64
 """Most bytes that a header takes besides its key and value."""
 
+_PLAIN = ("binary", "string")
+"""Types of keys and values without a schema; those of a schema may be such, too."""
+
 _FACTS_S = 600.0
 """How long an answer of the brokers about the topic counts."""
 
@@ -136,7 +139,7 @@ class _Rejecting:
         rejected = self._function(df, attempt)
         counts: Counts = {}
         if rejected is not None:
-            rejected = _with_bytes(_check_rows(rejected), source)
+            rejected = _with_bytes(_check_rows(rejected), dict(df.dtypes), source)
             is_own = self._options is None
             counts = _written(
                 rejected, attempt, options, config, facts, is_own_cluster=is_own
@@ -330,11 +333,19 @@ def _size_of(headers: Column) -> Column:
     )
 
 
-def _with_bytes(rejected: DataFrame, source: Mapping[str, str]) -> DataFrame:
+def _with_bytes(
+    rejected: DataFrame, given: Mapping[str, str], source: Mapping[str, str]
+) -> DataFrame:
     """The rows with the records' own bytes, where keys or values are typed.
 
-    ``source`` are the options of the rows' source; with Spark Connect there are none,
-    and a text or bytes without a column of bytes beside it is taken for untyped.
+    A text or bytes may be of a schema, too, unless the function has made it of another
+    type.
+
+    Args:
+        rejected: What the function returned.
+        given: The types of the columns that it was given.
+        source: The options of the source. None with Spark Connect: what has a column of
+            bytes beside it is typed.
 
     Raises:
         ConfigError: The source adds no column with the bytes, or rows lack them.
@@ -342,8 +353,10 @@ def _with_bytes(rejected: DataFrame, source: Mapping[str, str]) -> DataFrame:
     kinds = dict(rejected.dtypes)
     for side in ("key", "value"):
         held = side + BYTES
-        form = source.get(f"{side}.format", "avro" if held in kinds else "bytes")
-        if kinds[side] in ("binary", "string") and form.strip().lower() != "avro":
+        guess = "avro" if held in given and not source else "bytes"
+        is_avro = source.get(f"{side}.format", guess).strip().lower() == "avro"
+        is_plain = given.get(side) not in _PLAIN or not is_avro
+        if kinds[side] in _PLAIN and is_plain:
             continue
         if held not in kinds:
             raise ConfigError(

@@ -130,9 +130,9 @@ class SpoutConfig:
     max_offset_behind: int | None = _setting(
         None,
         "offsets",
-        "A record that failed is lost once one so far above it is completed. A stored"
-        " offset so far below another start than Earliest() is not used. None: no"
-        " limit.",
+        "A record that failed is lost once one so far above it is completed. At most so"
+        " many offsets of a partition are in flight. A stored offset so far below"
+        " another start than Earliest() is not used. None: no limit.",
     )
     use_start_offset_time_if_offset_out_of_range: bool = _setting(
         True, "", "False: stop if the log was trimmed or cut; overrides out_of_range."

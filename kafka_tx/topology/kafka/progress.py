@@ -83,6 +83,9 @@ class PlanProgress:
         """Where the last batch that began to be read ends; perhaps an earlier run's."""
         self._is_behind = False
         """Whether the last plan left records for the next one."""
+        self.began_without = False
+        """Whether a poll found no partition before the first plan: what has come since
+        then is read from its beginning."""
 
     # --- plans ---
 
@@ -231,7 +234,9 @@ class PlanProgress:
     def _has_news(self, now_ms: int) -> bool:
         try:
             if not self.to:
-                return bool(self._cached.survey().partitions)
+                has_any = bool(self._cached.survey().partitions)
+                self.began_without = self.began_without or not has_any
+                return has_any
             return self._has_more(now_ms) or self._has_new_partitions(now_ms)
         except KafkaTxError as error:
             if not error.retryable:

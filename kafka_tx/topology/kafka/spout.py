@@ -380,11 +380,13 @@ class KafkaBatchSpout(Spout):
     ) -> tuple[Mapping[TopicPartition, int] | None, dict[TopicPartition, LogPosition]]:
         """Where the very first batch starts, if not at the earliest offsets.
 
-        Also those of a group whose leader epochs are known: they are checked as if an
-        earlier batch had ended there.
+        It also returns the positions of a group whose leader epochs are known: they are
+        checked as if an earlier batch had ended there. Partitions that came after a
+        poll without any start at the earliest offsets.
         """
         is_first = bool(lasts) and not any(lasts.values())
-        if not is_first or isinstance(self.config.start, Earliest):
+        begins_late = self._progress.began_without
+        if not is_first or begins_late or isinstance(self.config.start, Earliest):
             return None, {}
         found: dict[TopicPartition, LogPosition] = {}
 
