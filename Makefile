@@ -137,7 +137,7 @@ endif
 # The source's planner, and people around all doors, for a million steps each; `make test`
 # takes five thousand of the one and twenty thousand of the other.
 simulate: setup
-	KAFKA_TX_SIMULATED_STEPS=1000000 $(IN)/python -m pytest -s \
+	KAFKA_TX_ALL=1 KAFKA_TX_SIMULATED_STEPS=1000000 $(IN)/python -m pytest -s \
 	    tests/properties/test_source.py tests/properties/test_people.py
 
 # How many of some hundred mutants of the code `make test-fast` notices; within an hour.

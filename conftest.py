@@ -17,6 +17,7 @@ hypothesis.settings.register_profile(
     "patient",
     deadline=None,  # a busy machine fails no example
     max_examples=size(40, 150),
+    derandomize=not EVERYTHING,  # the same examples in each `make test`
 )
 hypothesis.settings.load_profile("patient")
 

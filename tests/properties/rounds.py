@@ -1,4 +1,4 @@
-"""Rounds of a simulation: each walks other ways, even where chance is switched off."""
+"""Rounds of a simulation: each walks other ways, also where chance is switched off."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ def play_round(
 ) -> None:
     """Let Hypothesis play; a failure prints the steps and a blob that replays them.
 
-    Under CI, Hypothesis plays the same game each time it is asked: every round would be
-    the first one. There the number of the round is the seed, as it is where the game
-    shall be known: one that is to find something takes as long each time.
+    In ``make test``, Hypothesis plays the same game each time it is asked: every round
+    would be the first one. There the number of the round is the seed, as it is where
+    the game shall be known: one that is to find something takes as long each time.
     """
     if is_known or settings().derandomize:
         machine = seed(number)(machine)

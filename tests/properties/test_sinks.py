@@ -11,7 +11,7 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
-from integration.sizes import EVERYTHING, size
+from integration.sizes import size
 from kafka_tx.errors import (
     AnotherNumberingError,
     OutOfOrderError,
@@ -302,9 +302,7 @@ def test_each_row_is_written_once_whatever_dies():
         if number >= ROUNDS and all(seen[what] for what in WHAT_MUST_HAPPEN):
             return
         assert number < ROUNDS + 160, f"the simulation is blind: {seen}"
-        # the same walks in each `make test`; `make test-all` looks for new ones
-        games, is_known = size(20, 120), not EVERYTHING
-        play_round(number, SimulatedSink, steps=25, examples=games, is_known=is_known)
+        play_round(number, SimulatedSink, steps=25, examples=size(20, 120))
 
 
 @pytest.mark.parametrize("steps", range(1, 12))
