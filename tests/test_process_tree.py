@@ -19,8 +19,8 @@ orphan = subprocess.Popen(
 orphan.wait()
 os.write(fd, json.dumps({"phase": "ready"}).encode() + b"\\n")
 line = sys.stdin.readline()
-os.write(fd, json.dumps({"phase": line.strip()}).encode() + b"\\n")
 print("said", line, flush=True)
+os.write(fd, json.dumps({"phase": line.strip()}).encode() + b"\\n")
 if line.strip() == "leave":
     sys.exit(3)
 time.sleep(600)

@@ -15,11 +15,10 @@ from kafka_tx.model import LogPosition, TopicPartition
 from kafka_tx.testing.mock import MockCluster
 
 OFFSET_COMMIT, TRANSPORT = 8, -195
-until = time.monotonic() + 4
 stored = []
 
 def write(settings):
-    while time.monotonic() < until:
+    while True:
         mirror = GroupMirror(settings, "g", timeout_ms=1_000)
         for offset in range(20):
             try:
@@ -35,6 +34,7 @@ with MockCluster() as cluster:
     settings = client_settings(given, purpose="admin")
     for _ in range(8):
         threading.Thread(target=write, args=(settings,), daemon=True).start()
+    until = time.monotonic() + 4
     while time.monotonic() < until:
         cluster.stop_broker()
         time.sleep(0.05)
@@ -44,6 +44,8 @@ with MockCluster() as cluster:
                 ctypes.c_void_p(cluster._cluster), OFFSET_COMMIT, 1, TRANSPORT
             )
             time.sleep(0.02)
+    while not stored:  # it stays there now
+        time.sleep(0.02)
     print("stored", len(stored), flush=True)
     os._exit(0)
 """
