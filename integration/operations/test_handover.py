@@ -290,6 +290,7 @@ def test_an_at_least_once_topology_goes_back_with_a_record_that_fails(
     handover.check(store, group, processed, again=above, knows_runs=knows_runs)
 
 
+@pytest.mark.all
 def test_spark_refuses_offsets_that_miss_a_partition(handover, tmp_path):
     """So nobody loses the records of a partition by leaving it out."""
     name = handover.topics[0]

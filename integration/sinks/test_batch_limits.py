@@ -238,7 +238,8 @@ def test_a_part_with_a_record_that_its_topic_does_not_take_names_it(
 
 # --- through Spark ------------------------------------------------------------------
 # Brokers see compressed batches only, so that a user's size of those is believed and
-# the workers have to learn from refusals.
+# the workers have to learn from refusals. `make test` shows one stream: what is above
+# shows the rest without Spark.
 
 REFUSED = {"kafka.compression.type": "lz4", "kafka.batch.size": "1000000"}
 NOISE = "concat(id, ' ', " + ", ".join(f"md5(concat(id, {n}))" for n in range(6)) + ")"
@@ -256,12 +257,13 @@ def numbers(values):
 ONCE = Counter(range(COUNT))
 
 
+@pytest.mark.all
 @pytest.mark.parametrize(
     ("way", "more"),
     [
         pytest.param("plain", {}, id="plain-followed"),
-        pytest.param("plain", REFUSED, id="plain-refused", marks=pytest.mark.all),
-        pytest.param("once", {}, id="once-followed", marks=pytest.mark.all),
+        pytest.param("plain", REFUSED, id="plain-refused"),
+        pytest.param("once", {}, id="once-followed"),
         pytest.param("once", REFUSED, id="once-refused"),
     ],
 )
@@ -306,7 +308,8 @@ def test_a_stream_is_written_once_whatever_its_topic_takes(
     assert numbers(values(name)) == ONCE
 
 
-@pytest.mark.parametrize("way", [pytest.param("plain", marks=pytest.mark.all), "once"])
+@pytest.mark.all
+@pytest.mark.parametrize("way", ["plain", "once"])
 def test_a_transactional_topology_writes_whatever_its_topic_takes(
     spark, kafka, topic, produce, narrow, values, tmp_path, way
 ):
@@ -328,6 +331,7 @@ def test_a_transactional_topology_writes_whatever_its_topic_takes(
     assert numbers(values(name)) == ONCE
 
 
+@pytest.mark.all
 def test_only_records_that_no_topic_takes_become_dead_letters_and_lose_their_value(
     spark, kafka, topic, produce, narrow, values, tmp_path
 ):
@@ -359,6 +363,7 @@ def test_only_records_that_no_topic_takes_become_dead_letters_and_lose_their_val
     assert values(dead) == [None] * len(large)
 
 
+@pytest.mark.all
 def test_a_record_that_its_topic_does_not_take_is_named_alone(spark, kafka, narrow):
     name = narrow()
     big = "CASE WHEN id = 7 THEN repeat('x', 200000) ELSE 'v' END"

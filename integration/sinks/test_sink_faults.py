@@ -181,7 +181,7 @@ def writers(cluster, topic):
     return {"plain": plain, "once": once}
 
 
-EITHER = pytest.mark.parametrize("way", [*in_all("plain"), "once"])
+EITHER = pytest.mark.parametrize("way", in_all("plain", "once"))
 
 
 @EITHER

@@ -12,6 +12,7 @@ from integration.bounded import read_out
 from integration.capabilities import CAPABILITIES, PROGRESS_OF_ENDS
 from integration.cluster.records import Record
 from integration.cluster.waiting import PATIENT_S
+from integration.sizes import in_all
 from kafka_tx.cli import doctor
 
 COMPACTED = {
@@ -152,7 +153,7 @@ def test_compacted_topics_are_equal(both, topic, produce, kafka):
     assert ours == theirs
 
 
-@pytest.mark.parametrize("isolation", ["read_committed", "read_uncommitted"])
+@pytest.mark.parametrize("isolation", ["read_committed", *in_all("read_uncommitted")])
 def test_transactional_topics_are_equal(both, topic, produce, isolation):
     name = topic(2)
     produce.committed(name, [f"c{n}" for n in range(50)])

@@ -197,6 +197,7 @@ def in_batches(cluster, user, spark, tmp_path):
         handle.stop()
 
 
+@pytest.mark.all
 def test_a_transactional_topology_needs_read(guarded, spark, tmp_path):
     assert in_batches(guarded, "reader", spark, tmp_path)
 

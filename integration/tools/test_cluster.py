@@ -23,6 +23,8 @@ from integration.cluster.running import running
 from integration.cluster.topics import fresh_name
 from integration.cluster.waiting import is_listening, wait_until
 
+pytestmark = pytest.mark.all
+
 
 def values_of(bootstrap_servers, topic, count, partition=0):
     """Read a partition from its start until ``count`` records are there."""
@@ -117,7 +119,6 @@ def test_compaction_makes_holes_within_seconds(kafka, topic, produce):
 # --- faults -------------------------------------------------------------------------
 
 
-@pytest.mark.all
 def test_a_killed_broker_comes_back_with_its_records_and_address(servers):
     with running(servers.kafka(settings={"log.retention.bytes": "-1"})) as cluster:
         cluster.create_topic("t")
@@ -131,7 +132,6 @@ def test_a_killed_broker_comes_back_with_its_records_and_address(servers):
         assert values_of(before, "t", 1) == [b"before"]
 
 
-@pytest.mark.all
 def test_the_other_broker_leads_after_a_kill_and_both_are_in_sync_later(kafka_pair):
     name = fresh_name("killed")
     kafka_pair.create_topic(name)
@@ -147,7 +147,6 @@ def test_the_other_broker_leads_after_a_kill_and_both_are_in_sync_later(kafka_pa
     assert values_of(kafka_pair.bootstrap_servers, name, 1) == [b"meanwhile"]
 
 
-@pytest.mark.all
 def test_a_paused_broker_loses_its_leadership_and_returns(kafka_pair):
     name = fresh_name("paused")
     kafka_pair.create_topic(name)
@@ -161,7 +160,6 @@ def test_a_paused_broker_loses_its_leadership_and_returns(kafka_pair):
     wait_until("both in sync", lambda: kafka_pair.in_sync(name, 0) == {1, 2})
 
 
-@pytest.mark.all
 def test_a_broker_that_is_shut_down_hands_over(kafka_pair):
     name = fresh_name("handed")
     kafka_pair.create_topic(name)
@@ -174,7 +172,6 @@ def test_a_broker_that_is_shut_down_hands_over(kafka_pair):
     kafka_pair.restart(victim)
 
 
-@pytest.mark.all
 def test_transactions_work_on_both_brokers_of_a_pair(kafka_pair):
     name = fresh_name("transactions")
     kafka_pair.create_topic(name, 2)
@@ -199,7 +196,6 @@ def client(zookeeper):
     client.close()
 
 
-@pytest.mark.all
 def test_brokers_register_in_zookeeper_and_vanish_when_killed(kafka_zk, client):
     registered = "/brokers/ids"
 
@@ -215,7 +211,6 @@ def test_brokers_register_in_zookeeper_and_vanish_when_killed(kafka_zk, client):
     wait_until("both are there again", both)
 
 
-@pytest.mark.all
 def test_brokers_of_kafka_3_take_records(kafka_zk):
     name = fresh_name("three")
     kafka_zk.create_topic(name, 2)
@@ -226,7 +221,6 @@ def test_brokers_of_kafka_3_take_records(kafka_zk):
     assert values == [b"x"]
 
 
-@pytest.mark.all
 def test_a_topic_can_be_made_while_another_broker_takes_over_the_cluster(
     kafka_zk, client
 ):
@@ -244,7 +238,6 @@ def test_a_topic_can_be_made_while_another_broker_takes_over_the_cluster(
     assert kafka_zk.leader(name, 1) in kafka_zk.brokers
 
 
-@pytest.mark.all
 def test_a_killed_zookeeper_comes_back_with_its_nodes(zookeeper, client):
     client.ensure_path("/kept")
     client.set("/kept", b"value")
@@ -256,7 +249,6 @@ def test_a_killed_zookeeper_comes_back_with_its_nodes(zookeeper, client):
     assert value == b"value"
 
 
-@pytest.mark.all
 def test_a_paused_zookeeper_is_silent_and_then_answers(zookeeper, client):
     client.ensure_path("/silent")
 

@@ -19,6 +19,7 @@ from kafka_tx.sql.database import IDLE_CONNECTIONS
 from kafka_tx.sql.tables import append_rows
 
 
+@pytest.mark.all
 def test_each_test_has_a_database_of_its_own(postgresql, postgresql_server):
     first = sqlalchemy.create_engine(postgresql)
     other = sqlalchemy.create_engine(postgresql_server.url())
@@ -33,6 +34,7 @@ def test_each_test_has_a_database_of_its_own(postgresql, postgresql_server):
     other.dispose()
 
 
+@pytest.mark.all
 def test_a_killed_server_keeps_what_was_committed():
     with running(PostgresServer()) as server:
         server.execute("CREATE TABLE kept (n int)")

@@ -19,6 +19,8 @@ from integration.cluster.waiting import HOST, wait_until
 from kafka_tx.kafka.cluster import KafkaClusterView
 from kafka_tx.model import Topics
 
+pytestmark = pytest.mark.all
+
 
 @pytest.fixture
 def echo() -> Iterator[Proxy]:
@@ -149,7 +151,6 @@ def test_a_paused_postgresql_is_silent_and_goes_on(postgresql_server):
         engine.dispose()
 
 
-@pytest.mark.all
 def test_clients_of_brokers_stay_on_their_proxies():
     with running(ProxiedKafka(brokers=2)) as kafka:
         kafka.cluster.create_topic("orders", 2)

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
+
 from integration.cluster.records import Record
+
+pytestmark = pytest.mark.all
 
 
 def read(spark, kafka, topic, **options):
