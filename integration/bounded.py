@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from pyspark.errors import StreamingQueryException
+from pyspark.errors import PySparkException
 from pyspark.sql.streaming.query import StreamingQuery
 
 from integration.capabilities import CAPABILITIES, LIMITED_BOUNDED_RUNS
@@ -24,12 +24,13 @@ class DeadError(Exception):
 def with_a_planner(run: Callable[[], T]) -> T:
     """Run a query; again where Spark gave its planner up before it had started.
 
-    Spark gives it ten seconds, also where the machine is busy.
+    Spark gives it ten seconds, also where the machine is busy. A Connect server gives
+    as long to the worker that calls the function of ``foreachBatch``.
     """
     for _ in range(PLANNERS - 1):
         try:
             return run()
-        except StreamingQueryException as error:
+        except PySparkException as error:
             if LATE not in str(error):
                 raise
     return run()

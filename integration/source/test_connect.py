@@ -14,6 +14,7 @@ pytest.importorskip("grpc", reason="pyspark[connect] is not installed")
 
 from pyspark.sql.connect.session import SparkSession
 
+from integration.bounded import with_a_planner
 from integration.cluster.connect import ConnectServer
 from integration.cluster.records import Record
 from integration.cluster.running import running
@@ -89,6 +90,30 @@ class Job:
             .start()
         )
 
+    def run(
+        self,
+        remote: SparkSession,
+        function: Any,
+        checkpoint: str = "c",
+        until: Callable[[], bool] | None = None,
+    ) -> Any:
+        """Give the query, which goes on: all is processed, or something has come true.
+
+        It is started again where its Python processes came too late.
+        """
+
+        def once() -> Any:
+            query = self.start(remote, function, checkpoint)
+            if until is None:
+                query.processAllAvailable()
+                return query
+            wait_until("it is true", lambda: until() or not query.isActive)
+            if error := query.exception():
+                raise error
+            return query
+
+        return with_a_planner(once)
+
     def appending(self, pause_at: int = 0) -> Batch:
         """Writes each batch into a table; may stop for ever after a txid's write."""
         url, waiting = f"sqlite:///{self.place}/sink.db", self.place / "waiting"
@@ -142,17 +167,21 @@ def test_a_batch_is_read_and_written(remote, job):
 @pytest.mark.parametrize("exactly_once", [False, True])
 def test_a_stream_is_written(remote, job, exactly_once):
     writing = {**job.servers, "topic": job.out}
-    query = (
+    writer = (
         job.stream(remote)
         .writeStream.format("kafka_tx")
         .options(**writing, **({"tx.id": job.out} if exactly_once else {}))
         .option("checkpointLocation", str(job.place / "checkpoint"))
-        .start()
     )
-    try:
-        query.processAllAvailable()
-    finally:
-        query.stop()
+
+    def copy() -> None:
+        query = writer.start()
+        try:
+            query.processAllAvailable()
+        finally:
+            query.stop()
+
+    with_a_planner(copy)
     assert job.copied(remote) == list(range(25))
 
 
@@ -173,11 +202,7 @@ def test_every_sink_counts_each_record_once(remote, job):
             update_map(df, again, TransactionalMap(counts, "n"), reducer="count")
         write_transaction(df, attempt, sink)
 
-    query = job.start(remote, write)
-    try:
-        query.processAllAvailable()
-    finally:
-        query.stop()
+    job.run(remote, write).stop()
 
     with closing(sqlite3.connect(job.place / "sink.db")) as db:
         assert sorted(v for (v,) in db.execute("SELECT v FROM rows")) == [*range(25)]
@@ -199,22 +224,16 @@ def test_values_are_typed_there_too(remote, job, topic, produce, told):
         "schema.registry.url": told.url,
     }
 
-    query = job.start(remote, job.appending())
-    try:
-        query.processAllAvailable()
-    finally:
-        query.stop()
+    job.run(remote, job.appending()).stop()
 
     assert job.rows() == list(range(5))
 
 
 @pytest.mark.all
 def test_a_second_query_fences_the_first(remote, job, produce):
-    first = job.start(remote, job.appending(), "first")
-    first.processAllAvailable()
-    second = job.start(remote, job.appending(), "second")
+    first = job.run(remote, job.appending(), "first")
+    second = job.run(remote, job.appending(), "second")
     try:
-        second.processAllAvailable()
         produce(job.id, [Record(str(n)) for n in range(25, 30)])
         second.processAllAvailable()
         wait_until("the first has ended", lambda: not first.isActive)
@@ -367,24 +386,18 @@ def test_a_killed_server_loses_and_doubles_nothing(
         remote.stop()  # it would look for its server for minutes
         server.start()  # after a try that failed
         killed = SparkSession.builder.remote(server.url).create()
-        job.start(killed, job.appending(pause_at=2))
-        wait_until("txid 2 is written", (job.place / "waiting").exists)
+        job.run(killed, job.appending(pause_at=2), until=(job.place / "waiting").exists)
         killed.client.close()
         server.kill()
     produce(job.id, [Record(str(n)) for n in range(25, 40)])
     with pytest.MonkeyPatch.context() as patch:
         if goes_on == "in a session":
             patch.delenv("SPARK_CONNECT_MODE_ENABLED", raising=False)
-            finish(job, request.getfixturevalue("spark"))
+            job.run(request.getfixturevalue("spark"), job.appending()).stop()
         else:
             patch.setenv("SPARK_CONNECT_MODE_ENABLED", "1")
             server.start()
-            finish(job, SparkSession.builder.remote(server.url).create())
+            session = SparkSession.builder.remote(server.url).create()
+            job.run(session, job.appending()).stop()
     assert job.rows() == list(range(40))
     assert job.txid() >= 3
-
-
-def finish(job: Job, session: Any) -> None:
-    query = job.start(session, job.appending())
-    query.processAllAvailable()
-    query.stop()
