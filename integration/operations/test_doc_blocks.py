@@ -28,7 +28,7 @@ from integration.attachments import closed_attachments
 from integration.capabilities import LAKE, need
 from integration.cluster.records import Record
 from integration.cluster.spark_local import delta_session
-from integration.cluster.waiting import wait_until
+from integration.cluster.waiting import PATIENT_S, wait_until
 from kafka_tx.cli.main import app
 from kafka_tx.kafka.tokens import token_of
 from kafka_tx.logs import event_log
@@ -178,7 +178,7 @@ class Reader:
         )
         consumer.subscribe([topic])
         try:
-            found = consumer.consume(count, timeout=60)
+            found = consumer.consume(count, timeout=PATIENT_S)
             pairs = ((m.key() or b"", m.value() or b"") for m in found)
             return Counter((key.decode(), value.decode()) for key, value in pairs)
         finally:

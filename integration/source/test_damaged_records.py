@@ -43,6 +43,8 @@ BATCHES, EACH = 4, 10
 SILENT_MS = 4_000
 """After so long brokers that answer without a record are not waited for."""
 ALL = BATCHES * EACH
+TOGETHER = {"linger.ms": "30000"}
+"""What is produced before a flush is one batch, also on a busy machine."""
 
 
 @pytest.fixture(scope="module")
@@ -88,9 +90,8 @@ def texts():
 
 def put(kafka, topic, partition, values, compression="none"):
     """Ten records a batch."""
-    producer = Producer(
-        {"bootstrap.servers": kafka.bootstrap_servers, "compression.type": compression}
-    )
+    given = {"bootstrap.servers": kafka.bootstrap_servers, **TOGETHER}
+    producer = Producer({**given, "compression.type": compression})
     for start in range(0, len(values), EACH):
         for value in values[start : start + EACH]:
             producer.produce(topic, value.encode(), partition=partition)
@@ -177,8 +178,8 @@ def test_damage_behind_the_last_hole_of_a_range_is_no_damage_of_it(
     """The client reports it in the same answer, before anything passes the hole."""
     name = fresh_name("damaged")
     kafka.create_topic(name, 1)
-    settings = {"bootstrap.servers": kafka.bootstrap_servers, "transactional.id": name}
-    producer = Producer(settings)
+    given = {"bootstrap.servers": kafka.bootstrap_servers, **TOGETHER}
+    producer = Producer({**given, "transactional.id": name})
     producer.init_transactions(30)
     producer.begin_transaction()
     for value in texts()[:EACH]:
@@ -364,7 +365,7 @@ def test_damage_in_a_record_that_fails_ends_its_dead_letter_too(
 def test_damaged_dead_letters_hold_up_no_other(kafka, filled, damage):
     source, dead = filled(), fresh_name("dead")
     kafka.create_topic(dead, 1)
-    producer = Producer({"bootstrap.servers": kafka.bootstrap_servers})
+    producer = Producer({"bootstrap.servers": kafka.bootstrap_servers, **TOGETHER})
     own = headers_of(source, 1, 0, "bad", 1)
     headers: list[tuple[str, str | bytes | None]] = [*own]
     for batch in range(3):

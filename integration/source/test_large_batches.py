@@ -33,7 +33,7 @@ def packed(spark, kafka):
             "batch.size": "70000000",
             "buffer.memory": "70000000",
             "max.request.size": "70000000",
-            "linger.ms": "2000",
+            "linger.ms": "60000",
         }.items():
             writer = writer.option(f"kafka.{option}", value)
         writer.save()

@@ -175,4 +175,4 @@ def test_a_cancelled_task_leaves_no_reader_behind(spark, tmp_path, kind):
 
     assert "cancelled" in raised[0]
     wait_until("the worker has ended", lambda: not worker.exists())
-    assert time.monotonic() - started < 20
+    assert time.monotonic() - started < 100

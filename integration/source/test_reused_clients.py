@@ -176,7 +176,8 @@ def test_ranges_up_to_the_end_of_a_growing_log_keep_one_client(
 def test_the_question_for_the_topic_id_is_not_delayed_by_a_fetch_at_the_end_of_the_log(
     kafka, topic, produce
 ):
-    name, reader = topic(), reader_of(kafka, **{"fetch.wait.max.ms": "10"})
+    held_ms = 400
+    name, reader = topic(), reader_of(kafka, **{"fetch.wait.max.ms": str(held_ms)})
     produce(name, ["a"])
     client = reader.client()
     id_ = client.topic_id(name, 10_000)
@@ -187,11 +188,11 @@ def test_the_question_for_the_topic_id_is_not_delayed_by_a_fetch_at_the_end_of_t
     def took_s(wait_ms):
         times = []
         with mock.patch.object(native_reader, "_SMALL_WAIT_MS", wait_ms):
-            for _ in range(20):
+            for _ in range(3):
                 began_s = time.monotonic()
                 assert [batch.num_rows for batch in reader.read(wanted)] == [1]
                 times.append(time.monotonic() - began_s)
         return median(times)
 
     now_ms = native_reader._SMALL_WAIT_MS
-    assert any(took_s(now_ms) + 0.004 < took_s(10) for _ in range(TRIES))
+    assert any(took_s(now_ms) + 0.2 < took_s(held_ms) for _ in range(TRIES))

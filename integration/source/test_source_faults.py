@@ -38,6 +38,19 @@ def run(spark, kafka, tmp_path):
     return read
 
 
+@pytest.fixture
+def run_until(run):
+    """As ``run``, and again until the group has it: a run waits five seconds for it."""
+
+    def read(topic, has_it, **options):
+        found = run(topic, done=has_it, **options)
+        while not has_it():
+            assert run(topic, done=has_it, **options) == []
+        return found
+
+    return read
+
+
 def texts(prefix, numbers):
     return sorted(f"{prefix}{n}".encode() for n in numbers)
 
@@ -203,7 +216,7 @@ def test_a_new_checkpoint_goes_on_where_the_store_says(run, topic, produce, stor
 
 
 def test_committed_starts_another_job_where_the_group_stands(
-    run, kafka, topic, produce, store, tmp_path
+    run, run_until, kafka, topic, produce, store, tmp_path
 ):
     name = topic(2)
     produce(name, [f"a{n}" for n in range(20)])
@@ -217,7 +230,7 @@ def test_committed_starts_another_job_where_the_group_stands(
             return sum(at.offset for at in group.load(wanted).values()) == 20
 
     options = {"tx__store": store, "tx__commitGroupId": f"{name}-g"}
-    run(name, "first", done=group_has_all, tx__id="one", **options)
+    run_until(name, group_has_all, name="first", tx__id="one", **options)
     produce(name, [f"b{n}" for n in range(20)])
 
     found = run(
@@ -233,7 +246,7 @@ def test_committed_starts_another_job_where_the_group_stands(
 
 
 def test_a_group_that_was_reset_is_never_read_and_is_written_again(
-    run, kafka, topic, produce, store
+    run_until, kafka, topic, produce, store
 ):
     name = topic(1)
     partition = TopicPartition(name, 0)
@@ -248,9 +261,7 @@ def test_a_group_that_was_reset_is_never_read_and_is_written_again(
                 return [at.offset for at in group.load(there).values()] == [end]
 
             options = {"tx__store": store, "tx__commitGroupId": f"{name}-g"}
-            found = run(name, done=is_at_the_end, tx__id=name, **options)
-            wait_for(is_at_the_end)
-            return found
+            return run_until(name, is_at_the_end, tx__id=name, **options)
 
         produce(name, ["a"] * 5)
         assert read_to(5) == [b"a"] * 5

@@ -243,11 +243,11 @@ def test_work_within_a_batch_may_take_longer_than_an_idle_transaction(
     open_map, monkeypatch
 ):
     monkeypatch.setattr(awake, "AWAKE_S", 0.05)
-    monkeypatch.setattr(mysql, "IDLE_IN_TRANSACTION_S", 1)
+    monkeypatch.setattr(mysql, "IDLE_IN_TRANSACTION_S", 5)
     state = open_map(TransactionalMap)
 
     with state.batch(FIRST) as batch:
-        time.sleep(2.5)
+        time.sleep(6)
         for n in range(200):  # beside what is sent to keep it open
             batch.update(pa.table({"key": [f"k{n}"], "value": [n]}))
 

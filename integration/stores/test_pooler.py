@@ -102,12 +102,12 @@ def test_work_within_a_batch_may_take_longer_than_an_idle_transaction(
     through, pooled, postgresql, monkeypatch
 ):
     monkeypatch.setattr(awake, "AWAKE_S", 0.2)
-    monkeypatch.setitem(of_kafka_tx._SESSION, TIMEOUT, "1s")
+    monkeypatch.setitem(of_kafka_tx._SESSION, TIMEOUT, "5s")
     url = pooled if through == "pooler" else postgresql
     total = kafka_tx.TransactionalMap(url, "total")
 
     with total.batch(TransactionAttempt(1, 1)) as batch:
-        time.sleep(2.5)  # a call to another service, say
+        time.sleep(6)  # a call to another service, say
         batch.update(pa.table({"key": ["a"], "value": [1]}))
 
     assert total.get(["a"]) == {"a": 1}

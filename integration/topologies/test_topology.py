@@ -5,11 +5,9 @@
 
 from __future__ import annotations
 
-import time
-
 import pytest
 
-from integration.cluster.waiting import PATIENT_S
+from integration.cluster.waiting import PATIENT_S, wait_until
 from integration.sizes import size
 from integration.topologies import tally, topology_job
 from integration.topologies.tally import (
@@ -63,10 +61,7 @@ def test_records_that_are_gone_stop_a_transactional_replay_and_say_which(
     )
     handle = built.start(spark, {"tx.store": store})
     with tally.ending(handle):
-        deadline = time.monotonic() + 60
-        while not handle.status.replays:
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
+        wait_until("a replay", lambda: handle.status.replays)
 
         kafka.delete_records(name, {0: 50})
 
