@@ -19,7 +19,6 @@ from integration.cluster.waiting import NotReadyError, wait_until
 from integration.log_ends import log_ends
 
 WITHIN_S = 60.0
-SETTLES_WITHIN_S = 3.0
 
 
 class Consumed(NamedTuple):
@@ -43,7 +42,7 @@ def committed_records(servers: str, topic: str) -> list[Consumed]:
     """All records that can be read now, by partition and offset.
 
     Brokers say that a transaction is committed a little before it can be read: that is
-    waited for, but not long, as one may have been left open.
+    waited for, but not for ever, as one may have been left open.
     """
     consumer = Consumer(
         {
@@ -60,7 +59,7 @@ def committed_records(servers: str, topic: str) -> list[Consumed]:
             wait_until(
                 "no transaction is open",
                 lambda: is_settled(servers, topic, len(unfinished)),
-                timeout_s=SETTLES_WITHIN_S,
+                timeout_s=WITHIN_S,
             )
         consumer.assign(
             [TopicPartition(topic, p, OFFSET_BEGINNING) for p in unfinished]
