@@ -174,9 +174,10 @@ def test_ranges_up_to_the_end_of_a_growing_log_keep_one_client(
 
 
 def test_the_question_for_the_topic_id_is_not_delayed_by_a_fetch_at_the_end_of_the_log(
-    kafka, topic, produce
+    kafka, topic, produce, monkeypatch
 ):
     held_ms = 400
+    monkeypatch.setattr(native_reader, "_WAIT_AT_MOST_MS", held_ms)
     name, reader = topic(), reader_of(kafka, **{"fetch.wait.max.ms": str(held_ms)})
     produce(name, ["a"])
     client = reader.client()
