@@ -108,6 +108,7 @@ class _Query:
     mirror_failures: dict[int, int] = field(default_factory=dict)
     from_tasks: dict[tuple[int, int], TaskSums] = field(default_factory=dict)
     ended_ms: int | None = None
+    is_former: bool = False  # its ledger was opened for an earlier run
 
 
 class CommitFeed:
@@ -160,8 +161,14 @@ class CommitFeed:
         return {id_: query.partitions for id_, query in known if query.partitions}
 
     def began(self, id_: str) -> None:
-        """A query of this id has started: its resources stay open."""
+        """A query of this id has started.
+
+        What is shown stays, and its next batch opens the store anew: somebody may have
+        put a copy back between two runs.
+        """
         self._ended_at(id_, None)
+        if id_ in self._queries:
+            self._queries[id_].is_former = True
 
     def has_positions(self, id_: str, partitions: Iterable[TopicPartition]) -> None:
         """The store of a started query has committed offsets of these partitions."""
@@ -219,6 +226,8 @@ class CommitFeed:
             batch = query.waiting[0]
             try:
                 with about(id=id_):
+                    if query.is_former:
+                        self._open_anew(id_, query)
                     if not self._commit(query, batch):
                         return
             except BatchIdsAgainError as error:
@@ -227,6 +236,14 @@ class CommitFeed:
                 logger.warning("the commit is left to the planner: %s", error, id=id_)
                 return
             query.waiting.popleft()
+
+    def _open_anew(self, id_: str, query: _Query) -> None:
+        former = query.ledger
+        query.ledger, query.mirror = self._open_parts(id_)
+        query.is_former = False
+        if query.ledger is not former:
+            former.close()
+        query.seen_txid = min(query.seen_txid, query.ledger.load().txid)
 
     def _commit(self, query: _Query, batch: Finished) -> bool:
         began_ms = self._clock.monotonic_ms()

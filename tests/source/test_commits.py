@@ -226,6 +226,61 @@ def test_batches_that_waited_for_the_store_are_committed_in_order(
     feed.close()
 
 
+def test_a_store_that_was_put_back_between_two_runs_is_opened_anew(
+    registry, mirrored, clock
+):
+    """A SQLite file tells its former users that another one is in its place."""
+    planner, former = Planner(), Planner()
+    feed = CommitFeed(
+        lambda _: (planner.open(), mirror_into(mirrored)), registry, clock
+    )
+    for txid in (1, 2, 3):
+        planner.plan(txid, txid * 10 - 10, txid * 10)
+        feed.finished(finished(txid, txid * 10 - 10, txid * 10))
+    shown = feed.partitions()
+
+    former.plan(1, 0, 10)  # the copy
+    former.ledger.commit(former.epoch, 1, 0)
+    planner = former
+    feed.began("job")
+    assert feed.partitions() == shown  # its lag stays
+    for txid in (2, 3):
+        planner.plan(txid, txid * 10 - 10, txid * 10)
+        feed.finished(finished(txid, txid * 10 - 10, txid * 10))
+
+    assert planner.txid() == 3
+    assert value(registry, "kafka_tx_records_total", id="job") == 7 * 5
+    assert value(registry, "kafka_tx_committed_txid", id="job") == 3
+    feed.close()
+
+
+def test_a_store_that_cannot_be_opened_for_a_new_run_is_tried_again(
+    planner, registry, mirrored, clock
+):
+    is_away: list[bool] = []
+
+    def open_parts(_):
+        if is_away:
+            raise StateUnavailableError("away")
+        return planner.open(), mirror_into(mirrored)
+
+    feed = CommitFeed(open_parts, registry, clock)
+    planner.plan(1, 0, 10)
+    feed.finished(finished(1, 0, 10))
+    is_away.append(True)
+    feed.began("job")
+    planner.plan(2, 10, 20)
+    feed.finished(finished(2, 10, 20))
+    assert planner.txid() == 1
+
+    is_away.clear()
+    feed.flush()
+
+    assert planner.txid() == 2
+    assert mirrored == [{P0: 10}, {P0: 20}]
+    feed.close()
+
+
 def test_an_offset_without_a_mark_is_not_ours(feed, planner):
     feed.finished(
         Finished(

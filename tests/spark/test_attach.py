@@ -17,6 +17,7 @@ from kafka_tx.metrics.events import OffsetsStored
 from kafka_tx.metrics.registry import MetricsRegistry
 from kafka_tx.metrics.status import status
 from kafka_tx.model import BatchMetadata, LogPosition, OffsetRange, TopicPartition
+from kafka_tx.source.read_reports import ReadReports
 from kafka_tx.spark.queries.listener import CommitListener
 from kafka_tx.spark.versions import jvm
 from kafka_tx.sql.store import SqlStore
@@ -312,10 +313,11 @@ class Unproven:
     def named(self, run):
         return SimpleNamespace(id="query", runId=f"run {run}", exception=None)
 
-    def run(self, *, tells=True):
+    def run(self, *, tells=True, sources=1, exception=None):
         """A run that plans one batch and finishes it; returns how Spark tells of it."""
         self.runs += 1
         run, end = self.named(self.runs), 10 * self.runs
+        run.exception = exception
         ranges = (OffsetRange(TopicPartition("t", 0), end - 10, end),)
         batch = BatchMetadata(self.runs, ranges, unproven=(self.epoch,))
         self.ledger.plan(self.epoch, batch)
@@ -325,7 +327,7 @@ class Unproven:
             endOffset=json.dumps({"t": {"0": end}, "_kafka_tx": logged}),
             latestOffset=None,
         )
-        run.batchId, run.durationMs, run.sources = 0, {}, [source]
+        run.batchId, run.durationMs, run.sources = 0, {}, [source] * sources
 
         def tell():
             self.listener.onQueryProgress(SimpleNamespace(progress=run))
@@ -369,6 +371,35 @@ def test_the_listener_commits_no_batch_that_its_sink_may_have_dropped(unproven, 
         stop = last_stop(store)
     assert stop is not None
     assert "stays planned" in stop.error
+
+
+def test_a_fenced_run_leaves_nothing_that_is_shown_again(unproven):
+    """The newer owner shows the lag and the commits of the id."""
+    unproven.sink = SinkNote("kafka", ignores_ids=True)
+    unproven.run()
+    assert (unproven.txid(), bool(unproven.listener.watched())) == (1, True)
+
+    unproven.run(exception=FENCED)
+    unproven.listener.onQueryIdle(unproven.named(0))  # of another query
+
+    assert not unproven.listener.watched()
+    assert not unproven.registry.samples().get("kafka_tx_committed_txid")
+
+
+def test_what_tasks_read_counts_for_each_source_of_a_query(unproven, monkeypatch):
+    took: list[Any] = []
+    unproven.run()  # the listener knows the query
+    monkeypatch.setattr(unproven.listener.feed, "finished", took.append)
+    reports = {("query", 0): ReadReports()}
+    reader: Any = SimpleNamespace(collect=lambda *batch: reports.pop(batch, None))
+    monkeypatch.setattr(unproven.listener, "_read_report_listener", reader)
+    monkeypatch.setattr(jvm, "give_tasks", lambda *_: None)
+    reader.address = "here"
+
+    unproven.run(sources=2)
+
+    assert len(took) == 2
+    assert all(each.read_reports is not None for each in took)
 
 
 @pytest.mark.parametrize("word", ["ignored", "unknown"])

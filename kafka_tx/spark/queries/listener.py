@@ -29,6 +29,7 @@ from kafka_tx.config import SourceConfig
 from kafka_tx.errors import ConfigError, KafkaTxError
 from kafka_tx.logs import event_log
 from kafka_tx.metrics.endpoint import LOOPBACK, Endpoint, serve
+from kafka_tx.metrics.events import stop_reason
 from kafka_tx.metrics.registry import MetricsRegistry
 from kafka_tx.model import TopicPartition
 from kafka_tx.options.shown import shown
@@ -247,7 +248,7 @@ class CommitListener(StreamingQueryListener):
         """Spark has committed a batch, or the query was idle for a while."""
         progress, listener = event.progress, self._read_report_listener
         query_id = str(progress.id)
-        collect = listener.collect if listener else lambda *_: None
+        reports = listener.collect(query_id, progress.batchId) if listener else None
         with self._in_use:
             self._in_flight.batch_ended(query_id)
             for source in progress.sources:
@@ -264,7 +265,7 @@ class CommitListener(StreamingQueryListener):
                         latest=_json(source.latestOffset),
                         duration_ms=progress.durationMs.get("triggerExecution", 0),
                         phases_ms=_phases(progress.durationMs),
-                        read_reports=collect(query_id, progress.batchId),
+                        read_reports=reports,  # of all sources
                         spark_batch=_ran(progress, start, end),
                         dead_letters=counted(query_id, progress.batchId, id_),
                         ignores_ids=self._sink_of(progress).ignores_ids,
@@ -432,16 +433,28 @@ class CommitListener(StreamingQueryListener):
             else:
                 error = jvm.error_of(event.exception)
                 logger.error("query %s ended: %s", event.id, error, id=id_)
-                with self._store(id_, given.get(id_)) as store:
-                    record_stop(
-                        *(self._registry, store, id_, error, self._clock),
-                        goes_on=not is_last,
-                    )
+                self._failed(id_, error, given.get(id_), goes_on=not is_last)
         self._show_others(run_id, ids - left)
         if goes_on:  # Spark tells of starts at once, and of ends later
             self._began(query_id, newest)
         else:
             self._newest.pop(query_id, None)
+
+    def _failed(
+        self,
+        id_: str,
+        error: BaseException,
+        options: Mapping[str, str] | None,
+        *,
+        goes_on: bool,
+    ) -> None:
+        if stop_reason(error) == "fenced" and not goes_on:
+            self._close_mirror(id_)  # the newer owner shows the figures of the id
+            self.feed.forget(id_)
+        with self._store(id_, options) as store:
+            record_stop(
+                *(self._registry, store, id_, error, self._clock), goes_on=goes_on
+            )
 
     def _show_others(self, ended_run: str, ids: set[str]) -> None:
         """Show the newest other query of each id whose shown run has ended."""
@@ -481,7 +494,7 @@ class CommitListener(StreamingQueryListener):
         def failed() -> None:
             self._registry.add("kafka_tx_mirror_failures_total", id=id_)
 
-        mirror = assembly.group_mirror(config, failed)
+        mirror = self._mirrors.get(id_) or assembly.group_mirror(config, failed)
         if mirror is not None:
             self._mirrors[id_] = mirror
         return ledger, mirror
