@@ -234,6 +234,9 @@ class Spout:
             self.fail(manager, record)
 
     def fail(self, manager: PartitionManager, records: OffsetRange) -> None:
+        if self.rules.max_offset_behind is not None:
+            failed = range(records.start, records.end)
+            self.world.may_lose[records.topic_partition].update(failed)
         for gone in manager.fail(records, self.world.clock.monotonic_ms()):
             self.world.seen["given up"] += 1
             self.answers.append(Answer(manager, "bury", gone.records))

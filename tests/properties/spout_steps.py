@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import TypeVar
 
 from kafka_tx.model import TopicPartition
+from kafka_tx.offsets.loss import LossReason
 from kafka_tx.offsets.manager import PartitionManager
 from kafka_tx.offsets.start import vanished
 from kafka_tx.testing import MEMORY_BROKER
@@ -260,8 +261,10 @@ def settle(spout: Spout) -> None:
     for manager in spout.managers():
         at_start = spout.starts[manager].lost
         world.seen["lost"] += sum([*manager.counts.lost.values(), *at_start.values()])
+        world.seen["too far behind"] += manager.counts.lost[LossReason.BEHIND]
     for each in world.partitions:
         left = {o for o in world.unfinished[each] if o >= world.excused.get(each, 0)}
+        left -= world.may_lose[each]
         assert not left, f"{each}: never processed {sorted(left)}"
         assert world.store[each].offset == world.true_bounds(each).end, each
     assert all(manager.pending == 0 for manager in spout.managers())

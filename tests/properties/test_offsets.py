@@ -33,15 +33,18 @@ class SimulatedSpout(RuleBasedStateMachine):
     @initialize(
         limit=st.sampled_from([None, 0, 2]),
         max_uncommitted=st.sampled_from([7, 40, None]),
+        behind=st.sampled_from([None, 6]),
         position=st.sampled_from([Earliest(), Latest()]),
         tasks=st.integers(1, 3),
     )
-    def start(self, limit, max_uncommitted, position, tasks):
+    def start(self, limit, max_uncommitted, behind, position, tasks):
         back_off = BackOff(
             initial_delay_ms=100, multiplier=2, max_delay_ms=400, limit=limit
         )
         rules = PartitionRules(
-            back_off=back_off, max_uncommitted_offsets=max_uncommitted
+            back_off=back_off,
+            max_uncommitted_offsets=max_uncommitted,
+            max_offset_behind=behind,
         )
         self.spout = Spout(rules, position, tasks)
 
@@ -90,6 +93,7 @@ WHAT_MUST_HAPPEN = (
     "never given",
     "cut",
     "expired",
+    "too far behind",
 )
 
 
