@@ -15,7 +15,7 @@ import requests
 from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from pyspark.errors import StreamingQueryException
-from pyspark.sql.functions import lit
+from pyspark.sql.functions import lit, to_json
 from typer.testing import CliRunner
 
 import kafka_tx
@@ -293,6 +293,9 @@ def test_typed_columns_become_the_bytes_of_their_records_whatever_their_type(
         own = fine.select("key", lit("{}").alias("value"))
         (row,) = dead_letters._with_bytes(own, given, avro).collect()
         assert row.value == "{}"
+        both = broken.union(fine).withColumn("value", to_json("value"))
+        found = dead_letters._with_bytes(both, given, avro).collect()
+        assert [bytes(row.value) for row in found] == [b"\0as it was", b'{"a":1}']
     else:  # a column of the user's that has this name
         (row,) = dead_letters._with_bytes(fine, given, raw).collect()
         assert row.value == decoded

@@ -231,13 +231,34 @@ def test_a_table_that_is_replaced_under_a_program_stops_it(table):
 def test_a_batch_that_a_replaced_table_lacks_is_not_taken_for_written(table):
     table.write(attempt(1), ["a"])
     table.write(attempt(2), ["b"])
-    table.sql("CREATE OR REPLACE TABLE t USING delta AS SELECT 'x' AS key")
+    table.sql("CREATE OR REPLACE TABLE t (key string) USING delta")
+    table.others_write("x")
     forget()
 
     with pytest.raises(StateLostError, match="replaced the table .*Either give the s"):
         table.write(attempt(2, epoch=2), ["b"])
     assert table.write(attempt(2, epoch=2), ["b"], sink="new")
     assert table.rows() == ["b", "x"]
+
+
+def test_an_overwrite_by_save_as_table_is_no_replaced_table(table):
+    """Delta names it ``CREATE OR REPLACE TABLE … AS SELECT``; the rows may be there."""
+    table.write(attempt(1), ["a"])
+    table.write(attempt(2), ["b"])
+    writer = table.batch(["a", "b"]).write.format("delta").mode("overwrite")
+    writer.saveAsTable(table.name)
+    forget()
+
+    said = "look for them first"  # unless Delta's log tells that they are there
+    try:
+        is_written = table.write(attempt(2, epoch=2), ["b"])
+    except StateLostError as error:
+        is_written, said = False, str(error)
+
+    assert not is_written
+    assert "look for them first" in said
+    assert table.write(attempt(3, epoch=2), ["c"])
+    assert table.rows() == ["a", "b", "c"]
 
 
 def test_a_table_that_forgets_transactions_is_refused(table):

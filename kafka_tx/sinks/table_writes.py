@@ -422,8 +422,9 @@ class Rollback:
     """A version of a Delta table that has taken back the rows of earlier ones.
 
     Attributes:
-        operation: In Delta's words.
-        to: The restored version; None: unknown, or the table was replaced.
+        operation: In Delta's words. With ``AS SELECT`` it may also be an overwrite, as
+            ``saveAsTable`` makes it, perhaps with these rows.
+        to: The restored version; None: unknown, or the table was written anew.
     """
 
     version: int
@@ -432,8 +433,8 @@ class Rollback:
 
     @property
     def is_replacement(self) -> bool:
-        """Whether the log goes on with another table."""
-        return _REPLACES in self.operation
+        """Whether the log goes on with another table, which has none of the rows."""
+        return self.operation.endswith(_REPLACES)
 
     @property
     def is_unknown(self) -> bool:
@@ -448,11 +449,16 @@ class Rollback:
     def __str__(self) -> str:
         if self.is_replacement:
             return f"version {self.version} replaced the table ({self.operation})"
+        if self.operation != _RESTORES:
+            return f"version {self.version} wrote the table anew ({self.operation})"
         at = "a former time" if self.to is None else f"version {self.to}"
         return f"version {self.version} restored the table to {at}"
 
 
-_REPLACES = "REPLACE TABLE"
+_RESTORES, _REPLACES = "RESTORE", "REPLACE TABLE"
+_OVERWRITES = ("isDynamicPartitionOverwrite", "isV1SaveAsTableOverwrite")
+"""Parameters of an operation that is called a replacement, and overwrites rows."""
+
 Actions = Callable[[int], Iterable[Mapping[str, Any]]]
 """The actions of a version in Delta's log, mostly with the commit info first; empty:
 its log is gone."""
@@ -474,16 +480,21 @@ def rolled_back_since(written: int, newest: int, actions: Actions) -> Rollback |
         info = commit_info(actions(version))
         found = Rollback(version, info.get("operation") or "")
         before: int | None = version - 1
-        if found.operation == "RESTORE":
+        if found.operation == _RESTORES:
             before = _restored_by(version, info, actions)
             found = replace(found, to=before)
-        elif found.is_replacement:
+        elif _REPLACES in found.operation and not _overwrites(info):
             before = None
         if before in with_rows:
             with_rows.add(version)
         elif version - 1 in with_rows:
             last = found
     return None if newest in with_rows else last
+
+
+def _overwrites(info: Mapping[str, Any]) -> bool:
+    given = info.get("operationParameters") or {}
+    return any(str(given.get(name)).lower() == "true" for name in _OVERWRITES)
 
 
 def _restored_by(version: int, info: Mapping[str, Any], actions: Actions) -> int | None:

@@ -227,7 +227,7 @@ class CommitFeed:
             try:
                 with about(id=id_):
                     if query.is_former:
-                        self._open_anew(id_, query)
+                        self._open_anew(id_, query, batch)
                     if not self._commit(query, batch):
                         return
             except BatchIdsAgainError as error:
@@ -237,13 +237,16 @@ class CommitFeed:
                 return
             query.waiting.popleft()
 
-    def _open_anew(self, id_: str, query: _Query) -> None:
+    def _open_anew(self, id_: str, query: _Query, first: Finished) -> None:
+        """Open the store for a new run, which may have gone back with it."""
         former = query.ledger
         query.ledger, query.mirror = self._open_parts(id_)
-        query.is_former = False
         if query.ledger is not former:
             former.close()
-        query.seen_txid = min(query.seen_txid, query.ledger.load().txid)
+        assert first.end.mark is not None
+        txid, _ = _which(first, first.end.mark, query.ledger.load())
+        query.seen_txid = min(query.seen_txid, txid - 1) if txid else query.seen_txid
+        query.is_former = False
 
     def _commit(self, query: _Query, batch: Finished) -> bool:
         began_ms = self._clock.monotonic_ms()

@@ -388,7 +388,7 @@ def test_where_the_log_is_gone_a_restore_to_a_time_is_unknown():
     )
 
 
-@pytest.mark.parametrize("way", ["CREATE OR REPLACE TABLE", "REPLACE TABLE AS SELECT"])
+@pytest.mark.parametrize("way", ["CREATE OR REPLACE TABLE", "REPLACE TABLE"])
 def test_a_replaced_table_has_no_row_of_the_former_one(way):
     log = [*ROWS, commit(way, remove="abc", add="x"), commit("WRITE", add="y")]
 
@@ -402,6 +402,26 @@ def test_a_replaced_table_has_no_row_of_the_former_one(way):
     assert rolled_back_since(2, 5, log.__getitem__) is None
     overwritten = [*ROWS, commit("WRITE", remove="abc", add="x", mode="Overwrite")]
     assert rolled_back_since(2, 3, overwritten.__getitem__) is None
+
+
+@pytest.mark.parametrize("way", ["CREATE OR REPLACE TABLE", "REPLACE TABLE"])
+def test_an_overwrite_that_delta_calls_a_replacement_may_have_kept_the_rows(way):
+    """``saveAsTable`` with the mode overwrite, of some partitions or of all."""
+    way = f"{way} AS SELECT"
+    log = [*ROWS, commit(way, remove="abc", add="x")]
+
+    found = rolled_back_since(2, 3, log.__getitem__)
+
+    assert found == Rollback(3, way)
+    assert not found.is_replacement
+    assert (found.fate, str(found)) == (
+        "may be gone",
+        f"version 3 wrote the table anew ({way})",
+    )
+    for parameter in ("isDynamicPartitionOverwrite", "isV1SaveAsTableOverwrite"):
+        for value, expected in (("true", None), (True, None), ("false", found)):
+            log[3] = commit(way, remove="a", add="x", **{parameter: value})
+            assert rolled_back_since(2, 3, log.__getitem__) == expected
 
 
 def test_what_was_written_is_noted_for_a_while_once_for_each_sink(table):

@@ -226,8 +226,9 @@ def test_batches_that_waited_for_the_store_are_committed_in_order(
     feed.close()
 
 
+@pytest.mark.parametrize("planner_commits_first", [False, True])
 def test_a_store_that_was_put_back_between_two_runs_is_opened_anew(
-    registry, mirrored, clock
+    registry, mirrored, clock, planner_commits_first
 ):
     """A SQLite file tells its former users that another one is in its place."""
     planner, former = Planner(), Planner()
@@ -246,6 +247,8 @@ def test_a_store_that_was_put_back_between_two_runs_is_opened_anew(
     assert feed.partitions() == shown  # its lag stays
     for txid in (2, 3):
         planner.plan(txid, txid * 10 - 10, txid * 10)
+        if planner_commits_first:
+            planner.ledger.commit(planner.epoch, txid, 0)
         feed.finished(finished(txid, txid * 10 - 10, txid * 10))
 
     assert planner.txid() == 3
@@ -254,30 +257,42 @@ def test_a_store_that_was_put_back_between_two_runs_is_opened_anew(
     feed.close()
 
 
+@pytest.mark.parametrize("at_load", [False, True])
 def test_a_store_that_cannot_be_opened_for_a_new_run_is_tried_again(
-    planner, registry, mirrored, clock
+    registry, mirrored, clock, monkeypatch, at_load
 ):
+    planner, former = Planner(), Planner()
     is_away: list[bool] = []
+    load = Ledger.load
 
-    def open_parts(_):
+    def loaded(ledger):
+        return away() or load(ledger)
+
+    def away():
         if is_away:
             raise StateUnavailableError("away")
+
+    def open_parts(_):
+        if not at_load:
+            away()
         return planner.open(), mirror_into(mirrored)
 
     feed = CommitFeed(open_parts, registry, clock)
-    planner.plan(1, 0, 10)
-    feed.finished(finished(1, 0, 10))
-    is_away.append(True)
+    for txid in (1, 2):
+        planner.plan(txid, txid * 10 - 10, txid * 10)
+        feed.finished(finished(txid, txid * 10 - 10, txid * 10))
+    planner = former  # put back
     feed.began("job")
-    planner.plan(2, 10, 20)
-    feed.finished(finished(2, 10, 20))
+    planner.plan(1, 0, 10)
+    is_away.append(True)
+    with monkeypatch.context() as patched:
+        patched.setattr(Ledger, "load", loaded)
+        feed.finished(finished(1, 0, 10))
+        is_away.clear()
+        feed.flush()
+
     assert planner.txid() == 1
-
-    is_away.clear()
-    feed.flush()
-
-    assert planner.txid() == 2
-    assert mirrored == [{P0: 10}, {P0: 20}]
+    assert value(registry, "kafka_tx_records_total", id="job") == 7 * 3
     feed.close()
 
 

@@ -2,6 +2,7 @@ import pickle
 
 import pytest
 
+from kafka_tx.config import PerPartition
 from kafka_tx.errors import (
     AuthenticationError,
     BrokerUnavailableError,
@@ -11,6 +12,7 @@ from kafka_tx.errors import (
 )
 from kafka_tx.model import (
     Assigned,
+    AtOffset,
     Latest,
     LogPosition,
     TopicPartition,
@@ -132,6 +134,19 @@ def test_a_topic_that_appears_after_the_start_is_read_from_its_beginning(
 
     assert ranges(first) == {"t-0": (0 if has_begun else 10, 10)}
     assert not first.skipped
+
+
+@BOTH
+def test_a_start_that_is_given_counts_however_late_the_topic_is_seen(cluster, kind):
+    """Brokers may not name it yet, or a right comes late."""
+    at = PerPartition(positions={TopicPartition("t", 0): AtOffset(7)})
+    spout = spout_on(cluster, kind, start=at)
+    assert not spout.is_ready()
+    cluster.fill("t", 10)
+    cluster.clock.advance(60_000)
+    assert spout.is_ready()
+
+    assert ranges(spout.initialize_transaction(1, None)) == {"t-0": (7, 10)}
 
 
 # --- readiness ---

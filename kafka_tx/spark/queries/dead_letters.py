@@ -355,8 +355,11 @@ def _with_bytes(
         held = side + BYTES
         guess = "avro" if held in given and not source else "bytes"
         is_avro = source.get(f"{side}.format", guess).strip().lower() == "avro"
-        is_plain = given.get(side) not in _PLAIN or not is_avro
-        if kinds[side] in _PLAIN and is_plain:
+        is_own = given.get(side) not in _PLAIN  # the function has encoded it
+        if kinds[side] in _PLAIN and (is_own or not is_avro):
+            if is_avro and held in kinds:  # it cannot encode what is broken
+                whole = F.coalesce(F.col(held), F.col(side).cast("binary"))
+                rejected = rejected.withColumn(side, whole)
             continue
         if held not in kinds:
             raise ConfigError(

@@ -451,6 +451,7 @@ class CommitListener(StreamingQueryListener):
         if stop_reason(error) == "fenced" and not goes_on:
             self._close_mirror(id_)  # the newer owner shows the figures of the id
             self.feed.forget(id_)
+            self._lag.forget(id_)
         with self._store(id_, options) as store:
             record_stop(
                 *(self._registry, store, id_, error, self._clock), goes_on=goes_on

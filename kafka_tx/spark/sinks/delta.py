@@ -118,7 +118,7 @@ class DeltaSink(ABC):
             return NEVER
         is_later = self._is_first_read and given.txid > found.attempt.txid
         rollback = self._rollback_of(found) if is_later else None
-        if rollback is not None:
+        if rollback is not None and not rollback.is_unknown:
             check_replaced(self, given, rollback)
             warn_of_rollback(self.what, given)
         return found.attempt

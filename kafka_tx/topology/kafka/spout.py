@@ -25,6 +25,7 @@ from kafka_tx.errors import (
 from kafka_tx.model import (
     BatchMetadata,
     Earliest,
+    Latest,
     LogBounds,
     LogPosition,
     OffsetRange,
@@ -382,11 +383,12 @@ class KafkaBatchSpout(Spout):
 
         It also returns the positions of a group whose leader epochs are known: they are
         checked as if an earlier batch had ended there. Partitions that came after a
-        poll without any start at the earliest offsets.
+        poll without any start at the earliest offsets instead of the latest.
         """
         is_first = bool(lasts) and not any(lasts.values())
-        begins_late = self._progress.began_without
-        if not is_first or begins_late or isinstance(self.config.start, Earliest):
+        start = self.config.start
+        begins_late = self._progress.began_without and isinstance(start, Latest)
+        if not is_first or begins_late or isinstance(start, Earliest):
             return None, {}
         found: dict[TopicPartition, LogPosition] = {}
 
