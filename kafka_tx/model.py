@@ -37,6 +37,12 @@ def few(things: Iterable[object]) -> str:
     return ", ".join(texts[:20]) + more or "none"
 
 
+def host_port(host: str, port: int) -> str:
+    """``host:port``, with brackets around an IPv6 address that has none."""
+    is_bare = ":" in host and not host.startswith("[")
+    return f"[{host}]:{port}" if is_bare else f"{host}:{port}"
+
+
 class SchemaText(NamedTuple):
     """A schema, and the schemas that it refers to, each after those that it needs.
 
@@ -325,7 +331,7 @@ class Broker:
     node_id: int = -1
 
     def __str__(self) -> str:
-        return f"{self.host}:{self.port}"
+        return host_port(self.host, self.port)
 
 
 @dataclass(frozen=True, slots=True)

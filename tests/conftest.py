@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import socket
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -16,6 +17,16 @@ _numbers = itertools.count()
 def cluster() -> Iterator[MockCluster]:
     with MockCluster() as mock:
         yield mock
+
+
+@pytest.fixture
+def ipv6_loopback() -> str:
+    """The machine's own IPv6 address; containers may lack it."""
+    try:
+        socket.create_server(("::1", 0), family=socket.AF_INET6).close()
+    except OSError as error:
+        pytest.skip(f"this machine has no ::1: {error}")
+    return "::1"
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ import pytest
 
 from kafka_tx.config import offset_ranges
 from kafka_tx.errors import ConfigError
-from kafka_tx.model import OffsetRange, TopicPartition, few
+from kafka_tx.model import Broker, OffsetRange, TopicPartition, few
 
 
 def test_logs_name_a_few_of_many_partitions():
@@ -15,6 +15,14 @@ def test_logs_name_a_few_of_many_partitions():
     assert few(partitions[:2]) == "orders-0, orders-1"
     assert few(partitions).endswith("orders-19 and 980 more")
     assert few([]) == "none"
+
+
+@pytest.mark.parametrize(
+    ("host", "text"),
+    [("h1", "h1:9092"), ("::1", "[::1]:9092"), ("[::1]", "[::1]:9092")],
+)
+def test_a_broker_is_shown_as_clients_take_its_address(host, text):
+    assert str(Broker(host)) == text
 
 
 PLANNED = OffsetRange(TopicPartition("a-b", 0), 10, 20, "id")

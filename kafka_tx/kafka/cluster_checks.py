@@ -19,7 +19,7 @@ from kafka_tx.kafka.admin import AdminConnection, Deadline
 from kafka_tx.kafka.client_settings import client_settings
 from kafka_tx.kafka.clients import addresses, new_producer
 from kafka_tx.kafka.errors import ErrorWatch, client_error, translated
-from kafka_tx.model import TopicPartition
+from kafka_tx.model import TopicPartition, host_port
 
 _WITHIN_MS = 10_000
 
@@ -114,7 +114,8 @@ def finalized_features(host: str, port: int) -> dict[str, int]:
     try:
         return _features(answer)
     except (IndexError, struct.error, UnicodeDecodeError) as error:
-        raise OSError(f"{host}:{port} does not answer as a broker") from error
+        text = f"{host_port(host, port)} does not answer as a broker"
+        raise OSError(text) from error
 
 
 _API_VERSIONS = 18

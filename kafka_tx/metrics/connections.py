@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 import sys
 import time
-from socketserver import ThreadingMixIn
+from socketserver import BaseRequestHandler, ThreadingMixIn
 from threading import Lock
 from typing import Any
 
@@ -23,6 +23,11 @@ class BoundedConnections(ThreadingMixIn):
     request that is not over after ``answers_within_s``, however many bytes have come. A
     client that disconnects or sends nonsense appears in the debug log only. This class
     comes before the server class among the bases.
+
+    A name that has addresses of both kinds means the IPv4 one, as in Spark's JVM.
+
+    Raises:
+        OSError: The server cannot listen there.
     """
 
     answers_within_s = 5.0
@@ -31,10 +36,14 @@ class BoundedConnections(ThreadingMixIn):
     request_queue_size = 1024
     """Connections that may wait to be accepted; one more waits a second or longer."""
 
-    def __init__(self, *arguments: Any, **named: Any) -> None:  # noqa: ANN401 - passed on
+    def __init__(
+        self, where: tuple[str, int], handler: type[BaseRequestHandler]
+    ) -> None:
         self._open: dict[socket.socket, float] = {}
         self._open_lock = Lock()
-        super().__init__(*arguments, **named)
+        found = socket.getaddrinfo(*where, type=socket.SOCK_STREAM)
+        self.address_family: int = min(family for family, *_ in found)
+        super().__init__(where, handler)  # type: ignore[call-arg] # of the server class
 
     def process_request(self, request: Any, client_address: Any) -> None:  # noqa: ANN401 - socketserver's
         """Answer on a thread; end the oldest connection if there are too many."""

@@ -6,7 +6,6 @@ import errno
 import gzip
 import json
 import re
-import socket
 from collections.abc import Mapping
 from functools import cache
 from http.server import BaseHTTPRequestHandler, HTTPServer
@@ -24,6 +23,7 @@ from kafka_tx.metrics.connections import BoundedConnections
 from kafka_tx.metrics.exposition import exposition
 from kafka_tx.metrics.registry import MetricsRegistry
 from kafka_tx.metrics.status import STALLED_AFTER_MS, health, status
+from kafka_tx.model import host_port
 
 _SECONDS = re.compile("[0-9]{1,9}")
 
@@ -107,7 +107,7 @@ class Endpoint:
     @property
     def url(self) -> str:
         """The URL of the metrics on this machine."""
-        return f"http://{self._server.reachable_host}:{self.port}/metrics"
+        return f"http://{host_port(self._server.reachable_host, self.port)}/metrics"
 
     def close(self) -> None:
         """Close; the last holder's close frees the port. Twice is harmless."""
@@ -236,8 +236,6 @@ class _Server(BoundedConnections, HTTPServer):
         self.address = address
         self.holders: list[Endpoint] = []
         self.shows_page = False
-        found = socket.getaddrinfo(address, port, type=socket.SOCK_STREAM)
-        self.address_family = found[0][0]
         super().__init__((address, port), _Handler)
 
     @property

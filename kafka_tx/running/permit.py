@@ -24,7 +24,7 @@ from itertools import count
 from kafka_tx.errors import FailedException, TransactionError
 from kafka_tx.logs import event_log
 from kafka_tx.metrics.connections import BoundedConnections
-from kafka_tx.model import TransactionAttempt
+from kafka_tx.model import TransactionAttempt, host_port
 from kafka_tx.running.task_reports import DriverAddress
 
 
@@ -168,8 +168,8 @@ def _connect(address: PermitAddress) -> socket.socket:
             if time.monotonic() > deadline:
                 raise TransactionError(
                     "a task of a commit phase must reach the driver, to ask whether it"
-                    f" may begin, and {address.host}:{address.port} does not answer"
-                    f" ({error}). Let executors connect to the driver"
+                    f" may begin, and {host_port(address.host, address.port)} does not"
+                    f" answer ({error}). Let executors connect to the driver"
                     " (spark.driver.host, firewalls), or put the committers on the"
                     " driver (.on_driver())."
                 ) from error
@@ -224,6 +224,9 @@ class PermitServer:
     If a connection is closed, or reset by the other machine, its task is done or its
     process has ended. If a connection is lost, the task notices that, too, and ends its
     process within ``SILENCE_S``. Until then the task counts as working.
+
+    Raises:
+        ConfigError: The server cannot listen at the driver's address and ports.
     """
 
     def __init__(self, driver: DriverAddress) -> None:
@@ -340,7 +343,6 @@ def _server(
                 serve(self.connection, request)  # type: ignore[operator]
 
     class Server(BoundedConnections, socketserver.TCPServer):
-        address_family = socket.AF_INET6 if ":" in where[0] else socket.AF_INET
         block_on_close = False
 
     return Server(where, Handler)

@@ -20,7 +20,6 @@ from kafka_tx.metrics.connections import BoundedConnections
 _TAKEN = b"+"
 """The listener's answer to a report that it has taken."""
 
-_EVERY_ADDRESS = "0.0.0.0"  # noqa: S104 - the last resort; senders need the token
 _CONNECT_WITHIN_S = 3.0
 _ANSWER_WITHIN_S = 10.0
 """A driver may halt for some seconds, for Java's garbage or with its machine. Its
@@ -30,6 +29,8 @@ _PAUSE_S = 0.05
 
 PORTS = "spark.kafka_tx.driver.ports"
 """The Spark setting for the ports at which executors reach the driver."""
+
+_BIND = "spark.driver.bindAddress"
 
 logger = event_log(__name__)
 
@@ -54,12 +55,14 @@ class DriverAddress:
     def of(cls, config: Callable[[str], str | None]) -> DriverAddress:
         """Read the addresses from Spark's configuration.
 
+        There IPv6 addresses stand in brackets; sockets take them without.
+
         Raises:
             ConfigError: ``spark.kafka_tx.driver.ports`` names no ports.
         """
-        host = config("spark.driver.host") or "127.0.0.1"
-        ports = _ports(config(PORTS))
-        return cls(host, config("spark.driver.bindAddress") or host, ports)
+        host = (config("spark.driver.host") or "127.0.0.1").strip("[]")
+        bind = (config(_BIND) or host).strip("[]")
+        return cls(host, bind, _ports(config(PORTS)))
 
     def listen(self, make: Callable[[str, int], _Server], *others: str) -> _Server:
         """A server of ``make`` on the first address and port that are free.
@@ -68,7 +71,7 @@ class DriverAddress:
         machine.
 
         Raises:
-            OSError: No address and port is free.
+            ConfigError: No address and port is free.
         """
         refusal = OSError("no address")
         for address in (self.bind or self.host, *others):
@@ -77,7 +80,19 @@ class DriverAddress:
                     return make(address, port)
                 except OSError as error:
                     refusal = error
-        raise refusal
+        raise self._refused(refusal) from refusal
+
+    def _refused(self, refusal: OSError) -> ConfigError:
+        first, last = self.ports[0], self.ports[-1]
+        ports = f"{first}-{last}" if first else "any port"
+        return ConfigError(
+            "the driver must listen for its tasks, and the system refuses"
+            f" {self.bind or self.host} with {ports}: {refusal}. If the ports are"
+            f" taken, name more in {PORTS}: attach and each topology take one. If the"
+            f" address is not one of this machine, set {_BIND} to one that is",
+            option=PORTS,
+            value=ports,
+        )
 
 
 def _ports(text: str | None) -> Sequence[int]:
@@ -95,14 +110,14 @@ class ReportListener:
     """Takes task reports in the driver's process; reports without its token are unread.
 
     If the driver's addresses are not this machine's (behind NAT), it listens on all
-    addresses of this machine.
+    addresses of this machine, of the same kind: IPv4 or IPv6.
 
     Args:
         take: Called with each report, on a thread of its own. ``ValueError``,
             ``KeyError`` and ``TypeError`` mark a malformed report, which is ignored.
 
     Raises:
-        OSError: It can listen on no address.
+        ConfigError: It can listen on no address.
     """
 
     def __init__(
@@ -116,7 +131,7 @@ class ReportListener:
         self._server = driver.listen(
             lambda *where: _ReportServer(where, token, self._read),
             driver.host,
-            _EVERY_ADDRESS,
+            "::" if ":" in driver.host else "0.0.0.0",  # noqa: S104 - the last resort; senders need the token
         )
         port = self._server.server_address[1]
         self.address = f"{driver.host}:{port}:{token}"

@@ -7,7 +7,7 @@ import re
 import socket
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
 
 import pytest
@@ -18,7 +18,14 @@ from prometheus_client.openmetrics.parser import (
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 
 from kafka_tx.errors import ConfigError
-from kafka_tx.metrics import LOOPBACK, Endpoint, Guest, MetricsRegistry, serve
+from kafka_tx.metrics import (
+    LOOPBACK,
+    Endpoint,
+    Guest,
+    MetricsRegistry,
+    connections,
+    serve,
+)
 from kafka_tx.metrics import endpoint as endpoint_module
 from kafka_tx.metrics.connections import MOST_CONNECTIONS
 from kafka_tx.metrics.endpoint import EVERY_ADDRESS
@@ -244,6 +251,24 @@ def test_a_guest_that_nobody_holds_is_forgotten(endpoint: Endpoint) -> None:
 
     assert replays(endpoint) == {"job": 3}
     guest.close()
+
+
+def test_an_ipv6_address_has_a_url(
+    registry: MetricsRegistry, ipv6_loopback: str
+) -> None:
+    with serve(registry, 0, ipv6_loopback) as endpoint:
+        assert endpoint.url == f"http://[::1]:{endpoint.port}/metrics"
+        assert replays(endpoint) == {"job": 3}
+
+
+def test_a_name_with_addresses_of_both_kinds_is_listened_on_where_the_jvm_does(
+    registry: MetricsRegistry, replace_in: Callable[..., None]
+) -> None:
+    kinds = [(socket.AF_INET6, ("::1", 0)), (socket.AF_INET, (LOOPBACK, 0))]
+    replace_in(connections, "socket", getaddrinfo=lambda *_, **__: kinds)
+
+    with serve(registry, 0, "localhost") as endpoint:
+        assert endpoint._server.server_address == (LOOPBACK, endpoint.port)
 
 
 def test_zero_takes_a_free_port_each_time(registry: MetricsRegistry) -> None:

@@ -5,15 +5,16 @@ from __future__ import annotations
 import socket
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import closing, suppress
+from types import SimpleNamespace
 
 import pytest
 from pyspark import TaskContext
 
 from integration.promptness import promptly
 from kafka_tx.errors import ConfigError
-from kafka_tx.model import OffsetRange, TopicPartition
-from kafka_tx.running.permit import PermitServer
+from kafka_tx.model import OffsetRange, TopicPartition, TransactionAttempt
+from kafka_tx.running.permit import PermitServer, permit
 from kafka_tx.running.task_reports import (
     PORTS,
     DriverAddress,
@@ -21,6 +22,7 @@ from kafka_tx.running.task_reports import (
     send_report,
 )
 from kafka_tx.source.read_reports import ReadReport, ReadReports
+from kafka_tx.spark.queries.listener import _open_read_reports
 from kafka_tx.spark.source import reports
 from kafka_tx.spark.source.reports import ReadReportListener, send_read_report
 from kafka_tx.spark.versions import names
@@ -252,10 +254,73 @@ def test_executors_reach_the_driver_at_a_port_that_was_chosen(free_ports):
     made = [ReportListener(driver, lambda report: None, "test") for _ in range(2)]
 
     assert [int(each.address.split(":")[1]) for each in made] == [first, last]
-    with pytest.raises(OSError, match="in use"):
+    with pytest.raises(ConfigError) as refusal:
         PermitServer(driver)
     for each in made:
         each.close()
+    assert f"{LOOPBACK} with {first}-{last}: " in str(refusal.value)
+    assert "in use. If the ports are taken, name more in " + PORTS in str(refusal.value)
+
+
+def test_a_session_without_a_free_port_is_attached_and_says_what_is_not_measured(
+    free_ports, caplog
+):
+    given = {"spark.driver.host": LOOPBACK, PORTS: str(free_ports[0])}
+    context = SimpleNamespace(getConf=lambda: given)
+    with socket.create_server((LOOPBACK, free_ports[0])):
+        assert _open_read_reports(context) is None
+
+    assert "bytes and newest timestamps are not measured" in caplog.text
+    assert PORTS in caplog.text
+
+
+def test_a_topology_without_a_free_port_runs_and_says_that_no_hang_is_reported(
+    case, caplog
+):
+    def listen(*_):
+        raise ConfigError(f"taken: {PORTS}")
+
+    case.engine.listen = listen
+
+    case.start()
+
+    assert f"tasks cannot tell that a bolt hangs: [KAFKA_TX_CONFIG] taken: {PORTS}" in (
+        caplog.text
+    )
+
+
+def test_an_address_of_another_machine_says_which_setting_to_change():
+    driver = DriverAddress.of({"spark.driver.bindAddress": "192.0.2.78"}.get)
+
+    with pytest.raises(ConfigError, match=r"set spark\.driver\.bindAddress to one"):
+        PermitServer(driver)
+
+
+@pytest.mark.parametrize("setting", ["spark.driver.host", "spark.driver.bindAddress"])
+def test_tasks_reach_a_driver_with_an_ipv6_address(ipv6_loopback, setting):
+    """Spark demands brackets around it, and adds them itself."""
+    given = {"spark.driver.host": ipv6_loopback, setting: f"[{ipv6_loopback}]"}
+    driver = DriverAddress.of(given.get)
+    taken: list[object] = []
+    attempt = TransactionAttempt(3, 1_000_000_000_007)
+    with (
+        closing(ReportListener(driver, taken.append, "test")) as listener,
+        closing(PermitServer(driver)) as server,
+    ):
+        send_report(listener.address, {"read": 7})
+        with server.phase(attempt) as address, permit(address, attempt, "note[0]"):
+            taken.append("permitted")
+
+    assert taken == [{"read": 7}, "permitted"]
+
+
+def test_an_ipv6_address_of_another_machine_is_announced_too(ipv6_loopback):
+    driver = DriverAddress.of({"spark.driver.host": "[2001:db8::77]"}.get)
+    with closing(ReportListener(driver, lambda _: None, "test")) as listener:
+        host, port, _ = listener.address.rsplit(":", 2)
+        assert host == "2001:db8::77"
+        with socket.create_connection((ipv6_loopback, int(port)), 5):
+            pass
 
 
 @pytest.fixture

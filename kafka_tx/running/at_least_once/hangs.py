@@ -97,7 +97,7 @@ class HangListener:
         moves: Called on that thread from time to time for chunks that advance.
 
     Raises:
-        OSError: No port can be opened.
+        ConfigError: No port can be opened.
     """
 
     def __init__(

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from itertools import islice
 from queue import Empty
 
-from kafka_tx.errors import KafkaTxError
+from kafka_tx.errors import ConfigError, KafkaTxError
 from kafka_tx.logs import event_log
 from kafka_tx.metrics.registry import MetricsRegistry
 from kafka_tx.model import TransactionAttempt
@@ -163,7 +163,7 @@ class AtLeastOnceRunner(TopologyLoop[None]):
                 lambda *hang: self._post(lambda: self._hangs(*hang)),
                 lambda attempt: self._post(lambda: self._moves(attempt)),
             )
-        except OSError as error:
+        except ConfigError as error:
             logger.warning("tasks cannot tell that a bolt hangs: %s", error)
             return None
 

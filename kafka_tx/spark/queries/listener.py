@@ -159,9 +159,10 @@ def attach(
 
 def _open_read_reports(context: SparkContext) -> ReadReportListener | None:
     """The listener for task reports; None if none can be opened."""
+    driver = DriverAddress.of(context.getConf().get)  # wrong ports are refused
     try:
-        return ReadReportListener(DriverAddress.of(context.getConf().get))
-    except OSError as error:
+        return ReadReportListener(driver)
+    except ConfigError as error:
         logger.warning("bytes and newest timestamps are not measured: %s", error)
         return None
 

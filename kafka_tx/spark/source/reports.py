@@ -75,7 +75,7 @@ class ReadReportListener:
     """Sorts the reports of tasks by batch.
 
     Raises:
-        OSError: It cannot listen.
+        ConfigError: It cannot listen.
     """
 
     def __init__(self, driver: DriverAddress) -> None:
