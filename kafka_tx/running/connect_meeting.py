@@ -31,6 +31,8 @@ from contextlib import suppress
 from pathlib import Path
 from zlib import crc32
 
+from kafka_tx.errors import ConfigError
+
 _PREFIX = "ktx"
 _JAVA = "java"
 
@@ -46,28 +48,55 @@ _SHORT_PLACE = "/tmp"  # noqa: S108 - the directory in it is of this user alone
 def meeting_place(*, make: bool) -> Path | None:
     """The directory of the JVM that has started this process, made if ``make`` says so.
 
-    None: no JVM has started this process, or the directory is missing.
+    None: no JVM has started this process, or the directory is missing. In a classic
+    session nobody makes it, so it may be missing for lack of a temporary directory.
 
     Raises:
-        OSError: The directory belongs to another user, or cannot be made.
+        ConfigError: ``make``, and there is no temporary directory to make it in.
+        PermissionError: The directory belongs to another user.
     """
     jvm = _jvm()
     if jvm is None:
         return None
-    parent = tempfile.gettempdir()
-    if len(os.fsencode(parent)) + _OURS > _LONGEST_PATH:
-        parent = _SHORT_PLACE
-    place = Path(parent, f"{_family()}-{jvm}")
-    if make:
-        _forget_ended(place.parent)
-        place.mkdir(mode=0o700, exist_ok=True)
     try:
-        found = place.lstat()
+        parent = tempfile.gettempdir()
+        if len(os.fsencode(parent)) + _OURS > _LONGEST_PATH:
+            parent = _SHORT_PLACE
+        place = Path(parent, f"{_family()}-{jvm}")
+        if make:
+            _forget_ended(place.parent)
+            place.mkdir(mode=0o700, exist_ok=True)
+    except OSError as error:
+        if make:
+            raise _no_temporary_directory(error) from error
+        return None
+    try:
+        check_owner(place)
     except FileNotFoundError:
         return None
+    return place
+
+
+def check_owner(place: Path) -> None:
+    """Refuse a directory that others may have made, or may write to.
+
+    Raises:
+        FileNotFoundError: The directory is missing.
+        PermissionError: It is not a directory of this user alone.
+    """
+    found = place.lstat()
     if found.st_uid != os.getuid() or found.st_mode & 0o077 or place.is_symlink():
         raise PermissionError(f"{place} is not a directory of this user alone")
-    return place
+
+
+def _no_temporary_directory(error: OSError) -> ConfigError:
+    return ConfigError(
+        "under Spark Connect, foreachBatch and the query's planner meet in a temporary"
+        f" directory, and none can be made: {error}. Nothing was written. Set TMPDIR of"
+        " the server to a directory that its user can write, with a path of at most"
+        f" {_LONGEST_PATH - _OURS} bytes",
+        option="TMPDIR",
+    )
 
 
 def new_socket(place: Path, tx_id: str) -> Path:

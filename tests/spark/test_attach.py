@@ -2,8 +2,8 @@
 
 import json
 import socket
+import tempfile
 from contextlib import closing
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -17,6 +17,7 @@ from kafka_tx.metrics.events import OffsetsStored
 from kafka_tx.metrics.registry import MetricsRegistry
 from kafka_tx.metrics.status import status
 from kafka_tx.model import BatchMetadata, LogPosition, OffsetRange, TopicPartition
+from kafka_tx.running.sink_notes import VARIABLE
 from kafka_tx.source.read_reports import ReadReports
 from kafka_tx.spark.queries.listener import CommitListener
 from kafka_tx.spark.versions import jvm
@@ -160,7 +161,8 @@ def test_a_query_started_again_before_its_end_was_told_is_shown_and_counted(
     def run(number: int, exception: str | None = None) -> Any:
         return SimpleNamespace(id="query", runId=f"run {number}", exception=exception)
 
-    notes = Path(listener._notes.name)
+    notes = listener._notes.place
+    assert notes is not None
     listener.onQueryStarted(run(1))
     listener.onQueryStarted(run(2))
     listener.onQueryTerminated(run(1))
@@ -178,6 +180,23 @@ def test_a_query_started_again_before_its_end_was_told_is_shown_and_counted(
     (failed,) = registry.activities().values()
     assert [each.reason for each in failed.errors] == ["user"]
     assert not listener._ids | listener._newest
+
+
+def test_a_session_without_a_temporary_directory_is_attached(monkeypatch):
+    def full() -> str:
+        raise FileNotFoundError("No usable temporary directory found")
+
+    monkeypatch.setattr(tempfile, "gettempdir", full)
+    options = {"subscribe": "t", "tx.id": "job", "tx.store": "memory:"}
+    monkeypatch.setattr(jvm, "source_options", lambda *_: {"job": options})
+    given: list[tuple[str, str]] = []
+    monkeypatch.setattr(jvm, "give_planners", lambda _, *one: given.append(one))
+    started: Any = SimpleNamespace(id="query", runId="run")
+    spark: Any = Jvm("/")
+    with closing(CommitListener(spark, MetricsRegistry(), {}, None)) as listener:
+        listener.onQueryStarted(started)
+
+    assert given == [(VARIABLE, "")]
 
 
 class Rivals:

@@ -166,6 +166,26 @@ def test_a_directory_of_somebody_else_is_not_used(place):
         meeting.meeting_place(make=True)
 
 
+@pytest.fixture
+def no_temporary_directory(monkeypatch):
+    def full() -> str:
+        raise FileNotFoundError("No usable temporary directory found")
+
+    monkeypatch.setattr(tempfile, "gettempdir", full)
+    monkeypatch.setattr(meeting, "_jvm", lambda: f"{os.getpid()}-1")
+
+
+@pytest.mark.usefixtures("no_temporary_directory")
+def test_a_planner_that_nobody_asks_needs_no_temporary_directory():
+    assert meeting.meeting_place(make=False) is None
+
+
+@pytest.mark.usefixtures("no_temporary_directory")
+def test_a_function_without_a_temporary_directory_says_what_to_set():
+    with pytest.raises(ConfigError, match="Set TMPDIR of the server to a directory"):
+        ConnectRun("x")
+
+
 def test_no_server_no_meeting(monkeypatch):
     monkeypatch.setattr(meeting, "_jvm", lambda: None)
     assert meeting.meeting_place(make=True) is None

@@ -148,7 +148,7 @@ class ConnectRun:
     Made when that process starts, which is before the planner does.
 
     Raises:
-        KafkaTxError: No JVM has started this process.
+        KafkaTxError: No JVM has started this process, or it has no temporary directory.
     """
 
     def __init__(self, tx_id: str) -> None:

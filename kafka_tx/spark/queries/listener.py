@@ -7,8 +7,6 @@ import json
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from functools import partial
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from threading import RLock, Thread
 from typing import TYPE_CHECKING, Any
 
@@ -39,7 +37,7 @@ from kafka_tx.protocols import ClusterView, Store
 from kafka_tx.running.in_flight_watch import InFlightWatch
 from kafka_tx.running.lag_watch import LagWatch
 from kafka_tx.running.last_run import record_stop, show_committed, show_last_stop
-from kafka_tx.running.sink_notes import VARIABLE, leave_note, remove_note
+from kafka_tx.running.sink_notes import VARIABLE, SinkNotes
 from kafka_tx.running.task_reports import DriverAddress
 from kafka_tx.running.worker_python import warn_without_package
 from kafka_tx.sinks.table_writes import recorded_commits
@@ -209,7 +207,7 @@ class CommitListener(StreamingQueryListener):
         self._shown: dict[str, str] = {}
         """The run of each id that began last; several queries may have one id."""
         self._mirrors: dict[str, MirrorThread] = {}
-        self._notes = TemporaryDirectory(prefix="kafka-tx-")
+        self._notes = SinkNotes()
         self._sinks: dict[str, SinkNote] = {}
         """The sink of each run."""
         self._bounded: set[str] = set()
@@ -328,7 +326,7 @@ class CommitListener(StreamingQueryListener):
         for mirror in self._mirrors.values():  # first: they read the stores
             mirror.close()
         self.feed.close()
-        self._notes.cleanup()
+        self._notes.close()
 
     def _learn(self, query_id: str, run_id: str) -> None:
         """Read the options of a run's sources while the run is active."""
@@ -346,14 +344,14 @@ class CommitListener(StreamingQueryListener):
     def _see_sink(self, query_id: str, run_id: str) -> None:
         """Tell the planners of a query which sink it has, before they start."""
         self._sinks[run_id] = sink = jvm.sink_of(self._spark, query_id)
-        jvm.give_planners(self._spark, VARIABLE, self._notes.name)
+        jvm.give_planners(self._spark, VARIABLE, str(self._notes.place or ""))
         is_late = jvm.is_logged_late(self._spark, query_id)
         for id_ in self._given[run_id]:
             if is_late:
                 logger.error("%s", _LOGGED_LATE, id=id_)
             if sink.newest is not None:
                 logger.warning("%s", sink.warning(), id=id_)
-            leave_note(Path(self._notes.name), id_, sink)
+            self._notes.leave(id_, sink)
 
     def _withheld(self, id_: str, error: KafkaTxError) -> None:
         """Show a batch that is not committed, although Spark has finished it."""
@@ -425,7 +423,7 @@ class CommitListener(StreamingQueryListener):
         for id_ in ids:
             is_last = id_ in left
             if is_last and not (goes_on and id_ in self._given[newest]):
-                remove_note(Path(self._notes.name), id_)
+                self._notes.remove(id_)
             if is_last and id_ in self._mirrors:
                 self._mirrors[id_].rest()
             if event.exception is None:
