@@ -63,7 +63,8 @@ EVERY_ADDRESS = "0.0.0.0"  # noqa: S104 - where somebody asks for it
 
 logger = event_log(__name__)
 
-_listening: dict[tuple[str, int], _Server] = {}  # by address and real port
+_listening: dict[tuple[str, int], _Server] = {}
+"""By address and real port, in the order in which they were opened."""
 _listening_lock = Lock()  # also guards `_guests`
 _guests: list[ref[MetricsRegistry]] = []
 
@@ -130,10 +131,10 @@ class Endpoint:
 
 
 class Guest:
-    """A registry that every endpoint of this process shows, until it is closed.
+    """A registry that this process's oldest open port shows, until it is closed.
 
-    For jobs without a port of their own. A registry that nobody else holds is not
-    shown.
+    For jobs without a port of their own. One port only: two of them would be scraped as
+    two processes that run the job. A registry that nobody else holds is not shown.
     """
 
     port = None
@@ -250,9 +251,10 @@ class _Server(BoundedConnections, HTTPServer):
 
     def shown(self) -> list[MetricsRegistry]:
         with _listening_lock:
-            guests = [each for guest in _guests if (each := guest()) is not None]
-            held = [endpoint.registry for endpoint in self.holders]
-            return list(dict.fromkeys([*guests, *held]))
+            found = [endpoint.registry for endpoint in self.holders]
+            if self is next(iter(_listening.values()), None):
+                found += [each for guest in _guests if (each := guest()) is not None]
+            return list(dict.fromkeys(found))
 
 
 class _Handler(BaseHTTPRequestHandler):

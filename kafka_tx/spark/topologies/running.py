@@ -295,7 +295,7 @@ class RunningTopology(ABC, Generic[P]):
     def metrics_port(self) -> int | None:
         """The port of ``/metrics``; None if the settings name no port.
 
-        Without a port, other endpoints of this process show the topology's metrics.
+        Without one, the port that this process opened first shows the metrics.
         """
         return self._endpoint.port
 

@@ -96,7 +96,7 @@ def _session_watch(loop: TopologyLoop[Any], context: SparkContext) -> threading.
 def _serve_metrics(
     registry: MetricsRegistry, settings: TopologySettings
 ) -> Endpoint | Guest:
-    """Serve ``/metrics`` on the settings' port; None: on this process's endpoints."""
+    """Serve ``/metrics`` on the settings' port; None: on the process's oldest one."""
     if settings.metrics_port is None:
         return Guest(registry)
     return serve(
