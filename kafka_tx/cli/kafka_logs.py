@@ -31,6 +31,7 @@ from kafka_tx.planning.retention import RetentionEdges
 from kafka_tx.store_place import StoreKind, kind_of
 
 TIMEOUT_MS = 10_000
+_COMMENT_OR_LINE = re.compile(r"[ \t]*[#!].*|(?:\\[\s\S]|[^\\\n])+")
 Positions: TypeAlias = Mapping[TopicPartition, LogPosition]
 
 KafkaOption = Annotated[
@@ -63,18 +64,21 @@ def kafka_options(
     """
     options = {}
     for text in _lines(file) if file is not None else ():
-        name, value = _pair("--kafka-config", _with_sign(text))
+        where = "a line of the file of --kafka-config"
+        name, value = _pair("--kafka-config", _with_sign(text), where)
         options[name] = value
     options["bootstrap.servers"] = bootstrap_servers
     for text in more or []:
-        name, value = _pair("--kafka", text)
+        name, value = _pair("--kafka", text, "an option --kafka")
         options[name] = text_or_file(value)
     return options
 
 
 def _lines(file: Path) -> list[str]:
-    found = [line.strip() for line in text_or_file(f"@{file}").splitlines()]
-    return [line for line in found if line and not line.startswith(("#", "!"))]
+    """Lines of Java's properties: one that ends with a backslash has the next, too."""
+    found = _COMMENT_OR_LINE.findall(text_or_file(f"@{file}"))
+    joined = [re.sub(r"(\\\\)|\\\n[ \t]*", r"\1", line).strip() for line in found]
+    return [line for line in joined if line and not line.startswith(("#", "!"))]
 
 
 def _with_sign(line: str) -> str:
@@ -82,12 +86,14 @@ def _with_sign(line: str) -> str:
     return re.sub(r"^([^=:\s]+)\s*(?:[=:]|\s)\s*", r"\1=", line)
 
 
-def _pair(option: str, text: str) -> tuple[str, str]:
+def _pair(option: str, text: str, where: str) -> tuple[str, str]:
     """Name and value; the value may be a secret and is never shown."""
     name, sign, value = text.partition("=")
     if not sign or not name.strip():
-        raise ConfigError.illegal(
-            option, "***", f"NAME=VALUE, as in {option} security.protocol=SSL"
+        raise ConfigError(
+            f"{where} has no name or no value; legal: NAME=VALUE, as"
+            " security.protocol=SSL",
+            option=option,
         )
     return name.strip().lower().removeprefix("kafka."), value.strip()
 

@@ -443,6 +443,30 @@ def test_a_file_of_java_properties_is_read_as_java_reads_it(tmp_path, line):
     }
 
 
+def test_a_value_of_java_properties_goes_on_behind_a_backslash(tmp_path):
+    file = tmp_path / "client.properties"
+    file.write_text(
+        "# no value goes on behind a comment \\\n"
+        "sasl.jaas.config=a.PlainLoginModule required \\\r\n"
+        '\tusername="me" \\\n'
+        f'  password="#{SECRET}";\n'
+        "ssl.truststore.location=\\\n"
+        "  #1.pem\n"
+        "sasl.password=two\\\\\n"
+        "client.id=me\\"
+    )
+
+    assert kafka_options("b:9092", None, file) == {
+        "sasl.jaas.config": (
+            f'a.PlainLoginModule required username="me" password="#{SECRET}";'
+        ),
+        "ssl.truststore.location": "#1.pem",
+        "sasl.password": "two\\\\",
+        "client.id": "me",
+        "bootstrap.servers": "b:9092",
+    }
+
+
 @pytest.mark.parametrize("text", [f"sasl.password:{SECRET}", SECRET, f"={SECRET}"])
 def test_an_option_without_a_sign_is_not_shown(tmp_path, text):
     with pytest.raises(ConfigError, match="NAME=VALUE") as refused:
@@ -450,6 +474,6 @@ def test_an_option_without_a_sign_is_not_shown(tmp_path, text):
     assert SECRET not in f"{refused.value} {refused.value.__dict__}"
     file = tmp_path / "client.properties"
     file.write_text(SECRET)
-    with pytest.raises(ConfigError, match="NAME=VALUE") as refused:
+    with pytest.raises(ConfigError, match="^.{18}a line of the file of") as refused:
         kafka_options("b:9092", None, file)
     assert SECRET not in f"{refused.value} {refused.value.__dict__}"
