@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 
 from kafka_tx.errors import ConfigError
 from kafka_tx.logs import event_log
@@ -28,18 +28,20 @@ def check_names(
     where: str,
     *,
     inner: Collection[str] = (),
+    elsewhere: Mapping[str, str] = {},
 ) -> None:
     """Refuse unknown names that were meant for this package; warn of the rest.
 
-    A name was meant for this package if it begins with ``tx``, if it equals a known one
-    but for case, ``.``, ``_``, ``-`` and blanks, or if it resembles one closely. Spark
-    passes every option on, also its own.
+    A name was meant for this package if it begins with ``tx`` or ``transaction``, if it
+    equals a known one but for case, ``.``, ``_``, ``-`` and blanks, or if it resembles
+    one closely. Spark passes every option on, also its own.
 
     Args:
         given: Names in lower case.
         known: Every name that has a meaning, as it is documented.
         where: ``source`` or ``sink``, for the text.
         inner: Names in lower case that are legal here and never suggested.
+        elsewhere: Folded names of other connectors, and the known ones that were meant.
 
     Raises:
         ConfigError: Names the nearest one.
@@ -49,7 +51,8 @@ def check_names(
     for name in given:
         if name in legal or name in inner or name.startswith(KAFKA):
             continue
-        meant = _of_clients(name) or nearest(name, documented, _NEAR)
+        meant = _of_clients(name) or elsewhere.get(folded(name))
+        meant = meant or nearest(name, documented, _NEAR)
         hint = f"; did you mean '{meant}'?" if meant else ""
         if meant or folded(name).startswith(_OURS):
             raise ConfigError(

@@ -113,6 +113,7 @@ _TRIGGER = (
     "maxtriggerdelay",
 )
 _SINK = ("topic",)
+_ELSEWHERE = {"topics": "subscribe"}
 _START_WORDS: dict[str, StartRule] = {
     "earliest": Earliest(),
     "latest": Latest(),
@@ -162,8 +163,9 @@ def _config(
     given: Mapping[str, str], start: str, inner: Collection[str] = FIXED
 ) -> SourceConfig:
     of_registry = [name for name in given if name.startswith(REGISTRY)]
-    known = [*_KNOWN.values(), *_SINK, "path"]
-    check_names(given, known, "source", inner=[*inner, *of_registry])
+    legal = [*inner, *of_registry, *_SINK]
+    known = [*_KNOWN.values(), "path"]
+    check_names(given, known, "source", inner=legal, elsewhere=_ELSEWHERE)
     require_brokers(given, "consumer")
     values = values_of(SOURCE, given)
     transactions = _transactions(given, values)

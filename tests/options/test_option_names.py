@@ -79,6 +79,8 @@ def test_what_was_meant_for_transactions_is_refused(door, name):
         (SOURCES, "max_offsets_per_trigger", "maxOffsetsPerTrigger"),
         (SOURCES, "fail_on_data_loss", "failOnDataLoss"),
         (SOURCES, "failondataloss ", "failOnDataLoss"),
+        (SOURCES, "topics", "subscribe"),
+        (SINKS, "topics", "topic"),
         (SINKS, "tx_marker_topic", "tx.markerTopic"),
         (SINKS, "marker_topic", "tx.markerTopic"),
         (SINKS, "timestamp_column", "timestampColumn"),
