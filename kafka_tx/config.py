@@ -259,7 +259,7 @@ class BatchLimits:
         None,
         "minOffsetsPerTrigger",
         "Wait until this many offsets are available …",
-        whole(),
+        lambda name, value: whole(0)(name, value) or None,
     )
     max_delay_ms: int = option(
         15 * 60 * 1000,
@@ -418,7 +418,7 @@ class SourceConfig:
         3, "fetchOffset.numRetries", "How often an offset request is tried.", whole()
     )
     retry_interval_ms: int = option(
-        1000, "fetchOffset.retryIntervalMs", "Pause between these tries, ms.", whole()
+        1000, "fetchOffset.retryIntervalMs", "Pause between these tries, ms.", whole(0)
     )
     formats: tuple[RecordFormat, ...] = ()
     skip_offsets: tuple[OffsetRange, ...] = option(

@@ -80,6 +80,14 @@ def test_a_number_that_is_none_is_named_with_its_option():
         parse(subscribe="t", maxOffsetsPerTrigger="2s")
 
 
+def test_zeros_that_sparks_source_takes_are_taken():
+    config = parse(
+        subscribe="t", minOffsetsPerTrigger="0", fetchOffset__retryIntervalMs="0"
+    )
+
+    assert (config.limits.min_records, config.retry_interval_ms) == (None, 0)
+
+
 def test_assign_names_partitions():
     given = parse(assign='{"b":[1],"a":[2,0]}').subscription
 
