@@ -93,7 +93,7 @@ _UNREADABLE = {
 
 
 def _room_of(url: str) -> _Room:
-    kind = kind_of(url)
+    kind = kind_of(url, legal=STORES)
     if why := _UNREADABLE.get(kind):
         raise ConfigError.illegal("tx.store", url, STORES, why)
     if kind is StoreKind.ZOOKEEPER:

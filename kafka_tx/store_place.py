@@ -36,11 +36,12 @@ class StoreKind(Enum):
     SQL = "a scheme of SQLAlchemy"
 
 
-def kind_of(url: str, option: str = "tx.store") -> StoreKind:
+def kind_of(
+    url: str, option: str = "tx.store", legal: str = f"memory:, {STORES}"
+) -> StoreKind:
     """The kind of store that a URL names; raises ConfigError (it is no URL)."""
     scheme, colon, _ = url.partition(":")
     if not colon:
-        legal = f"memory:, {STORES}"
         advice = ""
         if "=" in url:
             advice = (

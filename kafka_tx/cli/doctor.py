@@ -35,9 +35,14 @@ from kafka_tx.cli.kafka_logs import (
 from kafka_tx.cli.lag import row_of
 from kafka_tx.cli.lake_tables import Verdict
 from kafka_tx.cli.positions import each_id
-from kafka_tx.cli.stores import JsonOption, url_or_file
+from kafka_tx.cli.stores import JsonOption, checked
 from kafka_tx.config import SinkConfig
-from kafka_tx.errors import ConfigError, KafkaTxError, StateError
+from kafka_tx.errors import (
+    ConfigError,
+    KafkaTxError,
+    StateError,
+    StateUnavailableError,
+)
 from kafka_tx.kafka.client_settings import client_settings
 from kafka_tx.kafka.cluster_checks import ClusterChecks, finalized_features
 from kafka_tx.kafka.group_kinds import advice, foreign_kind
@@ -111,6 +116,9 @@ def doctor(
     if bootstrap_servers is None and (topic or dead_letter_topic or group or kafka):
         why = "--topic, --dead-letter-topic, --group and --kafka need brokers to ask"
         raise ConfigError(why, option="--bootstrap-servers")
+    options = None
+    if bootstrap_servers is not None:
+        options = kafka_options(bootstrap_servers, kafka, kafka_config)
     checks: list[tuple[str, _Check]] = [
         ("Python", _python),
         ("Java", _java),
@@ -121,8 +129,7 @@ def doctor(
         ("sockets", _sockets),
         ("tasks", _speculation),
     ]
-    if bootstrap_servers is not None:
-        options = kafka_options(bootstrap_servers, kafka, kafka_config)
+    if options is not None:
         checks += [
             ("brokers", lambda: _brokers(options)),
             ("isolation", lambda: isolation(options)),
@@ -145,9 +152,7 @@ def doctor(
         ]
     found = [_checked(*each) for each in checks]
     if store is not None:
-        found += [_checked(*each) for each in _of_store(store)]
-    if store is not None and bootstrap_servers is not None:
-        found.append(_checked("retention", lambda: _retention(options, store)))
+        found += [_checked(*each) for each in _of_store(store, options)]
     if as_json:
         typer.echo(json.dumps([asdict(finding) for finding in found]))
     else:
@@ -261,8 +266,7 @@ def _topic(kafka: dict[str, str], name: str) -> tuple[Verdict, str]:
     return "good", f"{name} has {len(bounds)} partitions, and their logs answer"
 
 
-def _folder(given: str) -> tuple[Verdict, str]:
-    url = url_or_file(given)
+def _folder(given: str, url: str) -> tuple[Verdict, str]:
     if not is_file(url):
         return "good", "every machine finds the store under the same URL"
     if not given.startswith("@") and given != url:
@@ -279,12 +283,33 @@ def _folder(given: str) -> tuple[Verdict, str]:
     )
 
 
-def _of_store(given: str) -> Iterator[tuple[str, _Check]]:
-    """Run each check before you take the next: the first makes a store that is new."""
-    yield "store", lambda: _store(url_or_file(given))
-    yield "folder", lambda: _folder(given)
-    yield from _tables(url_or_file(given))
-    yield "clocks", lambda: _clock(url_or_file(given))
+def _of_store(given: str, kafka: dict[str, str] | None) -> Iterator[tuple[str, _Check]]:
+    """Run each check before you take the next: the first makes a store that is new.
+
+    A store that other commands cannot open has no further check.
+    """
+    try:
+        url = checked(given)
+        ids = _ids(url)
+    except (ConfigError, StateUnavailableError) as error:
+        yield "store", partial(_unreadable, error)
+        return
+    yield "store", lambda: _store(url, ids)
+    yield "folder", lambda: _folder(given, url)
+    yield from _tables(url)
+    yield "clocks", lambda: _clock(url)
+    if kafka is not None:
+        yield "retention", lambda: _retention(kafka, given)
+
+
+def _ids(url: str) -> list[str]:
+    """The ids of a store; none if it is new, or if writing to it will say why not."""
+    try:
+        return assembly.stored_ids(url)
+    except StateUnavailableError:
+        raise
+    except StateError:
+        return []
 
 
 def _tables(url: str) -> Iterator[tuple[str, _Check]]:
@@ -346,12 +371,16 @@ def _brokers(kafka: dict[str, str]) -> tuple[Verdict, str]:
     return "good", f"{kafka['bootstrap.servers']} answers"
 
 
-def _store(url: str) -> tuple[Verdict, str]:
+def _store(url: str, ids: list[str]) -> tuple[Verdict, str]:
     with closing(assembly.open_store(url, _PROBE)) as store:
         epoch = store.acquire()
         store.write(epoch, {"probe": "written by kafka-tx doctor"})
         store.write(epoch, {}, ["probe"])
     weakness = forgets(url) if kind_of(url) is StoreKind.SQL else ""
+    if not ids:
+        weakness = weakness or (
+            "holds no id: if a job has run, its tx.store is another one"
+        )
     if weakness:
         return "advice", f"{store.url} can be written, but {weakness}"
     return "good", f"{store.url} can be written"

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import sys
+from contextlib import closing
 from pathlib import Path
 from unittest import mock
 
@@ -80,7 +81,7 @@ def test_brokers_that_do_not_answer_are_bad(monkeypatch):
     [("sqlite:////jobs/state.db", "advice"), ("postgresql://db/jobs", "good")],
 )
 def test_a_store_of_one_machine_is_told(url, verdict):
-    assert doctor._folder(url)[0] == verdict
+    assert doctor._folder(url, url)[0] == verdict
 
 
 def test_a_worker_python_without_the_package_gets_advice(run, monkeypatch, tmp_path):
@@ -186,11 +187,19 @@ def test_what_only_brokers_know_is_not_left_out_without_a_word(run, option):
 
 
 def test_a_store_is_written_and_left_as_it_was(run, url):
-    found = findings(run("doctor", "--json", "--store", url))
+    asked = ("doctor", "--json", "--store", url)
 
-    assert found["store"]["verdict"] == "good"
-    assert "table" not in found, "a new store has no id that writes one"
+    new = findings(run(*asked))
+    assert new["store"]["verdict"] == "advice"
+    assert "holds no id: if a job has run, its tx.store is an" in new["store"]["text"]
+    assert "table" not in new, "a new store has no id that writes one"
     assert stored_ids(url) == []
+
+    with closing(SqlStore(url, "job")) as state:
+        state.acquire()
+        state.write(1, {"committed": "x"})
+    assert findings(run(*asked))["store"]["verdict"] == "good"
+    assert stored_ids(url) == ["job"]
 
 
 def test_a_store_that_cannot_be_written_is_bad(run, tmp_path):
@@ -200,6 +209,22 @@ def test_a_store_that_cannot_be_written_is_bad(run, tmp_path):
 
     assert result.exit_code == 1
     assert findings(result)["store"]["verdict"] == "bad"
+
+
+@pytest.mark.parametrize(
+    "url", ["memory:", "kafka:", "foo", "zookeeper://", "postgresql://u:***@h/d", "@no"]
+)
+def test_a_store_that_no_command_can_read_has_one_finding(run, servers, url):
+    asked = ("--json", "--store", url, "--bootstrap-servers", servers)
+
+    result = run("doctor", *asked)
+    status = run("status", "--store", url).stderr
+
+    found = findings(result)
+    assert found["store"]["verdict"] == "bad"
+    assert found["store"]["text"] in status
+    assert "memory:, " not in status
+    assert not found.keys() & {"folder", "table", "clocks", "retention"}
 
 
 @pytest.mark.parametrize("table", ["options", "metrics"])
