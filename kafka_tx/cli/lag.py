@@ -20,6 +20,7 @@ from kafka_tx.cli.kafka_logs import (
     positions_of,
 )
 from kafka_tx.cli.stores import STORE, JsonOption, StoreOption
+from kafka_tx.errors import ConfigError
 from kafka_tx.model import LogBounds, LogPosition, TopicPartition, Unavailable
 from kafka_tx.offsets.position_checks import Finding, PositionCheck, check_position
 
@@ -58,6 +59,9 @@ def lag(
     brokers do not report them, or if a record of an id cannot be read. With --store
     kafka:, the id is the name of the group.
     """
+    if serve is not None and as_json:
+        why = "--serve prints no JSON: it serves Prometheus"
+        raise ConfigError(why, option="--serve")
     options = kafka_options(bootstrap_servers, kafka, kafka_config)
     if serve is not None:
         from kafka_tx.cli.exporter import export

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from enum import StrEnum
 from typing import Annotated
@@ -75,4 +76,5 @@ def _print_table(markdown: str, *, as_json: bool) -> None:
 
 def _cells(line: str) -> list[str]:
     cells = line.strip().strip("|").replace(r"\|", "\0").split("|")
-    return [cell.strip().strip("`").replace("\0", "|") for cell in cells]
+    plain = [re.sub(r"^`([^`]*)`$", r"\1", cell.strip()) for cell in cells]
+    return [cell.replace("\0", "|") for cell in plain]

@@ -356,6 +356,15 @@ def test_an_option_without_a_value_is_refused(run, behind, url):
     assert "NAME=VALUE" in result.stderr
 
 
+def test_figures_that_are_served_are_no_json(run, behind, servers, url):
+    asked = ("--store", url, "--bootstrap-servers", servers)
+
+    result = run("lag", *asked, "--serve", "0", "--json")
+
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert "--serve prints no JSON" in result.stderr
+
+
 def test_usage_errors_have_a_code_of_their_own(run):
     assert run("lag", "--id", "x").exit_code == 2
 

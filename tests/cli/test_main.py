@@ -104,6 +104,7 @@ def test_tables_are_printed_as_json_too(run, table):
 
     names = [next(iter(row.values())) for row in rows]
     assert ("tx.id" if table == "options" else "kafka_tx_lag_records") in names
+    assert all(cell.count("`") % 2 == 0 for row in rows for cell in row.values())
 
 
 @pytest.mark.parametrize("answer", ["y\n", "n\n"])
