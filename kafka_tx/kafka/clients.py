@@ -20,6 +20,12 @@ from kafka_tx.logs import same_events
 _Client = TypeVar("_Client")
 
 _CLOSED_WITHIN_S = 5.0
+_PEM_FILES = {
+    "ssl.ca.location": "ssl.truststore.location",
+    "ssl.certificate.location": "ssl.keystore.location",
+    "ssl.key.location": "ssl.keystore.location",
+}
+"""Settings of librdkafka that name PEM files, with the options of Java for them."""
 
 
 class _ClosedInTime(Consumer):
@@ -130,6 +136,13 @@ def _advice(text: str, settings: Mapping[str, Any]) -> str:
             " librdkafka with it and `pip install --no-binary confluent-kafka"
             " confluent-kafka`."
         )
+    for name, of_java in _PEM_FILES.items():
+        if name in text:
+            return (
+                f" The file {settings.get(name)} of option 'kafka.{of_java}' (or"
+                f" 'kafka.{name}') must exist on this machine, be readable by this"
+                " user, and be PEM."
+            )
     if "No such configuration property" in text:
         return " The installed confluent-kafka is too old for it: upgrade it."
     return ""

@@ -364,6 +364,12 @@ def _parse(text: str, option: str) -> URL:
         raise _malformed(option)
     if url.get_backend_name() == "sqlite":
         return _sqlite_file(url, option)
+    if url.get_backend_name() == "postgres":
+        raise ConfigError(
+            f"option '{option}' is {address(url)!r}: write postgresql:// instead of"
+            " postgres://",
+            option=option,
+        )
     if url.drivername == "postgresql" and not find_spec("psycopg2"):
         return url.set(drivername="postgresql+psycopg")
     if url.drivername in mysql.MYSQL and not find_spec("MySQLdb"):

@@ -9,7 +9,9 @@ import threading
 import pytest
 from confluent_kafka import Consumer
 
+from kafka_tx.errors import ConfigError
 from kafka_tx.kafka import clients
+from kafka_tx.kafka.client_settings import client_settings
 from kafka_tx.kafka.clients import new_consumer
 from kafka_tx.kafka.errors import ErrorWatch
 
@@ -60,6 +62,25 @@ def test_without_threads_a_consumer_is_closed_in_place(monkeypatch):
     assert len(refused) == 1
     with pytest.raises(RuntimeError, match="closed"):
         consumer.poll(0)
+
+
+@pytest.mark.parametrize(
+    "given",
+    ["ssl.truststore.location", "ssl.keystore.location", "ssl.ca.location"],
+)
+@pytest.mark.parametrize("name", ["missing.pem", "other.pem"])
+def test_a_file_of_certificates_that_cannot_be_used_is_named(tmp_path, given, name):
+    (tmp_path / "other.pem").write_text("no certificate")
+    file = f"{tmp_path}/{name}"
+    options = {**NOWHERE, "security.protocol": "SSL", given: file}
+
+    with pytest.raises(ConfigError) as refused:
+        new_consumer(client_settings(options, purpose="consumer"), ErrorWatch(""))
+
+    said = str(refused.value)
+    assert f"The file {file} of option" in said
+    assert f"'kafka.{given}'" in said
+    assert "must exist on this machine, be readable by this user, and be PEM" in said
 
 
 AT_THE_END = """

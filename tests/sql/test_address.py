@@ -57,6 +57,14 @@ def test_an_unreachable_store_is_named_without_its_password_and_without_a_chain(
     assert refusal.value.__suppress_context__
 
 
+def test_a_scheme_that_sqlalchemy_no_longer_knows_is_named():
+    with pytest.raises(ConfigError, match="write postgresql:// instead of") as refusal:
+        SqlStore(f"postgres://me:{SECRET}@db/x", "job")
+
+    assert SECRET not in str(refusal.value)
+    assert "pip install" not in str(refusal.value)
+
+
 FORMS = [
     f"host=db user=me password={SECRET}",
     f"host=db:5432 password={SECRET}",
