@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Annotated
 
 import typer
+
+from kafka_tx.errors import KafkaTxError
 
 YesOption = Annotated[
     bool, typer.Option("--yes", help="Write without asking. Stop the job before.")
@@ -24,7 +28,12 @@ class Change:
     """A planned change of one command: shown line by line, confirmed, then written.
 
     With ``as_json``, one JSON object is printed, when the command has ended.
+
+    Attributes:
+        is_written: Whether an error comes after the change; see ``told``.
     """
+
+    is_written = False
 
     def __init__(
         self, *, yes: bool, dry_run: bool = False, as_json: bool = False
@@ -58,6 +67,16 @@ class Change:
             return True
         self.left(nothing)
         return False
+
+    @contextmanager
+    def told(self) -> Iterator[None]:
+        """With ``as_json``, print the object also where an error ends the block."""
+        try:
+            yield
+        except KafkaTxError as error:
+            if self._as_json:
+                self._end(str(error), written=self.is_written)
+            raise
 
     def left(self, text: str) -> None:
         """Report that there is nothing to do."""

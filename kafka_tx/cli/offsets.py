@@ -357,7 +357,7 @@ def repair(
     code is then 1 if a record is damaged.
     """
     change = Change(yes=yes, dry_run=dry_run, as_json=as_json)
-    with opened(store, id_) as state:
+    with opened(store, id_) as state, change.told():
         stored = stored_of(store, state)
         found, unreadable = examine(stored.store), _unreadable_offsets(stored)
         if not found.problems and unreadable is None:
@@ -366,7 +366,7 @@ def repair(
         for path, reason in found.problems.items():
             change.tell(f"{path}: {reason}")
         if unreadable is not None:
-            change.tell("{path}: {reason}".format(**unreadable.fields))
+            change.tell(_damage(unreadable))
             if not found.problems:
                 raise _lost_offsets(unreadable, state)
         plan = _repair_of(found, state)
@@ -374,6 +374,7 @@ def repair(
         if not change.is_agreed():
             raise typer.Exit(1)
         _write_repair(state, spares_owner=_spares_owner(plan))
+        change.is_written = True
         doors_of(store, state)
     change.done("Done. Every record can be read.")
 
@@ -407,8 +408,8 @@ def _to_be_deleted(stored: StoredId) -> list[str]:
     """A line for each offset of an at-least-once topology; none: there is none."""
     unreadable = _unreadable_offsets(stored)
     if unreadable is not None:
-        damaged = "{path}: {reason}".format(**unreadable.fields)
-        return [f"all offsets of an at-least-once topology -> deleted ({damaged})"]
+        damage = _damage(unreadable)
+        return [f"all offsets of an at-least-once topology -> deleted ({damage})"]
     found = stored.at_least_once()[1]
     return [f"{p}: {at.offset} -> deleted" for p, at in sorted(found.items())]
 
@@ -432,7 +433,12 @@ def _lost_offsets(error: StateCorruptedError, state: Store) -> StateError:
             f" --store '{state.url}' --id {state.id}, which deletes the offsets of all"
             " its partitions"
         )
-    return StateError(advice, store=state.url, id=state.id)
+    text = f"{_damage(error)}; {advice}"
+    return StateError(text, store=state.url, id=state.id)
+
+
+def _damage(error: StateCorruptedError) -> str:
+    return "{path}: {reason}".format(**error.fields)
 
 
 def _forget_in_topology(state: Store, topic: str, change: Change) -> None:
@@ -509,9 +515,10 @@ def _tell_move(change: Change, before: LedgerState, wanted: Committed) -> None:
 def _repair_of(found: Examination, state: Store) -> Repair:
     if found.repair is not None:
         return found.repair
+    damaged = "; ".join(f"{path}: {why}" for path, why in found.problems.items())
     raise StateError(
-        "the intact records are not enough to restore these. Restore the store from a"
-        " copy, or begin anew: run kafka-tx offsets reset"
+        f"{damaged}; the intact records are not enough to restore these. Restore the"
+        " store from a copy, or begin anew: run kafka-tx offsets reset"
         f" --store '{state.url}' --id {state.id}, and give the job startingOffsets from"
         " its checkpoint or from the Kafka group of tx.commitGroupId",
         store=state.url,

@@ -510,6 +510,39 @@ def test_what_no_record_tells_is_not_made_up_and_resetting_begins_anew(run, stor
     assert store.read() == {}
 
 
+@pytest.mark.parametrize(
+    ("id_", "path"), [("orders", "committed"), ("clicks", "clicks-3")]
+)
+def test_damage_that_cannot_be_repaired_is_named_in_json_too(
+    run, store, url, clicks, id_, path
+):
+    store.write(1, {"committed": "x", "currtx": "x"})
+    damage(url, "kafka_tx_offsets", "completed")
+
+    result = run("offsets", "repair", "--store", url, "--id", id_, "--yes", "--json")
+
+    answer = json.loads(result.stdout)
+    assert result.exit_code == 1
+    assert answer["written"] is False
+    assert any(line.startswith(f"{path}: ") for line in answer["changes"])
+    assert answer["message"] in result.stderr
+    assert all(line in result.stderr for line in answer["changes"])
+
+
+def test_damage_that_a_repair_leaves_is_told_with_the_repair_in_json(run, store, url):
+    with closing(SqlOffsetStore(url, "orders")) as offsets:
+        offsets.store({CLICKS: CommittedOffset(40)})
+    damage(url, "kafka_tx_offsets", "completed")
+    store.write(1, {"committed": "cut of"})
+    asked = ("--store", url, "--id", "orders", "--yes", "--json")
+
+    answer = json.loads(run("offsets", "repair", *asked).stdout)
+
+    assert answer["written"] is True
+    assert answer["changes"][0].startswith("committed: ")
+    assert "clicks-3" in answer["message"]
+
+
 def test_the_json_of_show_is_one_object(run, store, url):
     result = run("offsets", "show", "--store", url, "--id", "orders", "--json")
 
