@@ -142,6 +142,14 @@ FOLLOWED: dict[str, tuple[str, ...]] = {
     "skip::_skip_records": (
         "tests/cli/test_skip.py::test_what_is_no_open_record_is_refused",
     ),
+    "skip::_check_log": (
+        "tests/cli/test_skip.py::test_what_is_no_open_record_is_refused",
+    ),
+    "targets::_refused": (_CLI + "test_set_refuses_what_the_logs_do_not_hold",),
+    "handover::_compared": (
+        "tests/cli/test_handover.py"
+        "::test_a_topic_that_no_broker_knows_is_left_out_only_by_name",
+    ),
     "manual_changes::not_first": (
         _MOVING + "test_only_the_first_unfinished_txid_can_be_skipped",
     ),
@@ -553,8 +561,10 @@ NOTHING_AT_RISK: dict[str, str] = {
     "meeting::_reply": _TOLD,
     "moving::renamed": _MEANT,
     "doctor::_folder": _OUTSIDE,
+    "doctor::_store": _OUTSIDE,
     "moving::_check": _MEANT,
     "moving::_moves_offsets": _MEANT,
+    "handover::_Comparison.result": _OUTSIDE,
     "handover::_known": _MEANT,
     "handover::_of_group": _MEANT,
     "positions::only_one": _MEANT,

@@ -15,7 +15,7 @@ from kafka_tx.cli.kafka_logs import Logs
 from kafka_tx.cli.lag import row_of
 from kafka_tx.cli.positions import KnownId, at_least_once_id, doors_of, only_one
 from kafka_tx.cli.stores import opened, url_or_file
-from kafka_tx.errors import ConfigError, StateError
+from kafka_tx.errors import ConfigError, KafkaError, StateError, UnknownTopicError
 from kafka_tx.model import (
     CommittedOffset,
     LogBounds,
@@ -75,10 +75,11 @@ def handover_of(
         logs: The brokers; None: nobody is asked.
 
     Raises:
-        ConfigError: A topic does not exist, or brokers do not confirm a position.
+        ConfigError: A topic is not of the id, or brokers would have to be asked.
         StateError: The id has no position, was copied to another store, or reads
             something else than Kafka.
-        KafkaError: Brokers do not answer.
+        KafkaError: Brokers do not answer, do not know a topic, or do not confirm a
+            position.
     """
     known = _known(url, id_, logs)
     position = known.state.known_position
@@ -169,12 +170,11 @@ def _compared(
     wanted = topics or sorted({p.topic for p in positions})
     existing = logs.partitions(wanted)
     if missing := [topic for topic in wanted if topic not in existing]:
-        raise ConfigError(
+        raise UnknownTopicError(
             f"the brokers do not know the topics {', '.join(missing)}: they were"
             " deleted, the user has no right to describe them, or these are the brokers"
             " of another cluster. If they were deleted, name the other topics with"
-            " --topic",
-            option="--topic",
+            " --topic"
         )
     partitions = [p for of_topic in existing.values() for p in of_topic]
     unread = LogPosition(0, None)
@@ -234,12 +234,11 @@ class _Comparison:
         self.notes.append(f"{partition}: {why}: {log.log_start}")
 
     def result(self) -> Handover:
-        """All of it; raises ConfigError if a position is not that of its log."""
+        """All of it; raises KafkaError if a position is not that of its log."""
         if self._wrong:
-            raise ConfigError(
+            raise KafkaError(
                 f"these offsets cannot be handed over. {'; '.join(self._wrong)}."
-                " If brokers are away, run the command again later",
-                option="--format",
+                " If brokers are away, run the command again later"
             )
         return Handover(self._offsets, self.notes, self._log_starts)
 

@@ -21,7 +21,7 @@ from kafka_tx.cli.stores import (
     url_or_file,
 )
 from kafka_tx.clock import now_ms
-from kafka_tx.errors import ConfigError, StateConflictError, StateError
+from kafka_tx.errors import ConfigError, KafkaError, StateConflictError, StateError
 from kafka_tx.model import BatchMetadata, CommittedOffset, LogPosition, OffsetRange
 from kafka_tx.offsets.discovery import is_another
 from kafka_tx.offsets.runs import OffsetRuns
@@ -190,10 +190,9 @@ def _check_log(
     at = LogPosition(wanted.end, wanted.topic_id or before.topic_id or None)
     row = row_of(partition, at, logs.poll({id_: {partition: at}})[id_].get(partition))
     if row.get("is_outside") or "error" in row:
-        raise ConfigError(
+        raise KafkaError(
             f"{partition}: [{wanted.start}, {wanted.end}) is not in the log: {row}."
-            " Nothing was changed",
-            option="--records",
+            " Nothing was changed"
         )
 
 

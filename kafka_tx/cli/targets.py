@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 
 from kafka_tx.cli.kafka_logs import Logs
-from kafka_tx.errors import ConfigError
+from kafka_tx.errors import ConfigError, KafkaError
 from kafka_tx.model import (
     AtOffset,
     AtTime,
@@ -81,8 +81,8 @@ def confirmed(target: Target, before: LedgerState, kafka: Mapping[str, str]) -> 
     """The same offsets, with ids and leader epochs from the brokers.
 
     Raises:
-        ConfigError: A log does not exist, or does not go as far.
-        KafkaError: Brokers do not answer.
+        ConfigError: No committed offset is of the topic.
+        KafkaError: Brokers do not answer, or a log does not exist or go as far.
     """
     with closing(Logs(kafka)) as logs:
         if target.to is not None:
@@ -153,10 +153,9 @@ def _check(positions: Mapping[TopicPartition, LogPosition], found: Bounds) -> No
         raise _refused(wrong)
 
 
-def _refused(wrong: list[str]) -> ConfigError:
-    return ConfigError(
-        f"these offsets cannot be set. {'; '.join(wrong)}. Nothing was changed",
-        option="--offsets",
+def _refused(wrong: list[str]) -> KafkaError:
+    return KafkaError(
+        f"these offsets cannot be set. {'; '.join(wrong)}. Nothing was changed"
     )
 
 

@@ -80,19 +80,19 @@ def test_records_are_shown_then_skipped_and_the_job_is_fenced(skip, clicks):
 
 
 @pytest.mark.parametrize(
-    ("records", "reason"),
+    ("records", "code", "reason"),
     [
-        ("clicks-0:10-40", "no unfinished record in clicks-0: [10, 40)"),
-        ("clicks-7:10-40", "no unfinished record in clicks-7"),
-        ("clicks-0:50-61", "is not in the log"),
-        ("clicks-0:50", "TOPIC-PARTITION:FROM-TO"),
-        ("clicks-0:50-50", "TOPIC-PARTITION:FROM-TO"),
+        ("clicks-0:10-40", 1, "no unfinished record in clicks-0: [10, 40)"),
+        ("clicks-7:10-40", 1, "no unfinished record in clicks-7"),
+        ("clicks-0:50-61", 1, "is not in the log"),
+        ("clicks-0:50", 2, "TOPIC-PARTITION:FROM-TO"),
+        ("clicks-0:50-50", 2, "TOPIC-PARTITION:FROM-TO"),
     ],
 )
-def test_what_is_no_open_record_is_refused(skip, clicks, records, reason):
+def test_what_is_no_open_record_is_refused(skip, clicks, records, code, reason):
     result = skip(records, "--yes")
 
-    assert result.exit_code in (1, 2)
+    assert result.exit_code == code
     assert reason in result.stderr
     assert clicks.load([CLICKS]) == {CLICKS: STORED}
 
