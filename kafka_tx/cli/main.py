@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib import import_module
 from importlib.resources import files
+from io import TextIOWrapper
 from textwrap import indent
 from typing import Annotated, Any
 
@@ -68,6 +70,8 @@ class Commands(TyperGroup):
 
     def invoke(self, ctx: Any) -> Any:  # noqa: ANN401 - typer hides click
         """Run the chosen sub-command."""
+        if isinstance(sys.stdout, TextIOWrapper):  # it may know no ✓ and no dash
+            sys.stdout.reconfigure(errors="replace")
         try:
             return super().invoke(ctx)
         except KafkaTxError as error:

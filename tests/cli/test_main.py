@@ -1,9 +1,11 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from importlib.metadata import version
+from unittest.mock import Mock
 
 import pytest
 
@@ -140,3 +142,29 @@ def test_a_change_is_told_as_json(run, store, url):
     assert answer["written"] is True
     assert "The next txid is 1" in answer["message"]
     assert not store.read()
+
+
+def test_without_an_input_nobody_is_asked(run, store, url, monkeypatch):
+    monkeypatch.setattr("kafka_tx.cli.changes.sys", Mock(stdin=None))  # `<&-`
+
+    result = run("offsets", "reset", "--store", url, "--id", "orders")
+
+    assert result.exit_code == 0
+    assert "Nothing was written" in result.stdout
+    assert store.read()
+
+
+@pytest.mark.parametrize("command", ["options", "doctor"])
+def test_an_output_without_its_signs_gets_others(command):
+    code = "from kafka_tx.cli.main import app; app()"
+
+    result = subprocess.run(
+        [sys.executable, "-c", code, command],
+        env={**os.environ, "PYTHONIOENCODING": "latin-1"},
+        capture_output=True,
+        encoding="latin-1",
+        check=False,
+    )
+
+    assert result.stderr == ""
+    assert "tx.id" in result.stdout or "? Python" in result.stdout
