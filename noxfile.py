@@ -27,6 +27,7 @@ EXAMPLE = (
     "::test_lakehouse_writes_each_order_once_although_its_query_dies"
 )
 SMOKE = (
+    f"{VERSIONS}::test_a_task_knows_the_connection_of_its_rows",
     f"{VERSIONS}::test_every_batch_obeys_the_limit_also_the_first_after_a_restart",
     f"{VERSIONS}::test_a_failed_batch_comes_again_with_the_same_txid",
     f"{VERSIONS}::test_write_transaction_and_the_listener",

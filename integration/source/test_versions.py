@@ -19,6 +19,7 @@ from integration.cluster.records import Record
 from integration.cluster.versions import SPARK_LINE
 from integration.cluster.waiting import PATIENT_S
 from kafka_tx import attach, for_each_transaction, write_transaction
+from kafka_tx.spark.versions import workers
 from kafka_tx.sql.store import SqlStore
 from kafka_tx.transactions.ledger.ledger import Ledger
 
@@ -31,6 +32,21 @@ def environment_of_sources(spark: SparkSession) -> Any:
     """What Spark's Python processes for our sources are given: one map for all."""
     sources = spark._jsparkSession.sessionState().dataSourceManager()
     return sources.lookupDataSource("kafka_tx").dataSourceCls().envVars()
+
+
+def test_a_task_knows_the_connection_of_its_rows(spark):
+    """It looks for it where this Spark's worker has it."""
+
+    def found(batches):
+        for batch in workers.whole(batches):
+            connection = workers._connection()
+            assert connection is not None
+            connection.close()
+            yield batch
+
+    rows = spark.range(100, numPartitions=1)
+    assert rows.mapInArrow(found, rows.schema).count() == 100
+    assert rows.rdd.mapPartitions(lambda given: workers.whole(given)).count() == 100
 
 
 @contextmanager

@@ -31,6 +31,7 @@ from kafka_tx.sinks.marker_rules import begun_elsewhere, check_cut
 from kafka_tx.spark.speculation import refuse_speculative_tasks
 from kafka_tx.spark.versions.names import BATCH_ID, QUERY_ID, RUN_ID, SESSION_ZONE
 from kafka_tx.spark.versions.streams import StreamWriter
+from kafka_tx.spark.versions.workers import whole
 from kafka_tx.stored import VERSION, check_same_version
 
 if TYPE_CHECKING:
@@ -340,7 +341,7 @@ class _RepeatableBatches:
     def _from_the_first(self) -> Iterator[pa.RecordBatch]:
         for place in range(len(self._schemas)):
             yield self._read(place)
-        for batch in map(self._encoded, self._batches):
+        for batch in map(self._encoded, whole(self._batches)):
             self._save(batch)
             yield batch
 

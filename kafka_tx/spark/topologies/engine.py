@@ -27,6 +27,7 @@ from kafka_tx.running.permit import PermitAddress, PermitServer, permit
 from kafka_tx.running.task_reports import DriverAddress
 from kafka_tx.running.worker_python import task_done
 from kafka_tx.spark.versions.job_failures import JobLostError, is_stopped, job_failure
+from kafka_tx.spark.versions.workers import whole
 from kafka_tx.stored import VERSION, check_same_version
 from kafka_tx.topology.plan.physical import Phase, PhysicalPlan
 from kafka_tx.topology.run.jobs import FrameJob, Reads, TaskJob
@@ -240,6 +241,7 @@ class PartitionRun:
             for _ in given:
                 pass
             return
+        given = whole(given)
         pickled = self.plan if isinstance(self.plan, bytes) else self.plan.value
         plan = _plan_of(pickled)
         if self.wave:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import gc
 import os
+import socket
 import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from importlib import import_module
 from pathlib import Path
+from types import FrameType
+from typing import TypeVar
 from zipimport import zipimporter
 
 from pyspark import SparkFiles
@@ -33,6 +36,11 @@ _OF_ONE_QUERY = {
     "pyspark.sql.streaming.python_streaming_source_runner",
     "pyspark.sql.connect.streaming.worker.foreach_batch_worker",
 }
+
+_WORKERS, _INPUT = ("pyspark.worker", "__main__"), "infile"
+"""The function ``main`` of this module runs a task, and has its input by this name."""
+
+_Item = TypeVar("_Item")
 
 _TOUCHED_S = 3600.0
 _STREAMS_FOLDER = "streaming_job"
@@ -75,6 +83,53 @@ def modules_loading() -> Iterator[None]:
         yield
         if is_for_one_query():
             gc.freeze()
+
+
+def whole(given: Iterator[_Item]) -> Iterator[_Item]:
+    """What a task is given, up to its true end (executor).
+
+    A worker outlives its JVM, or the end of its task there, for a moment. Streams of
+    Arrow and of pickled objects end also where their connection is closed, so the
+    worker would take some of its rows for all.
+
+    Raises:
+        ConnectionError: The connection is closed. Nobody sees it: the task is lost.
+    """
+    yield from given
+    if _is_cut_off():
+        raise ConnectionError("Spark has ended this task before all of its rows came")
+
+
+def _is_cut_off() -> bool:
+    found = _connection()
+    if found is None:  # no task of Spark's, or one of a Spark that we do not know
+        return False
+    try:
+        with found:
+            return not found.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
+    except BlockingIOError:  # open, and no more to read
+        return False
+    except ConnectionError:
+        return True
+
+
+def _connection() -> socket.socket | None:
+    """A copy of the connection from which this worker reads its task."""
+    frame: FrameType | None = sys._getframe()
+    while frame is not None and not (
+        frame.f_code.co_name == "main"
+        and frame.f_globals.get("__name__") in _WORKERS
+        and _INPUT in frame.f_locals
+    ):
+        frame = frame.f_back
+    if frame is None:
+        return None
+    copied = os.dup(frame.f_locals[_INPUT].fileno())
+    try:
+        return socket.socket(fileno=copied)
+    except OSError:  # none
+        os.close(copied)
+        return None
 
 
 class SessionFolder:
