@@ -15,6 +15,7 @@ from kafka_tx.model import TransactionAttempt
 from kafka_tx.spark.topologies import engine
 from kafka_tx.spark.topologies.engine import SparkEngine
 from kafka_tx.spark.transactional.topology import TransactionalTopologyBuilder
+from kafka_tx.spark.versions.job_failures import JobLostError
 from kafka_tx.topology.declare.bolts import BatchBolt
 from kafka_tx.topology.declare.memory_spouts import MemoryTransactionalSpout
 from kafka_tx.topology.plan.physical import Phase
@@ -42,6 +43,7 @@ class Jobs:
 
     def __init__(self, job, replace_in):
         self.now_s, self.took_s, self.fails = 0.0, 0.0, False
+        self.ended = 4
         replace_in(engine, "time", monotonic=lambda: self.now_s)
         self._context = MagicMock()
         self._context.getConf.return_value.get = {}.get
@@ -56,7 +58,7 @@ class Jobs:
         self.now_s += self.took_s
         if self.fails:
             raise OSError("cancelled")
-        return []
+        return [(partition, None) for partition in range(self.ended)]
 
     def waves(self, job):
         """How many waves a job had."""
@@ -102,6 +104,19 @@ def test_a_commit_phase_has_all_its_tasks(job, run):
     jobs = run(job)
 
     assert jobs.waves(replace(job, phase=Phase.COMMIT)) == 2
+    jobs.close()
+
+
+@pytest.mark.parametrize(("ended", "is_lost"), [(3, False), (2, True), (0, True)])
+def test_results_that_end_before_those_of_a_task_are_a_lost_job(
+    job, run, ended, is_lost
+):
+    """A JVM that ends meanwhile ends what it sends, and Spark takes it for all."""
+    jobs = run(job)
+    jobs.ended = ended
+
+    with pytest.raises(JobLostError, match="all results") if is_lost else nullcontext():
+        jobs.waves(replace(job, phase=Phase.COMMIT))
     jobs.close()
 
 

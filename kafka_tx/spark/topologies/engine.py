@@ -146,9 +146,14 @@ class SparkEngine:
 
     def _collect(self, job: TaskJob, address: PermitAddress | None) -> list[Message]:
         try:
-            return [message for _, message in self._rdd(job, address).collect()]
+            found = self._rdd(job, address).collect()
         except Exception as error:
             raise job_failure(error, job.attempt) from error
+        # what Spark sends here ends also where its JVM does
+        ended = {partition for partition, message in found if message is None}
+        if len(ended) < job.partitions[-1]:
+            raise JobLostError("Spark has not sent all results", txid=job.attempt.txid)
+        return [message for _, message in found if message is not None]
 
     def _shipped_plan(self) -> bytes | Broadcast[bytes]:
         with self._opening:
@@ -162,7 +167,8 @@ class SparkEngine:
         rdd, plan = self._first(job), self._shipped_plan()
         for number in range(len(job.partitions)):
             work = plan, job.attempt, make, b"" if number else reads
-            run = PartitionRun(VERSION, *work, number, address)
+            is_last = number == len(job.partitions) - 1
+            run = PartitionRun(VERSION, *work, number, address, is_last)
             if number:
                 rdd = rdd.partitionBy(job.partitions[number], _same)
             rdd = rdd.mapPartitionsWithIndex(run)
@@ -212,6 +218,7 @@ class PartitionRun:
         reads: Pickled; the reads of spouts, for the first wave.
         wave: Index of the wave.
         address: The task asks this server before it begins; None: it does not ask.
+        is_last: The wave is the last: the driver gets its messages.
     """
 
     version: str
@@ -221,13 +228,19 @@ class PartitionRun:
     reads: bytes
     wave: int
     address: PermitAddress | None = None
+    is_last: bool = False
 
     def __call__(
         self, partition: int, given: Iterator[Any]
-    ) -> Iterator[tuple[int, Message]]:
-        """Yield pairs (partition of the next wave, message)."""
+    ) -> Iterator[tuple[int, Message | None]]:
+        """Yield pairs (partition of the next wave, message).
+
+        Of the last wave there is one more: the partition itself, and None.
+        """
         try:
             yield from self._run(partition, given)
+            if self.is_last:
+                yield partition, None
         finally:
             task_done()
 

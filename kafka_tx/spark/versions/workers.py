@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
-import socket
+import select
 import sys
 import time
 from collections.abc import Iterator
@@ -39,6 +39,9 @@ _OF_ONE_QUERY = {
 
 _WORKERS, _INPUT = ("pyspark.worker", "__main__"), "infile"
 """The function ``main`` of this module runs a task, and has its input by this name."""
+
+_CLOSED = getattr(select, "POLLRDHUP", 0)
+"""The other end sends no more. Other systems than Linux tell later, or never."""
 
 _Item = TypeVar("_Item")
 
@@ -101,20 +104,19 @@ def whole(given: Iterator[_Item]) -> Iterator[_Item]:
 
 
 def _is_cut_off() -> bool:
-    found = _connection()
-    if found is None:  # no task of Spark's, or one of a Spark that we do not know
+    number = _connection()
+    if number is None:  # no task of Spark's, or one of a Spark that we do not know
         return False
-    try:
-        with found:
-            return not found.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
-    except BlockingIOError:  # open, and no more to read
-        return False
-    except ConnectionError:
-        return True
+    poller = select.poll()
+    poller.register(number, _CLOSED)
+    return bool(poller.poll(0))
 
 
-def _connection() -> socket.socket | None:
-    """A copy of the connection from which this worker reads its task."""
+def _connection() -> int | None:
+    """The file number of the connection from which this worker reads its task.
+
+    None also for a worker that no daemon has forked: it ends with its connection.
+    """
     frame: FrameType | None = sys._getframe()
     while frame is not None and not (
         frame.f_code.co_name == "main"
@@ -124,12 +126,11 @@ def _connection() -> socket.socket | None:
         frame = frame.f_back
     if frame is None:
         return None
-    copied = os.dup(frame.f_locals[_INPUT].fileno())
     try:
-        return socket.socket(fileno=copied)
-    except OSError:  # none
-        os.close(copied)
+        number: int = frame.f_locals[_INPUT].fileno()
+    except OSError:  # it reads and writes, and has two
         return None
+    return number
 
 
 class SessionFolder:
