@@ -169,14 +169,18 @@ def test_a_row_that_python_cannot_hold_fails_alone(bolt):
     assert (piece.block, piece.lineage.roots.tolist()) == ([(1970,)] * 2, [10, 30])
 
 
-def test_what_was_in_no_call_of_its_own_when_the_time_is_over_is_untried():
+def late_bolt():
+    """A bolt of Arrow batches whose time is over, and its trees."""
     component = Component(
         "bolt", ComponentKind.BASIC, outputs={"default": FIELDS}, reads_arrow=True
     )
     trees = TaskTrees()
-    running = RunningBasicBolt(
-        FailsOddBatches(), component, {"default"}, trees, is_late=lambda: True
-    )
+    given = FailsOddBatches(), component, {"default"}, trees
+    return RunningBasicBolt(*given, is_late=lambda: True), trees
+
+
+def test_what_was_in_no_call_of_its_own_when_the_time_is_over_is_untried():
+    running, trees = late_bolt()
 
     running.feed("spout", FIELDS, given(1, 2, 3, 4))
 
@@ -187,13 +191,7 @@ def test_what_was_in_no_call_of_its_own_when_the_time_is_over_is_untried():
 
 def test_rows_that_come_from_no_record_are_given_though_the_time_is_over():
     """Nothing would emit them again."""
-    component = Component(
-        "bolt", ComponentKind.BASIC, outputs={"default": FIELDS}, reads_arrow=True
-    )
-    trees = TaskTrees()
-    running = RunningBasicBolt(
-        FailsOddBatches(), component, {"default"}, trees, is_late=lambda: True
-    )
+    running, trees = late_bolt()
     rows = given(1, 2, 3, 4)
     rows = Tracked(rows.block, Lineage.of_each([(10,), (), (30,), ()]))
 
