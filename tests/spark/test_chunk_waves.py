@@ -29,6 +29,11 @@ class Work(BasicBolt):
         pass
 
 
+NO_PICKLE = b"no pickle"
+ENDED = 0, None
+"""The last word of each partition of the last wave."""
+
+
 def plan():
     builder = TopologyBuilder("job")
     builder.set_spout("spout", WordSpout(), 2)
@@ -41,7 +46,10 @@ def run(made, wave, partition, given=(), records=b"", version=VERSION):
     make = AtLeastOnceJob(made, Phase.PROCESSING, waves, ATTEMPT).shipped()
     work = cloudpickle.dumps(made), ATTEMPT, make, records, wave
     called = PartitionRun(version, *work)
-    return list(pickle.loads(pickle.dumps(called))(partition, iter(given)))
+    found = list(pickle.loads(pickle.dumps(called))(partition, iter(given)))
+    is_whole = version == VERSION and records != NO_PICKLE
+    assert found.count(ENDED) == (is_whole and wave == len(waves) - 1)
+    return [each for each in found if each != ENDED]
 
 
 @pytest.mark.parametrize("wave", [0, 1])
@@ -96,7 +104,7 @@ def test_the_next_wave_takes_what_the_one_before_sent():
 
 
 def test_records_that_cannot_be_unpickled_are_word_to_the_driver():
-    ((target, message),) = run(plan(), 0, 1, records=b"no pickle")
+    ((target, message),) = run(plan(), 0, 1, records=NO_PICKLE)
 
     assert target == 0
     assert isinstance(message, BatchStopped)
@@ -107,12 +115,12 @@ def test_records_that_cannot_be_unpickled_are_word_to_the_driver():
 def test_input_is_read_to_its_end_also_if_records_cannot_be_unpickled():
     given = iter([["a"], ["b"]])
 
-    run(plan(), 0, 1, given, records=b"no pickle")
+    run(plan(), 0, 1, given, records=NO_PICKLE)
 
     assert list(given) == []
 
 
-@pytest.mark.parametrize("records", [cloudpickle.dumps({}), b"no pickle"])
+@pytest.mark.parametrize("records", [cloudpickle.dumps({}), NO_PICKLE])
 def test_a_worker_is_told_that_a_task_is_done(monkeypatch, records):
     done = []
     monkeypatch.setattr(engine, "task_done", lambda: done.append(1))

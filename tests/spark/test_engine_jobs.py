@@ -10,7 +10,7 @@ from unittest.mock import MagicMock
 
 import pytest
 
-from kafka_tx.errors import TransactionError
+from kafka_tx.errors import FormatError, TransactionError
 from kafka_tx.model import TransactionAttempt
 from kafka_tx.spark.topologies import engine
 from kafka_tx.spark.topologies.engine import SparkEngine
@@ -20,6 +20,7 @@ from kafka_tx.topology.declare.bolts import BatchBolt
 from kafka_tx.topology.declare.memory_spouts import MemoryTransactionalSpout
 from kafka_tx.topology.plan.physical import Phase
 from kafka_tx.topology.run.jobs import TaskJob
+from kafka_tx.topology.run.messages import BatchStopped
 
 
 class Keep(BatchBolt):
@@ -43,7 +44,7 @@ class Jobs:
 
     def __init__(self, job, replace_in):
         self.now_s, self.took_s, self.fails = 0.0, 0.0, False
-        self.ended = 4
+        self.ended, self.said = 4, []
         replace_in(engine, "time", monotonic=lambda: self.now_s)
         self._context = MagicMock()
         self._context.getConf.return_value.get = {}.get
@@ -58,13 +59,16 @@ class Jobs:
         self.now_s += self.took_s
         if self.fails:
             raise OSError("cancelled")
-        return [(partition, None) for partition in range(self.ended)]
+        return [*self.said, *[(0, None)] * self.ended]
 
     def waves(self, job):
         """How many waves a job had."""
         before = self._rdd.mapPartitionsWithIndex.call_count
         self._engine.run_tasks(job)
         return self._rdd.mapPartitionsWithIndex.call_count - before
+
+    def messages(self, job):
+        return self._engine.run_tasks(job)
 
     def close(self):
         self._engine.close()
@@ -117,6 +121,16 @@ def test_results_that_end_before_those_of_a_task_are_a_lost_job(
 
     with pytest.raises(JobLostError, match="all results") if is_lost else nullcontext():
         jobs.waves(replace(job, phase=Phase.COMMIT))
+    jobs.close()
+
+
+def test_workers_of_another_version_are_told_of_though_they_end_with_that(job, run):
+    """A lost job would be tried again, for ever."""
+    jobs = run(job)
+    stopped = BatchStopped(job.attempt, FormatError("of another version"))
+    jobs.ended, jobs.said = 0, [(0, stopped)]
+
+    assert jobs.messages(replace(job, phase=Phase.COMMIT)) == [stopped]
     jobs.close()
 
 

@@ -31,7 +31,7 @@ from kafka_tx.spark.versions.workers import whole
 from kafka_tx.stored import VERSION, check_same_version
 from kafka_tx.topology.plan.physical import Phase, PhysicalPlan
 from kafka_tx.topology.run.jobs import FrameJob, Reads, TaskJob
-from kafka_tx.topology.run.messages import BatchStopped, Message
+from kafka_tx.topology.run.messages import BatchFailed, BatchStopped, Message
 from kafka_tx.topology.run.task_failures import failure_of
 
 COMMIT_POOL = "kafka-tx-commit"
@@ -40,6 +40,9 @@ COMMIT_POOL = "kafka-tx-commit"
 _LARGE = 512 << 10
 """From these bytes on, a plan is broadcast once: PySpark broadcasts what exceeds 1 MiB
 of each job, and leaves a file of it on the driver's disk for as long as the session."""
+
+_FAILURES = (BatchFailed, BatchStopped)
+"""Tell enough. A worker of another version than the driver says no more than that."""
 
 _FEW_ROWS, _QUICK_S, _APART = 200, 0.25, 20
 """A processing job of at most ``_FEW_ROWS`` rows runs as one task of Spark: each task
@@ -149,11 +152,12 @@ class SparkEngine:
             found = self._rdd(job, address).collect()
         except Exception as error:
             raise job_failure(error, job.attempt) from error
+        messages = [message for _, message in found if message is not None]
         # what Spark sends here ends also where its JVM does
-        ended = {partition for partition, message in found if message is None}
-        if len(ended) < job.partitions[-1]:
-            raise JobLostError("Spark has not sent all results", txid=job.attempt.txid)
-        return [message for _, message in found if message is not None]
+        is_whole = len(found) - len(messages) >= job.partitions[-1]
+        if is_whole or any(isinstance(each, _FAILURES) for each in messages):
+            return messages
+        raise JobLostError("Spark has not sent all results", txid=job.attempt.txid)
 
     def _shipped_plan(self) -> bytes | Broadcast[bytes]:
         with self._opening:
@@ -167,8 +171,7 @@ class SparkEngine:
         rdd, plan = self._first(job), self._shipped_plan()
         for number in range(len(job.partitions)):
             work = plan, job.attempt, make, b"" if number else reads
-            is_last = number == len(job.partitions) - 1
-            run = PartitionRun(VERSION, *work, number, address, is_last)
+            run = PartitionRun(VERSION, *work, number, address)
             if number:
                 rdd = rdd.partitionBy(job.partitions[number], _same)
             rdd = rdd.mapPartitionsWithIndex(run)
@@ -218,7 +221,6 @@ class PartitionRun:
         reads: Pickled; the reads of spouts, for the first wave.
         wave: Index of the wave.
         address: The task asks this server before it begins; None: it does not ask.
-        is_last: The wave is the last: the driver gets its messages.
     """
 
     version: str
@@ -228,25 +230,22 @@ class PartitionRun:
     reads: bytes
     wave: int
     address: PermitAddress | None = None
-    is_last: bool = False
 
     def __call__(
         self, partition: int, given: Iterator[Any]
     ) -> Iterator[tuple[int, Message | None]]:
         """Yield pairs (partition of the next wave, message).
 
-        Of the last wave there is one more: the partition itself, and None.
+        Of the last wave there is one more, without a message: the partition has ended.
         """
         try:
             yield from self._run(partition, given)
-            if self.is_last:
-                yield partition, None
         finally:
             task_done()
 
     def _run(
         self, partition: int, given: Iterator[Any]
-    ) -> Iterator[tuple[int, Message]]:
+    ) -> Iterator[tuple[int, Message | None]]:
         try:
             check_same_version(self.version, f"attempt {self.attempt}")
         except FormatError as error:
@@ -272,22 +271,20 @@ class PartitionRun:
                     pass
                 return
         job = self.make(plan, reads)
+        yield from self._work(job, partition, messages)
+        if self.wave == len(job.partitions) - 1:
+            yield 0, None
+
+    def _work(
+        self, job: TaskJob, partition: int, messages: Iterator[Message]
+    ) -> Iterator[tuple[int, Message]]:
         if self.address is None:
             yield from job.run_partition(self.wave, partition, messages)
-        else:
-            yield from self._with_permit(self.address, job, partition, list(messages))
-
-    def _with_permit(
-        self,
-        address: PermitAddress,
-        job: TaskJob,
-        partition: int,
-        messages: list[Message],
-    ) -> Iterator[tuple[int, Message]]:
-        task = job.waves[self.wave].task_ids[partition]
+            return
+        task, given = job.waves[self.wave].task_ids[partition], list(messages)
         try:
-            with permit(address, self.attempt, str(task)):
-                yield from job.run_partition(self.wave, partition, messages)
+            with permit(self.address, self.attempt, str(task)):
+                yield from job.run_partition(self.wave, partition, given)
         except KafkaTxError as error:  # errors of user code are messages: no permit
             yield 0, failure_of(error, self.attempt, *task, is_spout=True)
 
