@@ -109,6 +109,7 @@ class _Query:
     from_tasks: dict[tuple[int, int], TaskSums] = field(default_factory=dict)
     ended_ms: int | None = None
     is_former: bool = False  # its ledger was opened for an earlier run
+    may_go_back: bool = False  # its store may be one of before `seen_txid`
 
 
 class CommitFeed:
@@ -227,7 +228,7 @@ class CommitFeed:
             try:
                 with about(id=id_):
                     if query.is_former:
-                        self._open_anew(id_, query, batch)
+                        self._open_anew(id_, query)
                     if not self._commit(query, batch):
                         return
             except BatchIdsAgainError as error:
@@ -237,16 +238,12 @@ class CommitFeed:
                 return
             query.waiting.popleft()
 
-    def _open_anew(self, id_: str, query: _Query, first: Finished) -> None:
-        """Open the store for a new run, which may have gone back with it."""
+    def _open_anew(self, id_: str, query: _Query) -> None:
         former = query.ledger
         query.ledger, query.mirror = self._open_parts(id_)
         if query.ledger is not former:
             former.close()
-        assert first.end.mark is not None
-        txid, _ = _which(first, first.end.mark, query.ledger.load())
-        query.seen_txid = min(query.seen_txid, txid - 1) if txid else query.seen_txid
-        query.is_former = False
+        query.is_former, query.may_go_back = False, True
 
     def _commit(self, query: _Query, batch: Finished) -> bool:
         began_ms = self._clock.monotonic_ms()
@@ -256,6 +253,9 @@ class CommitFeed:
         txid, stored = _which(batch, end.mark, state)
         if not txid:
             return True  # no txid was requested
+        if query.may_go_back:
+            query.seen_txid = min(query.seen_txid, txid - 1)
+            query.may_go_back = False
         tables = self._tables(end.mark.id, end.mark.numbering, txid)
         from_tasks = _task_sums(batch, stored, tables)
         if not self._is_committed(query, batch, state.txid, txid, stored, from_tasks):

@@ -245,6 +245,8 @@ def test_a_store_that_was_put_back_between_two_runs_is_opened_anew(
     planner = former
     feed.began("job")
     assert feed.partitions() == shown  # its lag stays
+    report = finished(2, 10, 10)
+    feed.finished(replace(report, start=report.end))  # idle, as many runs begin
     for txid in (2, 3):
         planner.plan(txid, txid * 10 - 10, txid * 10)
         if planner_commits_first:
