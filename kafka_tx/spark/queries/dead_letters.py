@@ -355,9 +355,10 @@ def _with_bytes(
         held = side + BYTES
         guess = "avro" if held in given and not source else "bytes"
         is_avro = source.get(f"{side}.format", guess).strip().lower() == "avro"
-        is_own = given.get(side) not in _PLAIN  # the function has encoded it
-        if kinds[side] in _PLAIN and (is_own or not is_avro):
-            if is_avro and held in kinds:  # it cannot encode what is broken
+        if kinds[side] in _PLAIN and not is_avro:
+            continue
+        if kinds[side] in _PLAIN and given.get(side) not in _PLAIN:
+            if held in kinds:  # the function has encoded it, but not what is broken
                 whole = F.coalesce(F.col(held), F.col(side).cast("binary"))
                 rejected = rejected.withColumn(side, whole)
             continue
