@@ -57,6 +57,13 @@ INTERPRETED = {
 }
 """Many small plans cost a tenth less where Spark does not compile them."""
 
+NO_HELPER = "-Djdk.lang.Process.launchMechanism=VFORK"
+"""How Java starts ``chmod`` for each checkpoint of Spark: without a program between.
+
+With it a start takes a third more time. Once it ended with 1: it had found its pipes
+closed, and said so where Hadoop does not look.
+"""
+
 SELDOM = {"spark.sql.streaming.pollingDelay": "50ms"}
 """A query that has nothing to do looks for more so often, instead of every 10 ms: that
 takes a quarter of a core of each one."""
@@ -172,4 +179,6 @@ def quick_start(archive: str = ARCHIVE, more: Sequence[Path] = ()) -> str:
         archive: Which archive of classes it has.
         more: Jars that it has behind Spark's own.
     """
-    return " ".join([*QUICK_JAVA, *class_archive(archive, [*session_jars(), *more])])
+    return " ".join(
+        [*QUICK_JAVA, NO_HELPER, *class_archive(archive, [*session_jars(), *more])]
+    )
