@@ -15,20 +15,18 @@ from itertools import groupby
 from typing import Any, Literal
 
 from kafka_tx.model import TransactionAttempt
+from kafka_tx.sinks.delta_rollbacks import Rollback, commit_info, rolled_back_since
 from kafka_tx.sinks.publications import PUBLISHED, Name
 from kafka_tx.sinks.table_writes import (
     KEY,
     NEVER,
     RETENTION,
     Floor,
-    Rollback,
     Snapshot,
     attempt_in,
-    commit_info,
     floor_in,
     last_written,
     record_in,
-    rolled_back_since,
 )
 from kafka_tx.transactions.layout.commit_stats import TableWrite
 

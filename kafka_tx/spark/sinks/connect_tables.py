@@ -23,10 +23,10 @@ from pyspark.sql import Row
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
 from kafka_tx.model import TransactionAttempt
+from kafka_tx.sinks.delta_rollbacks import Actions
 from kafka_tx.sinks.table_writes import (
     KEY,
     RETENTION,
-    Actions,
     Commit,
     Floor,
     OvertakenError,

@@ -22,19 +22,21 @@ from pyspark.errors import AnalysisException
 
 from kafka_tx.errors import ConfigError, StateLostError
 from kafka_tx.model import TransactionAttempt
+from kafka_tx.sinks.delta_rollbacks import (
+    Actions,
+    Rollback,
+    commit_info,
+    rolled_back_since,
+)
 from kafka_tx.sinks.table_writes import (
     KEY,
     NEVER,
     RETENTION,
-    Actions,
     Commit,
-    Rollback,
     attempt_in,
     check_replaced,
-    commit_info,
     record_in,
     record_of,
-    rolled_back_since,
     warn_of_rollback,
 )
 from kafka_tx.spark.sinks import delta_append
