@@ -183,8 +183,6 @@ def _checksum(offset: int, content: str) -> str:
 
 
 _RENEW_MS = 3_600_000
-_REQUEST_BYTES = 500_000
-"""A broker keeps a request as one batch of its own topic: at most 1 MB by default."""
 
 
 class KafkaGroupOffsetStore(StateOfId):
@@ -270,10 +268,8 @@ class KafkaGroupOffsetStore(StateOfId):
         for partition, committed in offsets.items():
             left = self._left.get(partition, ())
             self._left[partition] = (*left, committed.offset)
-        gone: set[TopicPartition] = set()
         with self._reachable():
-            for some in _requests(positions):
-                gone |= self._mirror.store_positions(some)
+            gone = self._mirror.store_positions(positions)
         self._left |= {p: (committed.offset,) for p, committed in offsets.items()}
         for partition in gone:
             del self._left[partition]
@@ -328,17 +324,3 @@ class KafkaGroupOffsetStore(StateOfId):
                 f"group '{self.id}' cannot be reached: {error.message}",
                 store=f"group {self.id}",
             ) from error
-
-
-def _requests(positions: list[ClientPartition]) -> Iterator[list[ClientPartition]]:
-    some: list[ClientPartition] = []
-    size = 0
-    for position in positions:
-        bytes_ = 100 + 2 * len(position.topic) + len(position.metadata or "")
-        if some and size + bytes_ > _REQUEST_BYTES:
-            yield some
-            some, size = [], 0
-        some.append(position)
-        size += bytes_
-    if some:
-        yield some

@@ -5,7 +5,7 @@ from __future__ import annotations
 import atexit
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from confluent_kafka import KafkaError as ClientError
 from confluent_kafka import TopicPartition as ClientPartition
@@ -28,6 +28,8 @@ from kafka_tx.offsets.retry import BackOff
 _PAUSE_MS = 200
 _ABSENT_MS = 2_000
 """How long a topic may be unknown to a broker that was just made."""
+_REQUEST_BYTES = 500_000
+"""A broker keeps a request as one batch of its own topic: at most 1 MB by default."""
 _RETENTION = "offsets.retention.minutes"
 _RETENTION_WITHIN_MS = 5_000
 
@@ -52,9 +54,11 @@ class GroupMirror:
         self._absent: frozenset[TopicPartition] = frozenset()
 
     def store(self, positions: Mapping[TopicPartition, LogPosition]) -> None:
-        """Set the next offset of each partition and its leader epoch, in one request.
+        """Set the next offset of each partition and its leader epoch.
 
-        Those of a topic that does not exist any more are left out: brokers keep none.
+        Up to some thousand partitions are one request, which a broker takes whole or
+        not. Those of a topic that does not exist any more are left out: brokers keep
+        none.
 
         Raises:
             BrokerUnavailableError: No broker answered in time; unknown whether it
@@ -69,9 +73,11 @@ class GroupMirror:
         self, positions: list[ClientPartition]
     ) -> frozenset[TopicPartition]:
         """As ``store``, with metadata; returns the partitions that do not exist."""
-        if not positions:
-            return frozenset()
-        refused, absent = self._refused(positions)
+        refused: dict[TopicPartition, ClientError] = {}
+        absent: frozenset[TopicPartition] = frozenset()
+        for some in self._requests(positions):
+            no, gone = self._refused(some)
+            refused, absent = refused | no, absent | gone
         bad = {at: error for at, error in refused.items() if at not in absent}
         if bad:
             refusals = [f"{at.topic}-{at.partition}: {bad[at].str()}" for at in bad]
@@ -97,6 +103,22 @@ class GroupMirror:
                 )
             raise KafkaError(text, group=self._group)
         return absent
+
+    def _requests(
+        self, positions: list[ClientPartition]
+    ) -> Iterator[list[ClientPartition]]:
+        some: list[ClientPartition] = []
+        size = 0
+        for position in positions:
+            names = len(self._group) + 2 * len(position.topic)
+            bytes_ = 100 + names + len(position.metadata or "")
+            if some and size + bytes_ > _REQUEST_BYTES:
+                yield some
+                some, size = [], 0
+            some.append(position)
+            size += bytes_
+        if some:
+            yield some
 
     def _refused(
         self, positions: list[ClientPartition]

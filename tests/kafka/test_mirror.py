@@ -10,6 +10,7 @@ from contextlib import closing, contextmanager
 
 import pytest
 from confluent_kafka import Consumer
+from confluent_kafka import KafkaError as ClientError
 from confluent_kafka import TopicPartition as ClientPartition
 
 from kafka_tx.errors import (
@@ -145,6 +146,34 @@ def test_only_the_partitions_of_no_topic_are_left_out(
     found = mirror.load_positions(TopicPartition(name, n) for n in range(2))
     assert [(at.offset, at.metadata) for at in found] == [(5, "text"), (6, "text")]
     mirror.close()
+
+
+def test_many_partitions_come_in_requests_that_a_broker_takes(
+    mirror: GroupMirror, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A broker keeps a request as a batch of a topic: each record has all names."""
+    batches: list[int] = []
+    unknown = ClientError(ClientError.UNKNOWN_TOPIC_OR_PART)
+    refused = ClientError(ClientError.OFFSET_METADATA_TOO_LARGE)
+
+    def write(
+        positions: list[ClientPartition], _: object
+    ) -> dict[TopicPartition, ClientError]:
+        batches.append(sum(60 + len("mirrored") + len(p.topic) for p in positions))
+        no = {19_999: unknown, 3: refused}
+        return {
+            TopicPartition(p.topic, p.partition): no[p.partition]
+            for p in positions
+            if p.partition in no
+        }
+
+    monkeypatch.setattr(mirror._writer, "write", write)
+    with pytest.raises(KafkaError, match="1 of 20000 partitions: t-3"):
+        mirror.store(at({TopicPartition("t", n): 5 for n in range(20_000)}))
+
+    assert max(batches) < 1_000_000
+    assert sum(batches) > 1_000_000
+    assert mirror._absent == {TopicPartition("t", 19_999)}
 
 
 @pytest.mark.parametrize("code", [UNKNOWN_MEMBER_ID, REBALANCE_IN_PROGRESS])
