@@ -87,7 +87,8 @@ class _Exporter:
         if kind_of(url_or_file(self.store)) is StoreKind.GROUP:
             positions, _ = positions_of(self.store, self.wanted, self.logs)
             return [
-                OffsetsStored(id=id_, committed=at) for id_, at in positions.items()
+                OffsetsStored(id=id_, committed=at, is_all=True)
+                for id_, at in positions.items()
             ]
         ids = [self.wanted] if self.wanted is not None else []
         found = []
@@ -112,6 +113,7 @@ class _Exporter:
                     newest_timestamp_ms=newest_ms(state.commit_stats),
                     txid=state.txid if is_counted else None,
                     is_bounded=is_bounded(state.commit_stats),
+                    is_all=True,
                 )
             )
         return found

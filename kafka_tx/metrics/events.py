@@ -96,6 +96,7 @@ class OffsetsStored:
         newest_timestamp_ms: Newest record timestamp that is stored; None: none is.
         txid: The last committed one; None: batches have no numbers.
         is_bounded: The last commit is that of a run that ends by itself.
+        is_all: ``committed`` has all partitions of the id: no others are shown.
     """
 
     id: str
@@ -104,6 +105,7 @@ class OffsetsStored:
     newest_timestamp_ms: int | None = None
     txid: int | None = None
     is_bounded: bool = False
+    is_all: bool = False
 
 
 # First match wins: a kind stands before the kinds it belongs to.

@@ -192,6 +192,9 @@ class MetricsRegistry:
             shown = self._of(catalogue.COMMITTED_TXID).get(key)
             if txid is not None and shown is not None and shown > txid:
                 return
+            gone = self.positions_of(stored.id).keys() - stored.committed.keys()
+            if gone and stored.is_all:
+                self.forget(stored.id, gone)
             fed = (Fed.COMMIT,) if txid is None else (Fed.COMMIT, Fed.BATCH)
             self._begin(fed, key)
             if txid is not None:

@@ -238,6 +238,24 @@ def test_the_exporter_shows_what_store_and_logs_say(behind, servers, url):
     assert txids == [{("behind",): (3,)}, {("behind",): (2,)}]
 
 
+def test_the_exporter_drops_partitions_that_have_left_the_store(behind, servers, url):
+    """As after ``kafka-tx offsets forget``: their lag would grow for ever."""
+    logs, registry = kafka_logs.Logs(kafka_options(servers, None)), MetricsRegistry()
+    exporter = _Exporter(url, None, logs, registry)
+    with closing(logs), closing(SqlStore(url, "behind")) as state:
+        exporter.poll()
+        before = registry.samples()
+        ledger = Ledger(state)
+        offsets = {TopicPartition("gone", 0): 1}
+        ledger.adopt(ledger.acquire(), Committed(txid=3, offsets=offsets))
+        exporter.poll()
+
+    assert before["kafka_tx_lag_records"].keys() == {("behind", "orders", "0")}
+    after = registry.samples()
+    assert after["kafka_tx_lag_records"] == {}
+    assert after["kafka_tx_committed_offset"].keys() == {("behind", "gone", "0")}
+
+
 @pytest.fixture(params=[1, 8])
 def two_jobs(behind, url, request):
     """An at-least-once topology has the id of a source, too; where it is."""
