@@ -296,7 +296,7 @@ def group_mirror(
     from kafka_tx.kafka.mirror import MirrorThread
 
     mirror = _group(config, transactions.commit_group_id, timeout_ms=10_000)
-    return MirrorThread(mirror, on_failure)
+    return MirrorThread(mirror, config.subscription, on_failure)
 
 
 def check_group(config: SourceConfig) -> None:

@@ -22,7 +22,8 @@ from kafka_tx.kafka.group_commits import (
 )
 from kafka_tx.kafka.group_kinds import advice, check_kind, foreign_kind
 from kafka_tx.logs import event_log, same_events
-from kafka_tx.model import LogPosition, TopicPartition
+from kafka_tx.model import LogPosition, Subscription, TopicPartition
+from kafka_tx.offsets.discovery import subscribed
 from kafka_tx.offsets.retry import BackOff
 
 _PAUSE_MS = 200
@@ -223,13 +224,17 @@ class MirrorThread:
     cannot be sent are sent again, with growing pauses. Offsets that do not change are
     sent again some seconds after the first time, and each hour. The first call starts
     the thread. Only this thread uses ``mirror``, and calls ``on_failure`` for every
-    failed try.
+    failed try. Positions of topics that ``wanted`` leaves out are not copied.
     """
 
     def __init__(
-        self, mirror: GroupMirror, on_failure: Callable[[], None] = lambda: None
+        self,
+        mirror: GroupMirror,
+        wanted: Subscription,
+        on_failure: Callable[[], None] = lambda: None,
     ) -> None:
         self._mirror = mirror
+        self._wanted = wanted
         self._on_failure = on_failure
         self._changed = threading.Condition()
         self._committed: Committed | None = None
@@ -319,7 +324,7 @@ class MirrorThread:
                 logger.info("a newer owner writes the group now")
                 self._first_sent_s = self._repeat_at_s = None
             else:
-                self._mirror.store(positions)
+                self._mirror.store(subscribed(self._wanted, positions))
                 self._repeat_later()
         except KafkaTxError as error:
             logger.warning("group mirror failed: %s", error)

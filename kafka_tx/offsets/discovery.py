@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from typing import TypeVar
 
 from kafka_tx.errors import KafkaTxError
 from kafka_tx.logs import event_log
@@ -20,6 +21,7 @@ from kafka_tx.model import (
 from kafka_tx.own_topics import check_not_reserved, is_left_out
 
 _log = event_log(__name__)
+_T = TypeVar("_T")
 
 DELETED = ""
 """Stands for the id of a deleted topic: differs from every real id."""
@@ -72,6 +74,21 @@ def is_subscribed(wanted: Subscription, partition: TopicPartition) -> bool:
     if isinstance(wanted, Topics):
         return partition.topic in wanted.names
     return bool(wanted.matching([partition.topic]))
+
+
+def subscribed(
+    wanted: Subscription, known: Mapping[TopicPartition, _T]
+) -> dict[TopicPartition, _T]:
+    """Of partitions that an id has read, those that a run reads.
+
+    A pattern matches reserved names: see ``Discovery.know``.
+    """
+    if isinstance(wanted, Assigned):
+        assigned = frozenset(wanted.partitions)
+        return {p: each for p, each in known.items() if p in assigned}
+    if isinstance(wanted, TopicPattern):
+        wanted = replace(wanted, also=wanted.also | {p.topic for p in known})
+    return {p: each for p, each in known.items() if is_subscribed(wanted, p)}
 
 
 class Discovery:

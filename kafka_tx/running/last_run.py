@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from contextlib import suppress
 
 from kafka_tx import assembly
@@ -9,10 +10,11 @@ from kafka_tx.errors import KafkaTxError
 from kafka_tx.logs import event_log
 from kafka_tx.metrics.events import OffsetsStored, stop_reason
 from kafka_tx.metrics.registry import MetricsRegistry
+from kafka_tx.model import Subscription, TopicPartition
+from kafka_tx.offsets.discovery import subscribed
 from kafka_tx.protocols import Clock, Store
 from kafka_tx.store_place import StoreKind, kind_of
 from kafka_tx.transactions.layout import records
-from kafka_tx.transactions.layout.batch_records import Committed
 from kafka_tx.transactions.layout.commit_stats import newest_ms
 from kafka_tx.transactions.layout.stops import Stop, last_stop, stop_id, store_stop
 from kafka_tx.transactions.layout.txid_layout import NUMBERING, numbering_of
@@ -98,22 +100,26 @@ def show_committed(
     registry: MetricsRegistry,
     id: str,  # noqa: A002 - the word users know
     state: LedgerState,
-) -> Committed | None:
+    wanted: Subscription | None = None,
+) -> Collection[TopicPartition]:
     """Show the stored position of an id, until this process commits a batch.
 
-    Before the first commit, the position is the start of the very first batch. Returns
-    it; None if the store has no position yet.
+    Before the first commit, the position is the start of the very first batch. Topics
+    that ``wanted`` leaves out have no lag here: their positions stay in the store and
+    are not shown. Returns the partitions that are shown now.
     """
     committed = state.known_position
     if committed is None:
-        return None
+        return []
+    positions = committed.positions()
     registry.record_stored(
         OffsetsStored(
             id=id,
-            committed=committed.positions(),
+            committed=subscribed(wanted, positions) if wanted else positions,
             committed_at_ms=state.committed_ms if committed.txid else None,
             newest_timestamp_ms=newest_ms(state.commit_stats),
             txid=committed.txid,
+            is_all=True,
         )
     )
-    return committed
+    return registry.positions_of(id)

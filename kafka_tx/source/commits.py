@@ -172,9 +172,9 @@ class CommitFeed:
             self._queries[id_].is_former = True
 
     def has_positions(self, id_: str, partitions: Iterable[TopicPartition]) -> None:
-        """The store of a started query has committed offsets of these partitions."""
+        """The committed offsets of exactly these partitions of a query are shown."""
         query = self._query(id_)
-        if query is not None and not query.partitions:
+        if query is not None:
             query.partitions = sorted(partitions)
 
     def ended(self, id_: str) -> None:

@@ -19,7 +19,7 @@ from kafka_tx.model import (
     TopicPartition,
     few,
 )
-from kafka_tx.offsets.discovery import Discovery, is_subscribed
+from kafka_tx.offsets.discovery import Discovery, subscribed
 from kafka_tx.planning.byte_limit import ByteLimit
 from kafka_tx.planning.cluster_poller import ClusterState, LeaderEpochs, Positions
 from kafka_tx.planning.deleted_topics import DeletedTopics
@@ -534,8 +534,7 @@ class CheckpointSettling:
 
     def subscribed(self, offsets: Positions) -> dict[TopicPartition, int]:
         """Positions that the query still reads; the others stay in the store."""
-        wanted = self._discovery.wanted
-        return {p: at for p, at in offsets.items() if is_subscribed(wanted, p)}
+        return subscribed(self._discovery.wanted, offsets)
 
     def _disagree(self, start: SourceOffset) -> Positions:
         batches = self._batches

@@ -5,13 +5,14 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 
 from kafka_tx.errors import BrokerUnavailableError, StateUnavailableError
 from kafka_tx.kafka import mirror as of_mirror
 from kafka_tx.kafka.mirror import MirrorThread
-from kafka_tx.model import LogPosition, TopicPartition
+from kafka_tx.model import LogPosition, TopicPartition, Topics
 from kafka_tx.offsets.retry import BackOff
 
 P0 = TopicPartition("orders", 0)
@@ -64,7 +65,8 @@ def failures() -> list[int]:
 
 @pytest.fixture
 def mirror(group: Group, failures: list[int]) -> Iterator[MirrorThread]:
-    made = MirrorThread(group, lambda: failures.append(1))  # type: ignore[arg-type]
+    away: Any = group
+    made = MirrorThread(away, Topics(("orders",)), lambda: failures.append(1))
     yield made
     group.answers.set()
     made.close()
@@ -90,6 +92,20 @@ def test_nobody_waits_for_a_group_that_does_not_answer(
 
     group.answers.set()
     until(lambda: group.stored == [1, 99])  # the newest wins
+
+
+def test_positions_of_topics_that_the_job_leaves_out_are_not_copied(
+    group: Group, mirror: MirrorThread, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The store keeps them; tools would show their lag as that of the job."""
+    copied: list[object] = []
+    monkeypatch.setattr(group, "store", copied.append)
+    former = TopicPartition("former", 0)
+
+    mirror(lambda: {former: LogPosition(3, None), P0: LogPosition(7, None)})
+    mirror.close()
+
+    assert copied == [{P0: LogPosition(7, None)}]
 
 
 def test_what_failed_is_counted_and_sent_again_when_the_group_is_back(

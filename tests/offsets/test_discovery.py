@@ -11,7 +11,7 @@ from kafka_tx.model import (
     TopicPattern,
     Topics,
 )
-from kafka_tx.offsets.discovery import Discovery, is_another
+from kafka_tx.offsets.discovery import Discovery, is_another, subscribed
 
 LEADER = Broker("b", 9092, 1)
 A0, A1, B0, B1 = (TopicPartition(t, n) for t in "ab" for n in range(2))
@@ -97,3 +97,17 @@ def test_what_the_cluster_raises_goes_up():
 
     with pytest.raises(BrokerUnavailableError):
         Discovery(fails, Topics(("a",))).find()
+
+
+@pytest.mark.parametrize(
+    ("wanted", "read"),
+    [
+        (Topics(("a", "c")), [A0]),
+        (TopicPattern("a|__.*"), [A0, TopicPartition("__consumer_offsets", 0)]),
+        (Assigned((A1, B1)), [B1]),
+    ],
+)
+def test_what_an_id_has_read_is_read_on_where_the_run_subscribes_to_it(wanted, read):
+    known = dict.fromkeys([A0, B1, TopicPartition("__consumer_offsets", 0)], 5)
+
+    assert list(subscribed(wanted, known)) == read

@@ -9,9 +9,12 @@ import pytest
 
 from kafka_tx.errors import StateUnavailableError
 from kafka_tx.metrics import MetricsRegistry, catalogue
-from kafka_tx.running.last_run import record_stop
+from kafka_tx.model import LogBounds, TopicPartition, Topics
+from kafka_tx.running.last_run import record_stop, show_committed
+from kafka_tx.transactions.layout.batch_records import Committed
 from kafka_tx.transactions.layout.stops import Stop, last_stop
 from kafka_tx.transactions.layout.txid_layout import Door, Numbering
+from kafka_tx.transactions.ledger.ledger import LedgerState
 from kafka_tx.transactions.ownership.memory import MemoryStore
 
 
@@ -59,3 +62,29 @@ def test_a_store_that_does_not_answer_hides_no_stop(clock):
     record_stop(registry, silent, "jobs", ValueError("bad"), clock)
 
     assert stops(registry) == [("jobs", "user")]
+
+
+OLD, NEW = TopicPartition("orders", 0), TopicPartition("orders-v2", 0)
+
+
+def test_a_topic_that_the_job_leaves_out_is_no_lag_of_it():
+    """The store keeps its position, and others go on writing to it."""
+    registry = MetricsRegistry()
+    state = LedgerState(7, Committed(4, {OLD: 1_000, NEW: 50}), {})
+
+    shown = show_committed(registry, "counts", state, Topics(("orders-v2",)))
+
+    registry.record_log("counts", {p: LogBounds(0, 50) for p in shown})
+    assert list(shown) == [NEW]
+    assert registry.lag_of("counts") == 0
+
+
+def test_what_has_left_the_store_between_two_runs_of_a_process_is_not_shown():
+    registry = MetricsRegistry()
+    show_committed(
+        registry, "counts", LedgerState(7, Committed(4, {OLD: 9, NEW: 50}), {})
+    )
+
+    show_committed(registry, "counts", LedgerState(8, Committed(4, {NEW: 50}), {}))
+
+    assert list(registry.positions_of("counts")) == [NEW]

@@ -22,6 +22,7 @@ from kafka_tx.source.read_reports import ReadReports
 from kafka_tx.spark.queries.listener import CommitListener
 from kafka_tx.spark.versions import jvm
 from kafka_tx.sql.store import SqlStore
+from kafka_tx.transactions.layout.batch_records import Committed
 from kafka_tx.transactions.layout.stops import last_stop
 from kafka_tx.transactions.ledger.batch_ids import SinkNote
 from kafka_tx.transactions.ledger.ledger import Ledger
@@ -390,6 +391,18 @@ def test_the_listener_commits_no_batch_that_its_sink_may_have_dropped(unproven, 
         stop = last_stop(store)
     assert stop is not None
     assert "stays planned" in stop.error
+
+
+def test_the_lag_of_a_topic_that_a_query_was_told_to_leave_out_is_not_watched(unproven):
+    old, new = TopicPartition("former", 0), TopicPartition("t", 0)
+    unproven.ledger.adopt(unproven.epoch, Committed(3, {old: 9, new: 50}))
+    unproven.listener._ids["query"] = {"job"}
+    unproven.listener._options["job"] = unproven.options
+
+    unproven.listener._show_stored(["job"])
+
+    assert unproven.listener.watched() == {"job": [new]}
+    assert list(unproven.registry.positions_of("job")) == [new]
 
 
 def test_a_fenced_run_leaves_nothing_that_is_shown_again(unproven):

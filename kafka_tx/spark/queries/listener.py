@@ -387,6 +387,7 @@ class CommitListener(StreamingQueryListener):
     def _show_committed(self, store: Store) -> None:
         try:
             state = Ledger(store).load()
+            wanted = self._config(store.id).subscription
         except KafkaTxError as error:
             logger.info("the committed position cannot be read: %s", error, id=store.id)
             return
@@ -394,9 +395,9 @@ class CommitListener(StreamingQueryListener):
             is_running = any(store.id in ids for ids in self._ids.values())
             if not is_running:
                 return
-            shown = show_committed(self._registry, store.id, state)
-            if shown is not None:
-                self.feed.has_positions(store.id, shown.offsets)
+            shown = show_committed(self._registry, store.id, state, wanted)
+            if shown:
+                self.feed.has_positions(store.id, shown)
 
     def onQueryIdle(self, event: QueryIdleEvent) -> None:  # noqa: ARG002 - fixed
         """The query is idle: check again for batches that its planner committed."""
