@@ -289,6 +289,11 @@ class BatchLimits:
                 value=low,
             )
 
+    @property
+    def waits_ms(self) -> int:
+        """Longest time that records wait until there are enough; 0: they do not."""
+        return 0 if self.min_records is None else self.max_delay_ms
+
 
 REGISTRY = "schema.registry."
 """Beginning of the options of the schema registry's client."""

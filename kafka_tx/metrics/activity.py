@@ -54,6 +54,7 @@ class Activity:
     Attributes:
         door: The kind of job, in words.
         options: Without secrets.
+        waits_ms: How long its records may wait until there are enough for a batch.
         task: Which one of several jobs that share the partitions; empty: it is alone.
         started_ms: Unix time of its last start; 0: it never started here.
         ended_ms: Unix time of its end; 0: it runs.
@@ -67,6 +68,7 @@ class Activity:
 
     door: str = ""
     options: dict[str, str] = field(default_factory=dict)
+    waits_ms: int = 0
     task: str = ""
     started_ms: int = 0
     ended_ms: int = 0

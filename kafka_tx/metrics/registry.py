@@ -144,19 +144,21 @@ class MetricsRegistry:
         options: Mapping[str, str] | None = None,
         *,
         is_bounded: bool = False,
+        waits_ms: int = 0,
         task: str = "",
     ) -> None:
         """A query or topology was started: show that it is there, and never failed.
 
         ``door`` is the kind of job in words; ``options`` are without secrets;
-        ``is_bounded``: the run ends by itself; ``task``: which one of several jobs
+        ``is_bounded``: the run ends by itself; ``waits_ms``: how long its records may
+        wait until there are enough for a batch; ``task``: which one of several jobs
         that share the partitions of the id, such as ``0 of 2``; empty: it is alone.
         """
         with self._measuring("record_start"):
             self._begin((Fed.COMMIT,), (tx_id,))
             activity = self._activities[tx_id]
             activity.door, activity.options = door, dict(options or {})
-            activity.task = task
+            activity.waits_ms, activity.task = waits_ms, task
             activity.started_ms, activity.ended_ms = self._now_ms(), 0
             activity.has_failed, activity.moved_to = False, ""
             run = "bounded" if is_bounded else "unbounded"

@@ -168,12 +168,14 @@ def _state(
 def _is_late(activity: Activity, figures: Json, now_ms: int, after_ms: int) -> bool:
     """As the alerts: records wait, or a batch is in flight, and nothing was committed.
 
-    Records that came a moment ago are not late, however long the job was idle before.
+    Records that came a moment ago are not late, however long the job was idle before,
+    nor are those that wait until there are enough for a batch.
     """
     in_flight_ms = figures["in_flight_since_ms"] or now_ms
     waited_ms = (figures["lag_seconds"] or 0) * 1000
     since_ms = max(figures["last_commit_ms"] or 0, activity.started_ms)
-    is_waiting = waited_ms > after_ms and since_ms < now_ms - after_ms
+    least_ms = after_ms + activity.waits_ms
+    is_waiting = waited_ms > least_ms and since_ms < now_ms - least_ms
     return is_waiting or in_flight_ms < now_ms - after_ms
 
 

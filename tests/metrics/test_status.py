@@ -223,6 +223,24 @@ def test_a_hang_becomes_unhealthy_after_its_time(job: Job) -> None:
     )
 
 
+def test_records_that_wait_until_there_are_enough_are_not_late(job: Job) -> None:
+    """A batch in flight has no such time."""
+    job.registry.record_start("job", "source", waits_ms=900_000)
+    waits(job, LogBounds(0, 9))
+    job.now_ms += 900_000 + STALLED_AFTER_MS
+    waits(job, LogBounds(0, 9))
+    assert (job.status()["state"], told(job)) == ("running", (True, ""))
+
+    job.now_ms += 1_000
+    waits(job, LogBounds(0, 9))
+    assert (job.status()["state"], told(job)[0]) == ("stalled", False)
+
+    job.registry.record_start("job", "source", waits_ms=900_000)
+    job.fly(job.now_ms)
+    job.now_ms += STALLED_AFTER_MS + 1
+    assert (job.status()["state"], told(job)[0]) == ("stalled", False)
+
+
 def test_a_wait_for_a_broker_stays_healthy(job: Job) -> None:
     job.fly(NOW_MS)
     job.registry.record_silence("job")

@@ -405,6 +405,15 @@ def test_the_lag_of_a_topic_that_a_query_was_told_to_leave_out_is_not_watched(un
     assert list(unproven.registry.positions_of("job")) == [new]
 
 
+def test_it_is_known_how_long_records_wait_until_there_are_enough(unproven):
+    unproven.options |= {"minOffsetsPerTrigger": "9", "maxTriggerDelay": "20m"}
+
+    unproven.run(tells=False)
+
+    (activity,) = unproven.registry.activities().values()
+    assert activity.waits_ms == 20 * 60_000
+
+
 def test_a_fenced_run_leaves_nothing_that_is_shown_again(unproven):
     """The newer owner shows the lag and the commits of the id."""
     unproven.sink = SinkNote("kafka", ignores_ids=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import atexit
 import json
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from threading import RLock, Thread
 from typing import TYPE_CHECKING, Any
@@ -369,10 +369,17 @@ class CommitListener(StreamingQueryListener):
             self.feed.began(id_)
             self._shown[id_] = run_id
             self._registry.record_start(
-                *(id_, "source", shown(options)), is_bounded=run_id in self._bounded
+                *(id_, "source", shown(options)),
+                is_bounded=run_id in self._bounded,
+                waits_ms=self._waits_ms(id_, options),
             )
         if found:  # a store that does not answer must not hold the query up
             Thread(target=self._show_stored, args=(sorted(found),), daemon=True).start()
+
+    def _waits_ms(self, id_: str, options: Mapping[str, str]) -> int:
+        with suppress(KafkaTxError):  # the source itself refuses such options
+            return self._config(id_, options).limits.waits_ms
+        return 0
 
     def _show_stored(self, ids: list[str]) -> None:
         """Show what earlier runs have stored (on its own thread)."""

@@ -181,7 +181,9 @@ class TransactionalTopology(Topology):
                 self, plan, engine, settings, store, registry, listeners
             )
             given = shown(config or {}, store.url)
-            registry.record_start(self.id, "transactional topology", given)
+            registry.record_start(
+                *(self.id, "transactional topology", given), waits_ms=_waits_ms(self)
+            )
             show_last_stop(registry, store)
             return runner
 
@@ -262,6 +264,14 @@ class TransactionalTopologyBuilder(Builder):
         return spout_component(
             name, spout.fields, self._parallelism, spout.empty_batch, dumps
         )
+
+
+def _waits_ms(topology: TransactionalTopology) -> int:
+    """How long records may wait until there are enough for a batch."""
+    spout = topology.spout
+    if not isinstance(spout, KafkaSpoutFromOptions):
+        return 0
+    return spout.config.limits.waits_ms
 
 
 def _sinks_memories(plan: PhysicalPlan) -> dict[str, str]:
