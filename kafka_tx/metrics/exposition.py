@@ -80,7 +80,8 @@ def exposition(
 ) -> tuple[bytes, str]:
     """All metrics of these registries, and the content type of the text.
 
-    If two registries have the same label set, the later one's value is shown.
+    If two registries have the same label set, the later one's value is shown, the
+    newest stop, and the sum of the measurements that failed.
     ``accept`` is the header of the request; ``compressed``: with gzip.
     """
     encode, content_type = choose_encoder(accept)
@@ -128,12 +129,13 @@ def _merged(
     if len(found) == 1:
         return found[0]
     lines = _Lines(metric)
-    if metric is catalogue.LAST_STOP:  # show the newest stop of any run
-        newest: Changes = {}
+    if metric in {catalogue.LAST_STOP, catalogue.METRIC_FAILURES}:
+        join = max if metric is catalogue.LAST_STOP else sum
+        values: defaultdict[Key, list[float]] = defaultdict(list)
         for registry in registries:
-            for key, row in registry.samples_of(metric).items():
-                newest[key] = max(newest.get(key) or row, row)
-        lines.apply(newest)
+            for key, (value,) in registry.samples_of(metric).items():
+                values[key].append(value)
+        lines.apply({key: (join(each),) for key, each in values.items()})
     else:
         lines.lines = reduce(or_, (each.lines for each in found), {})
     return lines

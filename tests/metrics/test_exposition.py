@@ -95,6 +95,17 @@ def test_several_registries_are_shown_as_one(registry: MetricsRegistry) -> None:
     assert len(shown["kafka_tx_build_info"].samples) == 1
 
 
+def test_failed_measurements_of_all_registries_count(registry: MetricsRegistry) -> None:
+    other = MetricsRegistry()
+    for _ in range(3):
+        registry.add("kafka_tx_records_total", -1, id="job")
+
+    for order in [registry, other], [other, registry], [registry, registry]:
+        text, _ = exposition(order, "")
+        count = 3.0 * order.count(registry)
+        assert f"\nkafka_tx_metric_failures_total {count}\n" in text.decode()
+
+
 @pytest.mark.parametrize("accept", ["", "application/openmetrics-text; version=1.0.0"])
 def test_the_text_is_that_of_prometheus_client(
     registry: MetricsRegistry, accept: str
