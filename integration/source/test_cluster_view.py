@@ -5,10 +5,12 @@ from __future__ import annotations
 import gc
 import json
 import time
+from contextlib import closing
 
 import pyarrow as pa
 import pytest
 from confluent_kafka import Consumer, Uuid
+from confluent_kafka import TopicPartition as ClientPartition
 
 from integration.cluster.records import Record
 from integration.cluster.running import running
@@ -21,6 +23,7 @@ from kafka_tx.kafka import admin as admin_module
 from kafka_tx.kafka.admin import AdminConnection, Deadline
 from kafka_tx.kafka.client_settings import client_settings
 from kafka_tx.kafka.cluster import KafkaClusterView
+from kafka_tx.kafka.group_offsets import LIMIT
 from kafka_tx.kafka.mirror import GroupMirror
 from kafka_tx.kafka.offset_requests import ListedOffset, list_offsets
 from kafka_tx.kafka.out_batch import OutBatch
@@ -436,6 +439,20 @@ def test_offsets_are_mirrored_to_a_group_that_nobody_joined(mirror, topic):
     mirror.store(last)
 
     assert mirror.load([zero, one]) == last
+
+
+def test_a_group_takes_more_than_one_batch_of_its_topic_holds(kafka, topic):
+    """As for 15,000 partitions: here 300, each with as much text as brokers take."""
+    name = topic(partitions=300)
+    options = {"bootstrap.servers": kafka.bootstrap_servers}
+    mirror = GroupMirror(client_settings(options, purpose="admin"), f"large-{name}")
+    text = "x" * LIMIT
+
+    with closing(mirror):
+        mirror.store_positions([ClientPartition(name, n, 7, text) for n in range(300)])
+        found = mirror.load(TopicPartition(name, n) for n in range(300))
+
+    assert [at.offset for at in found.values()] == [7] * 300
 
 
 def test_a_group_with_members_refuses_the_mirror(kafka, topic):

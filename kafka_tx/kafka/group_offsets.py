@@ -34,8 +34,9 @@ from kafka_tx.stored import GROUPS
 from kafka_tx.transactions.ownership.retry_policy import DEFAULT_MS
 from kafka_tx.transactions.ownership.store_base import StateOfId
 
-LIMIT = 4_096
-"""Characters that a broker takes by default (``offset.metadata.max.bytes``)."""
+LIMIT = 4_095
+"""Characters that a broker takes by default: ``offset.metadata.max.bytes`` is 4,096,
+and the client sends a zero behind the text."""
 
 _PREFIX = "kafka_tx:"
 
