@@ -104,8 +104,8 @@ class BackOff:
 
     def delay_ms(self, failures: int) -> int:
         """How long a record waits after so many failures (1 or more), in ms."""
-        try:
-            delay = self.initial_delay_ms * self.multiplier ** (failures - 1)
+        try:  # a float: exact powers of a whole number would grow without an end
+            delay = self.initial_delay_ms * float(self.multiplier) ** (failures - 1)
         except OverflowError:
             return self.max_delay_ms if self.initial_delay_ms else 0
         return int(min(delay, self.max_delay_ms))

@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from integration.promptness import promptly
 from kafka_tx.errors import ConfigError
 from kafka_tx.offsets.retry import BackOff, Failure, RetryQueue
 
@@ -35,6 +36,10 @@ def test_a_delay_saturates_instead_of_overflowing():
 
     assert steep.delay_ms(1_000_000) == sys.maxsize
     assert BackOff(initial_delay_ms=0, multiplier=1e300).delay_ms(1_000_000) == 0
+
+
+def test_a_delay_costs_the_same_after_any_number_of_failures():
+    assert promptly(lambda: DOUBLING.delay_ms(10**8), 0.1) == 1_000
 
 
 def test_a_limit_counts_retries_and_not_the_first_try():
