@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import Protocol
 
 from kafka_tx.config import EndRule, FromCommitted, PerPartition, SourceConfig
 from kafka_tx.errors import BrokerUnavailableError, OffsetsError, UnknownTopicError
@@ -17,11 +18,62 @@ from kafka_tx.model import (
     Topics,
     Unavailable,
 )
-from kafka_tx.offsets.discovery import Found
+from kafka_tx.offsets.discovery import Found, is_another
 from kafka_tx.option_rows import as_date
-from kafka_tx.protocols import ClusterView
 
 Rule = Earliest | Latest | AtTime | PerPartition
+
+_Answers = dict[TopicPartition, int | Unavailable | None]
+
+
+class OffsetView(Protocol):
+    """The part of a ``ClusterView`` that resolves positions."""
+
+    def offsets(self, wanted: Mapping[TopicPartition, Position]) -> _Answers:
+        """As ``ClusterView.offsets``."""
+
+
+class StartAnswers:
+    """An ``OffsetView`` that asks each partition once: the end of a log moves on.
+
+    So a start that waits for one partition loses no records of the others. An answer
+    counts until ``renew`` reports another topic, or ``forget``.
+    """
+
+    def __init__(self, view: OffsetView) -> None:
+        self._view = view
+        self._known: dict[TopicPartition, dict[Position, int]] = {}
+        self._ids: dict[str, str | None] = {}
+
+    def offsets(self, wanted: Mapping[TopicPartition, Position]) -> _Answers:
+        """As ``ClusterView.offsets``."""
+        known: _Answers = {
+            p: self._known[p][at]
+            for p, at in wanted.items()
+            if at in self._known.get(p, ())
+        }
+        unknown = {p: at for p, at in wanted.items() if p not in known}
+        for partition, offset in self._view.offsets(unknown).items() if unknown else ():
+            known[partition] = offset
+            if isinstance(offset, int):
+                self._known.setdefault(partition, {})[unknown[partition]] = offset
+        return known
+
+    def renew(self, ids: Mapping[str, str | None]) -> set[TopicPartition]:
+        """Drop the answers about topics that had another id; return the partitions."""
+        gone = {
+            p
+            for p in self._known
+            if is_another(self._ids.get(p.topic), ids.get(p.topic))
+        }
+        self.forget(gone)
+        self._ids |= {name: id_ for name, id_ in ids.items() if id_ is not None}
+        return gone
+
+    def forget(self, partitions: Iterable[TopicPartition]) -> None:
+        """Drop the answers about these partitions."""
+        for partition in list(partitions):
+            self._known.pop(partition, None)
 
 
 def assigned_partitions(config: SourceConfig, found: Found) -> list[TopicPartition]:
@@ -45,7 +97,7 @@ def assigned_partitions(config: SourceConfig, found: Found) -> list[TopicPartiti
 
 def resolve(
     config: SourceConfig,
-    view: ClusterView,
+    view: OffsetView,
     partitions: Iterable[TopicPartition],
     rule: EndRule,
     *,
@@ -73,7 +125,7 @@ def resolve(
 
 def first_offsets(
     config: SourceConfig,
-    view: ClusterView,
+    view: OffsetView,
     partitions: list[TopicPartition],
     committed: Callable[[list[TopicPartition]], Mapping[TopicPartition, int]] | None,
 ) -> dict[TopicPartition, int]:
@@ -100,7 +152,7 @@ def first_offsets(
 
 def committed_or(
     config: SourceConfig,
-    view: ClusterView,
+    view: OffsetView,
     partitions: Collection[TopicPartition],
     rule: FromCommitted,
     known: Mapping[TopicPartition, int],

@@ -7,24 +7,36 @@ two committed batches, and what is in the log in the end has been committed or c
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from hypothesis import Phase
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, rule
+from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
-from kafka_tx.errors import BrokerUnavailableError, DataLossError
-from kafka_tx.model import LogBounds, LogPosition, OffsetRange, Topics, Unavailable
+from kafka_tx.errors import BrokerUnavailableError, DataLossError, FetchError
+from kafka_tx.model import (
+    Earliest,
+    Latest,
+    LogBounds,
+    LogPosition,
+    OffsetRange,
+    Topics,
+    TransactionAttempt,
+    Unavailable,
+)
 from kafka_tx.offsets import position_checks
 from kafka_tx.offsets.position_checks import PositionCheck, check_position
 from kafka_tx.planning.deleted_topics import DeletedTopics
 from kafka_tx.topology.kafka import progress
 from kafka_tx.topology.kafka.progress import PlanProgress
+from kafka_tx.transactions.coordinator.uncommitted import MetadataChain
 from tests.kafka_spouts import OpaqueKafkaBatchSpout, reads
 from tests.properties.rounds import play_round
 from tests.properties.simulated_log import Questions, surveyed
 from tests.topology.conftest import Cluster, partition_of
+from tests.transactions.drive import opened
 
 PARTITIONS = 3
 NAMES = [f"t-{number}" for number in range(PARTITIONS)]
@@ -64,10 +76,12 @@ class Brokers(Cluster):
 class SimulatedLog(RuleBasedStateMachine):
     """An opaque spout, and every record that was ever written by a name of its own."""
 
+    start: Any = Earliest()
+
     def __init__(self) -> None:
         super().__init__()
         self.cluster = Brokers()
-        config = reads(Topics(("t", "guest")), max_records=5)
+        config = reads(Topics(("t", "guest")), self.start, max_records=5)
         cluster: Any = self.cluster
         self.spout = OpaqueKafkaBatchSpout(config, cluster, cluster, cluster.clock)
         self.txid = 1
@@ -75,8 +89,12 @@ class SimulatedLog(RuleBasedStateMachine):
         self.planned: Any = None
         self.written = 0
         self.done: set[bytes] = set()
+        self.before: set[bytes] = set()
+        """Records below the start."""
+        self.begins: dict[Any, int] = {}
+        """Where the first plan of txid 1 started, by partition and topic id."""
         self.is_there = self.guest_is_there = False
-        self.has_lost = False
+        self.has_lost = self.has_begun = False
 
     # --- the log ---
 
@@ -179,8 +197,24 @@ class SimulatedLog(RuleBasedStateMachine):
                 self.planned = self.spout.initialize_transaction(
                     self.txid, self.previous
                 )
-        except BrokerUnavailableError:
-            pass
+        except (BrokerUnavailableError, FetchError):
+            return
+        if not self.has_begun and self.planned is not None:
+            self.begin()
+
+    def begin(self):
+        """The first plan is stored, as the coordinator does it."""
+        chain: Any = MetadataChain("opaque", *opened({}))
+        chain.apply(chain.keep(TransactionAttempt(1, 1), self.planned))
+        self.previous, self.has_begun = chain.start, True
+        planned = self.planned.ranges
+        self.begins = {(r.topic_partition, r.topic_id): r.start for r in planned}
+        for at in self.planned.ranges:
+            log = self.cluster.bounds([at.topic_partition])[at.topic_partition]
+            if isinstance(log, LogBounds) and log.topic_id == at.topic_id:
+                below = replace(at, start=log.log_start, end=at.start)
+                found = self.cluster.records(below) if len(below) else ()
+                self.before |= {r.value or b"" for r in found}
 
     @rule(ms=st.sampled_from([0, 5_000]))
     def poll_for_metrics(self, ms):
@@ -199,6 +233,9 @@ class SimulatedLog(RuleBasedStateMachine):
         if found is None:
             return
         assert not found & self.done, "committed twice"
+        for wanted in self.planned.ranges if self.txid == 1 else ():
+            begins = self.begins.get((wanted.topic_partition, wanted.topic_id), 0)
+            assert wanted.start <= begins, "records after the start are left over"
         self.done |= found
         self.spout.committed(self.txid, self.planned)
         self.txid, self.previous, self.planned = self.txid + 1, self.planned, None
@@ -221,6 +258,19 @@ class SimulatedLog(RuleBasedStateMachine):
         is_left = self.is_left(name)
         assert not (is_left and self.spout.is_drained()), "drained with records left"
         assert self.spout.is_ready() or not is_left, "left until others move"
+
+    @rule(name=names, restarts=st.booleans())
+    def fail_once(self, name, restarts):
+        """A batch, perhaps the first one, is planned again after records came."""
+        self.heal()
+        self.time_passes(5_000)
+        self.plan()
+        if restarts:
+            self.restart()
+        self.write(name, 2)
+        self.time_passes(5_000)
+        self.plan()
+        self.commit()
 
     @rule(name=names, cut=st.integers(1, 4), others=st.integers(0, 9))
     def read_on_after_a_lost_end(self, name, cut, others):
@@ -300,10 +350,11 @@ class SimulatedLog(RuleBasedStateMachine):
             ).items()
             if self.previous is not None
         }
-        left = self.there() - self.done
+        left = self.there() - self.done - self.before
         assert not left, f"records were left over: {left}"
         if not self.has_lost:
-            assert len(self.done) == self.written, "records were left over"
+            both = len(self.done | self.before)
+            assert both == self.written, "records were left over"
 
     def there(self):
         """All records of the topics as they are now."""
@@ -316,12 +367,33 @@ class SimulatedLog(RuleBasedStateMachine):
         return found
 
 
-def walk(phases: tuple[Phase, ...] = tuple(Phase)) -> None:
-    play_round(0, SimulatedLog, steps=40, examples=60, phases=phases, is_known=True)
+class StartedLate(SimulatedLog):
+    """A spout that starts at the ends of the logs, of which one may have no leader."""
+
+    start = Latest()
+
+    @initialize(name=names, fails=st.booleans(), restarts=st.booleans())
+    def begin_perhaps_with_a_failure(self, name, fails, restarts):
+        if fails:
+            self.create()
+            self.write(name, 3)
+            self.fail_once(name, restarts)
 
 
-def test_no_record_is_committed_twice_and_none_is_left_over():
-    walk()
+def walk(phases: tuple[Phase, ...] = tuple(Phase), kind: Any = SimulatedLog) -> None:
+    play_round(0, kind, steps=40, examples=60, phases=phases, is_known=True)
+
+
+@pytest.mark.parametrize("kind", [SimulatedLog, StartedLate])
+def test_no_record_is_committed_twice_and_none_is_left_over(kind):
+    walk(kind=kind)
+
+
+def test_the_simulation_notices_a_spout_that_forgets_its_start(monkeypatch):
+    monkeypatch.setattr(MetadataChain, "start", None)
+
+    with pytest.raises(AssertionError, match="left over"):
+        walk((Phase.generate,), StartedLate)
 
 
 def test_the_simulation_notices_a_spout_that_keeps_void_plans(monkeypatch):

@@ -1,13 +1,15 @@
 import pickle
+from typing import Any
 
 import pytest
 
-from kafka_tx.config import PerPartition
+from kafka_tx.config import FromCommitted, PerPartition
 from kafka_tx.errors import (
     AuthenticationError,
     BrokerUnavailableError,
     DataLossError,
     FailedException,
+    KafkaError,
     ReplayImpossibleError,
 )
 from kafka_tx.model import (
@@ -28,8 +30,10 @@ from kafka_tx.spark.transactional.topology import TransactionalTopologyBuilder
 from kafka_tx.topology.declare.bolts import BatchBolt
 from kafka_tx.topology.kafka.spout import KafkaBatchSpout
 from kafka_tx.topology.run.messages import BatchFailed, BatchStopped
+from kafka_tx.transactions.coordinator.uncommitted import MetadataChain
 from tests.kafka_spouts import OpaqueKafkaBatchSpout, reads
 from tests.local_engine import LocalEngine, run_commit, run_processing
+from tests.transactions.drive import opened
 
 PARTITION = TopicPartition("t", 0)
 BOTH = pytest.mark.parametrize("kind", [KafkaBatchSpout, OpaqueKafkaBatchSpout])
@@ -147,6 +151,68 @@ def test_a_start_that_is_given_counts_however_late_the_topic_is_seen(cluster, ki
     assert spout.is_ready()
 
     assert ranges(spout.initialize_transaction(1, None)) == {"t-0": (7, 10)}
+
+
+@BOTH
+@pytest.mark.parametrize("start", [Latest(), FromCommitted(otherwise=Latest())])
+def test_a_first_batch_that_is_planned_again_starts_where_it_did(cluster, kind, start):
+    cluster.fill("t", 10)
+    spout = spout_on(cluster, kind, start=start)
+    first = spout.initialize_transaction(1, None)
+    spout.initialize_transaction(2, first)
+    cluster.more("t-0", 5)
+
+    again = spout.initialize_transaction(1, None)
+
+    assert (ranges(first), ranges(again)) == ({"t-0": (10, 10)}, {"t-0": (10, 15)})
+
+
+@BOTH
+def test_a_first_batch_that_waits_for_a_leader_does_not_move_its_start(cluster, kind):
+    cluster.fill("t", 10, 10)
+    spout = spout_on(cluster, kind, start=Latest())
+    cluster.lose("t-1")
+    for _ in range(2):
+        with pytest.raises(KafkaError, match="t-1"):
+            spout.initialize_transaction(1, None)
+        cluster.more("t-0", 5)
+    cluster.lose("t-1", lost=False)
+
+    first = spout.initialize_transaction(1, None)
+
+    assert ranges(first) == {"t-0": (10, 20), "t-1": (10, 10)}
+
+
+@BOTH
+def test_a_start_in_a_topic_that_is_made_anew_meanwhile_is_asked_for_again(
+    cluster, kind
+):
+    cluster.fill("t", 10)
+    spout = spout_on(cluster, kind, start=Latest())
+    spout.initialize_transaction(1, None)
+    cluster.fill("t", 20)
+
+    assert ranges(spout.initialize_transaction(1, None)) == {"t-0": (20, 20)}
+
+
+def test_a_restarted_opaque_spout_begins_where_its_first_plan_did(cluster):
+    """It counts what that plan has skipped, and what has gone since then."""
+    at = PerPartition(positions={TopicPartition("t", 0): AtOffset(2)})
+    cluster.fill("t", 10)
+    cluster.trim(PARTITION, 5)
+    spout = spout_on(cluster, OpaqueKafkaBatchSpout, start=at, max_records=3)
+    first = spout.initialize_transaction(1, None)
+    chain: Any = MetadataChain("opaque", *opened({}))
+    chain.apply(chain.keep(TransactionAttempt(1, 7), first))
+    spout.open()
+    cluster.trim(PARTITION, 6)
+
+    again = spout.initialize_transaction(1, chain.start)
+
+    assert ranges(first) == {"t-0": (5, 8)}
+    assert ranges(again) == {"t-0": (6, 9)}
+    assert first.skipped == {(PARTITION, LossReason.TRIMMED): 3}
+    assert again.skipped == {(PARTITION, LossReason.TRIMMED): 4}
 
 
 # --- readiness ---

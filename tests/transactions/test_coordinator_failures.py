@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from kafka_tx.errors import (
@@ -10,6 +12,7 @@ from kafka_tx.errors import (
     StateUnavailableError,
     TransactionError,
 )
+from kafka_tx.model import BatchMetadata, OffsetRange, TopicPartition
 from kafka_tx.transactions.coordinator.actions import (
     Cancel,
     Initialize,
@@ -78,6 +81,25 @@ def test_an_opaque_replay_is_planned_anew_in_order_without_asking():
     assert batch == StartBatch(second.attempt, "less", None)
     assert isinstance(third, Initialize)
     assert (third.attempt.txid, third.previous) == (3, "less")
+
+
+def test_an_opaque_first_batch_is_planned_anew_from_where_it_began():
+    drive = Drive("opaque")
+    drive.tick()
+    at = TopicPartition("t", 0)
+    planned = BatchMetadata(1, (OffsetRange(at, 7, 9, "id"),), {"t": "id"})
+    drive.answer(planned)
+    (batch,) = drive.tick()
+    assert (batch.attempt.txid, batch.metadata) == (1, planned)
+
+    drive.machine.failed(batch.attempt, "a task")
+    drive.tick()
+
+    begins = replace(planned, txid=0, ranges=(OffsetRange(at, 7, 7, "id"),))
+    assert drive.asked.previous == begins
+    later = Drive("opaque", epoch=EPOCH + 1, stored=drive.store)
+    later.tick()
+    assert later.asked.previous == begins
 
 
 def test_an_opaque_plan_under_way_is_void_when_an_earlier_batch_fails():

@@ -1,8 +1,14 @@
 """What is left of a position that a person changes."""
 
-from kafka_tx.model import TopicPartition
+import pytest
+
+from kafka_tx.errors import StateError
+from kafka_tx.model import BatchMetadata, TopicPartition
+from kafka_tx.transactions.layout.batch_records import batch_record
+from kafka_tx.transactions.layout.txid_layout import Door, Numbering
 from kafka_tx.transactions.ledger.ledger import Committed, LedgerState
-from kafka_tx.transactions.ledger.manual_changes import forgotten, moved
+from kafka_tx.transactions.ledger.manual_changes import forgotten, moved, skipping
+from kafka_tx.transactions.ownership.memory import MemoryStore
 
 A, B = TopicPartition("a", 0), TopicPartition("b", 0)
 STATE = LedgerState(3, Committed(7, {A: 10, B: 20}, {"a": "id-a", "b": "id-b"}), {})
@@ -38,3 +44,17 @@ def test_offsets_of_a_topic_that_became_another_go():
     state = LedgerState(3, Committed(7, {A: 10, more: 11}, {"a": "old"}), {})
 
     assert moved(state, {A: 3}, {"a": "new"}, 5).offsets == {A: 3}
+
+
+@pytest.mark.parametrize("mode", ["transactional", "opaque"])
+def test_only_a_batch_that_its_replays_keep_to_can_be_skipped(mode):
+    """The stored plan of an opaque txid 1 only says where the topology began."""
+    store = MemoryStore("memory:", "jobs")
+    plan = {"meta/1": batch_record(BatchMetadata(1, (), mode=mode))}
+    store.acquire({**Numbering("name", Door.TRANSACTIONAL).record, **plan})
+
+    if mode == "transactional":
+        assert skipping(store, 1)[1] == []
+    else:
+        with pytest.raises(StateError, match="cannot be skipped: none"):
+            skipping(store, 1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -89,6 +90,36 @@ def test_an_opaque_plan_is_there_at_once_for_its_attempt_and_stored_with_its_com
     opaque.apply(record)
     assert not opaque.has(4)
     assert opaque.metadata(4) == "plan 4"
+
+
+def test_the_first_opaque_plan_tells_later_ones_and_owners_where_it_begins():
+    a, b = (TopicPartition("t", number) for number in range(2))
+    given = BatchMetadata(
+        1,
+        (OffsetRange(a, 7, 9, "new", 3),),
+        {"t": "new"},
+        mode="opaque",
+        skipped={(a, "retention"): 6},
+        awaited=(b,),
+    )
+    begins = replace(given, txid=0, ranges=(OffsetRange(a, 7, 7, "new", 3),))
+    attempt, opaque = TransactionAttempt(1, 7), chain("opaque", None)
+
+    change = opaque.keep(attempt, given)
+    assert list(change.put) == ["meta/1"]
+    assert not opaque.has(1)  # not before it is stored
+    opaque.apply(change)
+    assert opaque.has(1)
+    assert opaque.metadata(1) == given
+
+    opaque.drop_from(1)
+    assert not opaque.has(1)
+    assert opaque.start == begins
+    assert MetadataChain[Any]("opaque", *opened(change.put)).start == begins
+    assert opaque.keep(attempt, replace(given, skipped={})) == Change()
+    assert opaque.has(1)
+    opaque.apply(opaque.record(1))
+    assert not opaque.metadata(1).skipped
 
 
 def test_an_opaque_commit_takes_with_it_what_was_planned_from_another_batch():

@@ -46,7 +46,8 @@ class KafkaSpoutFromOptions(KafkaBatchSpout):
             and ``assign``. ``startingOffsets`` is ``earliest`` if not given; also
             ``latest``, JSON that names all partitions, or ``committed``: the offsets of
             the topology's ``tx.commitGroupId``, or of ``kafka.group.id``. It applies
-            to the very first batch only; later the topology's store decides.
+            to the first plan of the very first batch only; later the topology's store
+            decides.
             ``maxOffsetsPerTrigger`` and ``maxRecordsPerPartition`` bound a batch,
             ``minOffsetsPerTrigger`` and ``maxTriggerDelay`` let it wait.
         scheme: Makes rows from records.

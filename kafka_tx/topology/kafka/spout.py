@@ -6,6 +6,7 @@ read its ranges.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -42,7 +43,7 @@ from kafka_tx.planning.log_bounds import Bounds
 from kafka_tx.planning.replays import replay_impossible
 from kafka_tx.planning.retention import RetentionEdges
 from kafka_tx.planning.split import RecordSize, limited_ends
-from kafka_tx.planning.start_positions import first_offsets
+from kafka_tx.planning.start_positions import StartAnswers, first_offsets
 from kafka_tx.protocols import Clock, ClusterView, RangeReader
 from kafka_tx.topology.declare.spouts import Json, Spout
 from kafka_tx.topology.kafka.progress import PlanProgress
@@ -274,6 +275,7 @@ class KafkaBatchSpout(Spout):
         self._seen: dict[int, Mapping[str, Json]] = {}
         self._cached.forget()
         self._planned_txid = self._handed_out_txid = 0
+        self._starts = StartAnswers(self._cluster)
         deleted = DeletedTopics(self._cluster, self._clock)
         self._progress = PlanProgress(
             *(self.config, self._cached, deleted, self._clock), *self._pauses_ms
@@ -306,6 +308,9 @@ class KafkaBatchSpout(Spout):
     ) -> BatchMetadata:
         """The ranges of all partitions, within the limits of the batch.
 
+        ``previous`` of txid 1: None, or where the first plan of an opaque txid 1
+        begins, with what that plan has skipped.
+
         A repeated plan polls anew. A partition that cannot be reached has an empty
         range, or none while it has no position. Partitions of deleted topics are left
         out from now on; with the policy to fail, only those that a poll has shown to be
@@ -331,7 +336,10 @@ class KafkaBatchSpout(Spout):
             del lasts[partition]
         goes_on = previous is not None and any(lasts.values())
         awaited = previous.awaited if previous and goes_on else tuple(lasts)
-        return self._plan(txid, lasts, awaited, found.topic_ids())
+        plan = self._plan(txid, lasts, awaited, found.topic_ids())
+        if previous is None or previous.txid:
+            return plan
+        return replace(plan, skipped=Counter(previous.skipped) + Counter(plan.skipped))
 
     def _plan(
         self,
@@ -383,7 +391,8 @@ class KafkaBatchSpout(Spout):
 
         It also returns the positions of a group whose leader epochs are known: they are
         checked as if an earlier batch had ended there. Partitions that came after a
-        poll without any start at the earliest offsets instead of the latest.
+        poll without any start at the earliest offsets instead of the latest. Each
+        repeated plan starts at the offsets that were first found.
         """
         is_first = bool(lasts) and not any(lasts.values())
         start = self.config.start
@@ -396,7 +405,8 @@ class KafkaBatchSpout(Spout):
             found.update(self.committed_offsets(partitions))
             return {p: at.offset for p, at in found.items()}
 
-        first = first_offsets(self.config, self._cluster, list(lasts), of_group)
+        self._starts.renew(ids)
+        first = first_offsets(self.config, self._starts, list(lasts), of_group)
         claimed = {
             p: replace(at, topic_id=ids[p.topic])
             for p, at in found.items()
@@ -485,6 +495,7 @@ class KafkaBatchSpout(Spout):
     ) -> None:
         """Drop the facts of the batch; the next one may begin."""
         self._progress.committed(txid)
+        self._starts = StartAnswers(self._cluster)
         self._seen = {t: facts for t, facts in self._seen.items() if t > txid}
 
     def close(self) -> None:

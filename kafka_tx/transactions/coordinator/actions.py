@@ -24,8 +24,9 @@ M = TypeVar("M")
 class Initialize(Generic[M]):
     """Plan the batch of ``attempt.txid``; answer ``initialized`` (or ``…_failed``).
 
-    ``previous`` is the metadata of ``txid - 1``; None for txid 1. At most one batch is
-    planned at a time.
+    ``previous`` is the metadata of ``txid - 1``. For txid 1 it is None; once ranges of
+    an opaque txid 1 were planned, it has empty ranges where that first plan begins. At
+    most one batch is planned at a time.
     """
 
     attempt: TransactionAttempt

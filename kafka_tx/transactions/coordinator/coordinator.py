@@ -49,7 +49,9 @@ class TransactionCoordinator(Generic[M]):
 
     1. n is in the window [current, current + max_pending) and has no metadata: ``tick``
        → ``Initialize``; answered by ``initialized``. Transactional: → ``Write``;
-       metadata is stored before anything is emitted. Opaque: metadata stays in memory.
+       metadata is stored before anything is emitted. Opaque: metadata stays in memory,
+       except that the first plan of txid 1, if it has ranges, is stored as where the
+       id begins.
     2. ``tick`` → ``StartBatch``, PROCESSING. ``processed``: PROCESSED, n waits.
     3. n is current: ``processed`` or ``tick`` → an empty ``Write``, which only the
        owner can make, and only on a store that nobody else has changed. ``stored`` →
@@ -180,7 +182,7 @@ class TransactionCoordinator(Generic[M]):
         if not self._gate.lets_pass(txid, self._now_ms, is_ready=is_ready):
             return []
         self._gate.planning = attempt = self._new_attempt(txid)
-        previous = self._chain.metadata(txid - 1) if txid > 1 else None
+        previous = self._chain.metadata(txid - 1) if txid > 1 else self._chain.start
         return [Initialize(attempt, previous)]
 
     def _start(self, txid: int) -> Action[M]:

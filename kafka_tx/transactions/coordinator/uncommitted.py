@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Generic, TypeVar, cast
 
 from kafka_tx.config import Mode
@@ -11,7 +11,7 @@ from kafka_tx.errors import OutOfOrderError
 from kafka_tx.model import BatchMetadata, SpoutBatch, TransactionAttempt, short_digest
 from kafka_tx.transactions.layout import records
 from kafka_tx.transactions.layout.batch_records import batch_record
-from kafka_tx.transactions.layout.txid_layout import CURRENT, metadata_path, txid_of
+from kafka_tx.transactions.layout.txid_layout import CURRENT, metadata_path
 from kafka_tx.transactions.ledger.ledger_reading import LedgerReader, LedgerState
 
 M = TypeVar("M")
@@ -32,8 +32,10 @@ class MetadataChain(Generic[M]):
     """Metadata by txid, without gaps from the last committed txid on.
 
     Transactional: stored before a batch is emitted; the same for every attempt. Opaque:
-    in memory until the batch commits. Each batch begins where the one before ends. A
-    failed batch may end elsewhere next time, so later ones are dropped with it.
+    in memory until the batch commits; the first plan of txid 1 is stored, too, if it
+    has ranges, because no batch before it tells where it begins. Each batch begins
+    where the one before ends. A failed batch may end elsewhere next time, so later ones
+    are dropped with it.
 
     Nothing here writes. A method returns the ``Change`` to make; memory changes only
     when ``apply`` is called, after the store has the change. So values in memory have
@@ -60,7 +62,21 @@ class MetadataChain(Generic[M]):
 
     def has(self, txid: int) -> bool:
         """Whether an uncommitted txid has metadata, so that it may start unplanned."""
-        return txid in (self._planned if self.is_opaque else self.state.planned)
+        if not self.is_opaque:
+            return txid in self.state.planned
+        return txid in self._planned and not self._is_start(*self._planned[txid])
+
+    @property
+    def start(self) -> M | None:
+        """What txid 1 is planned from: where its first plan begins; None: not stored.
+
+        What that plan has skipped is in it: no commit has counted these offsets.
+        """
+        first = self.state.planned.get(1)
+        if first is None or isinstance(first, SpoutBatch):
+            return None
+        ranges = tuple(replace(wanted, end=wanted.start) for wanted in first.ranges)
+        return cast(M, replace(first, txid=0, ranges=ranges))
 
     def metadata(self, txid: int) -> M:
         """The metadata of the last committed txid, or of one that ``has`` knows."""
@@ -89,7 +105,8 @@ class MetadataChain(Generic[M]):
         txid = attempt.txid
         if self.is_opaque:
             self._planned[txid] = attempt, metadata
-            return Change()
+            is_start = self._is_start(attempt, metadata)
+            return Change(_record(txid, metadata)) if is_start else Change()
         if txid in self.state.planned:
             return Change()
         following = self.state.newest + 1
@@ -119,11 +136,16 @@ class MetadataChain(Generic[M]):
         return Change(put, _paths(n for n in stored if n != txid))
 
     def apply(self, change: Change) -> None:
-        """Apply a stored change to memory; what it sets is no longer planned."""
+        """Apply a stored change to memory; what it commits is no longer planned."""
         if change:
             self.state = self._reader.after(self.state, change.put, change.delete)
-        for path in filter(txid_of, change.put):
-            self._planned.pop(txid_of(path), None)
+        done = self.state.txid
+        self._planned = {t: plan for t, plan in self._planned.items() if t > done}
+
+    def _is_start(self, attempt: TransactionAttempt, metadata: M) -> bool:
+        """Whether this opaque plan is to be stored: no batch tells where it begins."""
+        has_ranges = isinstance(metadata, BatchMetadata)
+        return attempt.txid == 1 and has_ranges and 1 not in self.state.planned
 
 
 def _record(txid: int, metadata: object) -> dict[str, str]:
