@@ -22,6 +22,7 @@ from kafka_tx.model import (
     Latest,
     LogBounds,
     TopicPartition,
+    Unavailable,
 )
 from kafka_tx.offsets.loss import OutOfRange
 from kafka_tx.offsets.start import StartRules
@@ -184,6 +185,39 @@ def test_offsets_that_a_store_forgot_are_no_fresh_start(log, registry, position)
     made.prepare([P0, P1])
     assert made.open(P0, None, is_new=False).emitted_to == 7
     assert keeper.close(60)
+
+
+def test_a_partition_that_waits_keeps_the_start_that_was_found_first(
+    managers, log, monkeypatch
+):
+    made = managers(prepared=(), position=Latest())
+    unknown = dict.fromkeys([P0, P1], Unavailable("no answer"))
+    with monkeypatch.context() as patch:
+        patch.setattr(log, "bounds", lambda partitions: unknown)
+        patch.setattr(log, "offsets", lambda wanted: dict.fromkeys(wanted, 10))
+        made.prepare([P0, P1])
+        with pytest.raises(BrokerUnavailableError):
+            made.open(P0, MEMORY_BROKER, is_new=False)
+    log.append(P0, b"v", b"v")
+
+    made.prepare([P0, P1])
+
+    assert made.open(P0, MEMORY_BROKER, is_new=False).emitted_to == 10
+
+
+def test_a_start_in_a_topic_that_is_made_anew_meanwhile_is_asked_for_again(
+    managers, log
+):
+    made = managers(position=Latest())
+    log.create("t", 2)
+
+    made.prepare([P0, P1])
+    with pytest.raises(BrokerUnavailableError, match="created anew"):
+        made.open(P0, MEMORY_BROKER, is_new=False)
+    log.append(P0, b"v")
+    made.prepare([P0, P1])
+
+    assert made.open(P0, MEMORY_BROKER, is_new=False).emitted_to == 1
 
 
 def test_a_start_time_is_looked_up(managers):

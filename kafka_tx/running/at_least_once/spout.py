@@ -33,6 +33,7 @@ from kafka_tx.offsets.start import StartRules, choose_start, vanished
 from kafka_tx.offsets.unfinished import PartitionRules
 from kafka_tx.planning.deleted_topics import DeletedTopics
 from kafka_tx.planning.log_bounds import EpochEnds
+from kafka_tx.planning.start_positions import StartAnswers
 from kafka_tx.protocols import Clock, ClusterView, Meter
 from kafka_tx.running.at_least_once.dead_letters import DeadLetters
 from kafka_tx.running.at_least_once.offset_keeper import OffsetKeeper
@@ -248,7 +249,8 @@ class SpoutManagers:
     """A coordinator's ``ManagerSource`` (driver).
 
     Offsets and logs of all partitions are fetched at once, before the first partition
-    is opened, on another thread: the topology's thread does not wait for them.
+    is opened, on another thread: the topology's thread does not wait for them. A
+    partition that cannot be opened yet keeps the start that was found first.
     """
 
     def __init__(
@@ -265,6 +267,7 @@ class SpoutManagers:
         self._keeper = keeper
         self._meter = meter
         self._found: dict[TopicPartition, _Found] = {}
+        self._starts = StartAnswers(cluster)
         self._settling = Settling()
         self._ends = EpochEnds(cluster)
         self._has_stored: dict[str, bool] = {}
@@ -322,6 +325,7 @@ class SpoutManagers:
                 partition=str(partition.partition),
                 reason=reason,
             )
+        self._starts.forget([partition])
         at = decision.committed
         return PartitionManager(
             partition, self._rules, at, stored=found.stored, leader=leader
@@ -358,8 +362,12 @@ class SpoutManagers:
         is_earliest = isinstance(self._start.position, Earliest)
         if not is_earliest:  # before the ends, which move on
             wanted = dict.fromkeys(partitions, self._start.position)
-            positions = self._cluster.offsets(wanted)
+            positions = self._starts.offsets(wanted)
         found = self._cluster.bounds(partitions)
+        logs = {p: at for p, at in found.items() if isinstance(at, LogBounds)}
+        ids = {p.topic: at.topic_id for p, at in logs.items()}
+        for partition in self._starts.renew(ids) & partitions:
+            positions[partition] = Unavailable("its topic was created anew meanwhile")
         stored = {p: _of_topic(offset, found.get(p)) for p, offset in stored.items()}
         bounds = self._ends.completed(
             found, {partition: offset.reached for partition, offset in stored.items()}
