@@ -38,7 +38,12 @@ from integration.stores.test_came_back import (
 from integration.stores.test_database_rights import doctor, grants, work
 from integration.stores.test_stores import opened
 from kafka_tx.clock import SystemClock
-from kafka_tx.errors import ConfigError, StateError, StateUnavailableError
+from kafka_tx.errors import (
+    ConfigError,
+    StateConflictError,
+    StateError,
+    StateUnavailableError,
+)
 from kafka_tx.sql import awake, mysql
 from kafka_tx.sql.database import Database
 from kafka_tx.sql.maps import NonTransactionalMap, OpaqueMap, TransactionalMap
@@ -409,6 +414,30 @@ def test_two_writers_of_a_map_come_one_after_the_other(server, url, open_map, le
 
     assert sorted(wrote) == [False, True]
     assert content(maps[0]) == {"a": 1}
+
+
+@pytest.mark.parametrize("level", ["READ-COMMITTED", "REPEATABLE-READ", "SERIALIZABLE"])
+def test_a_start_that_waits_for_a_writer_sees_what_it_wrote(server, url, level):
+    server.execute(f"SET GLOBAL tx_isolation = '{level}'")
+    try:
+        with (
+            closing(SqlStore(url, "orders")) as writer,
+            closing(SqlStore(url, "orders")) as starting,
+            closing(Database(url)) as database,
+        ):
+            writer.acquire({"a": "1"})
+            assert starting.read() == {"a": "1"}
+            with ThreadPoolExecutor(1) as pool:
+                with database.writing(sa.MetaData()) as other:
+                    other.exec_driver_sql("SELECT * FROM kafka_tx_owner FOR UPDATE")
+                    other.exec_driver_sql("UPDATE kafka_tx_state SET value = '2'")
+                    start = pool.submit(starting.acquire, expect={"a": "1"})
+                    with pytest.raises(TimeoutError):
+                        start.result(0.5)
+                with pytest.raises(StateConflictError):
+                    start.result()
+    finally:
+        server.execute("SET GLOBAL tx_isolation = DEFAULT")
 
 
 def test_nan_is_refused_by_name(open_map):

@@ -2,6 +2,7 @@
 
 import threading
 import time
+from urllib.parse import quote
 
 import psycopg
 import pytest
@@ -13,7 +14,7 @@ from integration.cluster.topics import fresh_name
 from integration.stored import sets, texts
 from integration.stored.jobs import go_on
 from integration.stored.sets import RELEASE
-from kafka_tx.errors import StateError, StateUnavailableError
+from kafka_tx.errors import StateConflictError, StateError, StateUnavailableError
 from kafka_tx.sql.store import SqlStore
 from tests.conformance.outage_suite import OutageSuite
 
@@ -97,6 +98,29 @@ def test_a_writer_waits_for_another_and_then_goes_on(open_store, postgresql):
         release.join()
 
     assert store.get("a") == "1"
+
+
+@pytest.mark.parametrize("level", ["read committed", "repeatable read", "serializable"])
+def test_a_start_that_waits_for_a_writer_sees_what_it_wrote(
+    open_store, postgresql, level
+):
+    """Whatever the level of isolation that the database gives to transactions."""
+    given = level.replace(" ", "\\ ")  # libpq takes the blank for the next option
+    url = f"{postgresql}?options={quote(f'-c default_transaction_isolation={given}')}"
+    store = open_store(url)
+    epoch = store.acquire({"a": "1"})
+
+    with connect(postgresql) as other:
+        other.execute("SELECT * FROM kafka_tx_owner FOR UPDATE")
+        other.execute("UPDATE kafka_tx_state SET value = '2'")
+        release = threading.Timer(0.5, other.commit)
+        release.start()
+        with pytest.raises(StateConflictError):
+            open_store(url).acquire(expect={"a": "1"})
+        release.join()
+
+    store.write(epoch, {"a": "3"}, expect={"a": "2"})
+    assert store.read() == {"a": "3"}
 
 
 def test_a_database_that_does_not_exist_is_named(open_store, postgresql_server):

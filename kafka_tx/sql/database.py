@@ -209,6 +209,11 @@ _CONNECT_ARGS: dict[str, dict[str, Any]] = {
     **dict.fromkeys(mysql.MYSQL, mysql.CONNECT_ARGUMENTS),
 }
 
+_ISOLATION = {"postgresql": "READ COMMITTED"}
+"""Whatever the server's default: a writer that waited for a lock must see what was
+written meanwhile. MySQL and MariaDB show that at each level, as they take the snapshot
+at the first read after the lock."""
+
 
 class Database:
     """Connections to one database, opened when first used.
@@ -411,6 +416,7 @@ def _engine(url: URL, option: str, waits: Waits) -> sa.Engine:
         engine = sa.create_engine(
             url,
             connect_args=arguments,
+            isolation_level=_ISOLATION.get(backend),
             pool_pre_ping=backend != "sqlite",
             pool_size=IDLE_CONNECTIONS,
             max_overflow=-1,
