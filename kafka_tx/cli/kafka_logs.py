@@ -18,7 +18,6 @@ from kafka_tx.errors import ConfigError, StateError
 from kafka_tx.model import (
     CommittedOffset,
     Earliest,
-    Latest,
     LogPosition,
     Position,
     TopicPartition,
@@ -28,6 +27,7 @@ from kafka_tx.model import (
 )
 from kafka_tx.planning.log_bounds import Bounds, EpochEnds
 from kafka_tx.planning.retention import RetentionEdges
+from kafka_tx.planning.start_positions import matched_or_ends
 from kafka_tx.store_place import StoreKind, kind_of
 
 TIMEOUT_MS = 10_000
@@ -138,10 +138,8 @@ class Logs:
 
         Raises: as ``poll``.
         """
-        found = self._view.offsets(wanted)
-        late = [p for p, at in found.items() if at is None]
-        ends = self._view.offsets(dict.fromkeys(late, Latest())) if late else {}
-        known = {p: at for p, at in {**found, **ends}.items() if at is not None}
+        found = matched_or_ends(self._view, wanted)
+        known = {p: at for p, at in found.items() if at is not None}
         unknown = Unavailable("the brokers do not know it")
         return {p: known.get(p, unknown) for p in wanted}
 

@@ -67,7 +67,7 @@ def choose_start(
     rules: StartRules,
     *,
     stored: CommittedOffset | None,
-    resolved: int | None,
+    resolved: int,
     bounds: LogBounds,
 ) -> StartDecision:
     """Decide where a partition starts. Called once, when a task gets the partition.
@@ -80,8 +80,7 @@ def choose_start(
         partition: Named in the reason.
         rules: As configured.
         stored: The stored record; None: there is none.
-        resolved: The offset that ``rules.position`` stands for; None when a start time
-            is later than every record, which means the end.
+        resolved: The offset that ``rules.position`` stands for.
         bounds: Of the log. Without a topic id, or if ``stored`` has none, the topic is
             assumed to be the same.
 
@@ -91,7 +90,6 @@ def choose_start(
     Raises:
         DataLossError: The start is not in the log and the policy is to fail.
     """
-    position = bounds.end if resolved is None else resolved
     lost: dict[LossReason, int] = {}
     if stored is not None and is_another(stored.topic_id or None, bounds.topic_id):
         anew = check_position(stored.reached, bounds)
@@ -103,20 +101,20 @@ def choose_start(
             f" {stored.offset} was stored"
         )
     elif stored is None:
-        chosen = CommittedOffset(position)
+        chosen = CommittedOffset(resolved)
         why = f"no stored offset; start position is {_name(rules.position)}"
     elif not rules.counts(stored):
-        chosen = CommittedOffset(position)
+        chosen = CommittedOffset(resolved)
         why = (
             f"stored offset {stored.offset} of topology {stored.topology_id!r} is"
             f" ignored by {rules.topology_id!r}; start position is"
             f" {_name(rules.position)}"
         )
-    elif _is_behind(stored.offset, position, rules.max_offset_behind):
-        chosen = CommittedOffset(position)
-        lost[LossReason.BEHIND] = _unfinished(stored, position)
+    elif _is_behind(stored.offset, resolved, rules.max_offset_behind):
+        chosen = CommittedOffset(resolved)
+        lost[LossReason.BEHIND] = _unfinished(stored, resolved)
         why = (
-            f"stored offset {stored.offset} is {position - stored.offset} behind the"
+            f"stored offset {stored.offset} is {resolved - stored.offset} behind the"
             f" start position {_name(rules.position)}, more than"
             f" max_offset_behind={rules.max_offset_behind}"
         )

@@ -111,16 +111,29 @@ def resolve(
         BrokerUnavailableError: A partition does not answer.
     """
     wanted = positions_of(list(partitions), rule, starting=starting)
-    answers = view.offsets(wanted)
-    unmatched = [p for p, answer in answers.items() if answer is None]
-    if unmatched:
-        if starting and config.start_without_match == "error":
-            raise _unmatched(unmatched[0], wanted[unmatched[0]])
-        answers.update(view.offsets({p: Latest() for p in unmatched}))
+    if starting and config.start_without_match == "error":
+        answers = view.offsets(wanted)
+        for partition in (p for p, answer in answers.items() if answer is None):
+            raise _unmatched(partition, wanted[partition])
+    else:
+        answers = matched_or_ends(view, wanted)
     return {
         p: answer if isinstance(answer, int) else _unanswered(p, answer)
         for p, answer in answers.items()
     }
+
+
+def matched_or_ends(
+    view: OffsetView, wanted: Mapping[TopicPartition, Position]
+) -> _Answers:
+    """As ``view.offsets``, with the end of the log where no record matches a time.
+
+    The ends are asked for first: a record that comes between two questions is read.
+    """
+    times = [p for p, at in wanted.items() if isinstance(at, AtTime)]
+    ends = view.offsets(dict.fromkeys(times, Latest())) if times else {}
+    answers = view.offsets(wanted)
+    return {p: ends.get(p) if at is None else at for p, at in answers.items()}
 
 
 def first_offsets(

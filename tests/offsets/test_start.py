@@ -94,8 +94,8 @@ def test_a_stored_offset_too_far_behind_the_position_is_not_used(behind, begins_
     assert decision.lost == lost
 
 
-def test_a_start_time_later_than_every_record_means_the_end():
-    decision = start(StartRules(position=AtTime(17)), resolved=None)
+def test_a_start_time_is_named_as_it_was_given():
+    decision = start(StartRules(position=AtTime(17)), resolved=1_000)
 
     assert decision.committed.offset == 1_000
     assert "start position is time 17 ms" in decision.reason

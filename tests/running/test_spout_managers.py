@@ -31,6 +31,7 @@ from kafka_tx.running.at_least_once.offset_keeper import OffsetKeeper
 from kafka_tx.running.at_least_once.spout import SpoutManagers
 from kafka_tx.testing import MEMORY_BROKER, ManualClock, MemoryLog
 from kafka_tx.transactions.ownership.memory import MemoryOffsetStore
+from tests.growing_log import Growing
 
 P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
 
@@ -185,6 +186,16 @@ def test_offsets_that_a_store_forgot_are_no_fresh_start(log, registry, position)
     made.prepare([P0, P1])
     assert made.open(P0, None, is_new=False).emitted_to == 7
     assert keeper.close(60)
+
+
+def test_a_record_that_comes_as_no_one_matches_the_start_time_is_read(
+    managers, log, monkeypatch
+):
+    monkeypatch.setattr(log, "_at", Growing(log))
+
+    made = managers(position=AtTime(99))
+
+    assert made.open(P0, MEMORY_BROKER, is_new=False).emitted_to == 10
 
 
 def test_a_partition_that_waits_keeps_the_start_that_was_found_first(

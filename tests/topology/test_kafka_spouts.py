@@ -1,4 +1,5 @@
 import pickle
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ from kafka_tx.errors import (
 from kafka_tx.model import (
     Assigned,
     AtOffset,
+    AtTime,
     Latest,
     LogPosition,
     TopicPartition,
@@ -31,6 +33,7 @@ from kafka_tx.topology.declare.bolts import BatchBolt
 from kafka_tx.topology.kafka.spout import KafkaBatchSpout
 from kafka_tx.topology.run.messages import BatchFailed, BatchStopped
 from kafka_tx.transactions.coordinator.uncommitted import MetadataChain
+from tests.growing_log import Growing
 from tests.kafka_spouts import OpaqueKafkaBatchSpout, reads
 from tests.local_engine import LocalEngine, run_commit, run_processing
 from tests.transactions.drive import opened
@@ -165,6 +168,18 @@ def test_a_first_batch_that_is_planned_again_starts_where_it_did(cluster, kind, 
     again = spout.initialize_transaction(1, None)
 
     assert (ranges(first), ranges(again)) == ({"t-0": (10, 10)}, {"t-0": (10, 15)})
+
+
+@BOTH
+def test_a_record_that_comes_as_no_one_matches_the_start_time_is_read(
+    cluster, kind, monkeypatch
+):
+    cluster.fill("t", 10)
+    monkeypatch.setattr(cluster, "_at", Growing(cluster))
+    config = replace(reads(start=AtTime(2**40)), start_without_match="latest")
+    spout = kind(config, cluster, cluster, cluster.clock)
+
+    assert ranges(spout.initialize_transaction(1, None)) == {"t-0": (10, 11)}
 
 
 @BOTH

@@ -33,7 +33,7 @@ from kafka_tx.offsets.start import StartRules, choose_start, vanished
 from kafka_tx.offsets.unfinished import PartitionRules
 from kafka_tx.planning.deleted_topics import DeletedTopics
 from kafka_tx.planning.log_bounds import EpochEnds
-from kafka_tx.planning.start_positions import StartAnswers
+from kafka_tx.planning.start_positions import StartAnswers, matched_or_ends
 from kafka_tx.protocols import Clock, ClusterView, Meter
 from kafka_tx.running.at_least_once.dead_letters import DeadLetters
 from kafka_tx.running.at_least_once.offset_keeper import OffsetKeeper
@@ -242,7 +242,7 @@ def _skip_command(id_: str, url: str, source: SourceConfig) -> str:
 class _Found:
     stored: CommittedOffset | None
     bounds: LogBounds | Unavailable
-    position: int | Unavailable | None
+    position: int | Unavailable
 
 
 class SpoutManagers:
@@ -362,7 +362,7 @@ class SpoutManagers:
         is_earliest = isinstance(self._start.position, Earliest)
         if not is_earliest:  # before the ends, which move on
             wanted = dict.fromkeys(partitions, self._start.position)
-            positions = self._starts.offsets(wanted)
+            positions = matched_or_ends(self._starts, wanted)
         found = self._cluster.bounds(partitions)
         logs = {p: at for p, at in found.items() if isinstance(at, LogBounds)}
         ids = {p.topic: at.topic_id for p, at in logs.items()}
@@ -378,8 +378,9 @@ class SpoutManagers:
                 for partition, at in bounds.items()
             }
         nothing = Unavailable("the brokers did not tell")
+        starts = {p: at for p, at in positions.items() if at is not None}
         return {
-            p: _Found(stored.get(p), bounds.get(p, nothing), positions.get(p, nothing))
+            p: _Found(stored.get(p), bounds.get(p, nothing), starts.get(p, nothing))
             for p in partitions
         }
 
