@@ -43,6 +43,12 @@ def host_port(host: str, port: int) -> str:
     return f"[{host}]:{port}" if is_bare else f"{host}:{port}"
 
 
+def with_port(address: str, port: int) -> str:
+    """The address; ``host_port`` if it names a host only."""
+    has_port = re.fullmatch(r"(\[.*\]|[^:]*):[^:]*", address)
+    return address if has_port else host_port(address, port)
+
+
 class SchemaText(NamedTuple):
     """A schema, and the schemas that it refers to, each after those that it needs.
 

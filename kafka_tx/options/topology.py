@@ -10,6 +10,7 @@ from kafka_tx.config import COMMIT_GROUP, HISTORY
 from kafka_tx.errors import ConfigError
 from kafka_tx.logs import event_log
 from kafka_tx.metrics.endpoint import LOOPBACK
+from kafka_tx.model import with_port
 from kafka_tx.option_rows import (
     Option,
     boolean,
@@ -114,7 +115,7 @@ def _zookeeper_url(values: Mapping[str, Any]) -> str | None:
     if not servers:
         return None
     port = values.get("port") or values.get("storm_port") or _ZOOKEEPER_PORT
-    hosts = ",".join(host if ":" in host else f"{host}:{port}" for host in servers)
+    hosts = ",".join(with_port(host, port) for host in servers)
     root = values.get("root") or _ZOOKEEPER_ROOT
     options = [f"{name}={values[name]}" for name in _PATIENCE if name in values]
     query = f"?{'&'.join(options)}" if options else ""

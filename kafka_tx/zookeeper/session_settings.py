@@ -13,6 +13,7 @@ from typing import Any, Literal, cast
 from urllib.parse import parse_qsl, urlsplit
 
 from kafka_tx.errors import ConfigError
+from kafka_tx.model import with_port
 from kafka_tx.transactions.ownership.retry_policy import DEFAULT_MS
 
 _PORT = 2181
@@ -88,7 +89,7 @@ class Tls:
             context.load_cert_chain(
                 self.certificate, self.key, self.key_password or None
             )
-        name, _, port = host.rpartition(":") if ":" in host else (host, "", _PORT)
+        name, _, port = with_port(host, _PORT).rpartition(":")
         with (
             socket.create_connection((name.strip("[]"), int(port)), timeout_s) as plain,
             context.wrap_socket(plain, server_hostname=name.strip("[]")) as secured,

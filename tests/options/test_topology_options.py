@@ -66,6 +66,19 @@ def test_storms_zookeeper_becomes_the_store(servers):
     assert ZooKeeperSettings.parse(settings.store).root == "/tx/jobs"
 
 
+def test_an_ipv6_address_of_zookeeper_gets_the_port_unless_it_has_one():
+    settings = parse_settings(
+        {
+            "transactional.zookeeper.servers": ["[fd00::1]", "fd00::2", "[::1]:2200"],
+            "transactional.zookeeper.port": 2182,
+        }
+    )
+
+    hosts = "[fd00::1]:2182,[fd00::2]:2182,[::1]:2200"
+    assert settings.store == f"zookeeper://{hosts}/transactional"
+    assert ZooKeeperSettings.parse(settings.store).hosts == hosts
+
+
 def test_servers_and_port_fall_back_independently():
     settings = parse_settings(
         {

@@ -93,9 +93,9 @@ def test_an_offset_outside_of_the_log_may_be_made_an_error():
 
 
 def test_offsets_in_zookeeper_have_an_address():
-    given = config(zk_servers=("a", "b:2182"), zk_root="/spouts")
+    given = config(zk_servers=("a", "b:2182", "[::1]"), zk_root="/spouts")
 
-    assert given.store_url == "zookeeper://a:2181,b:2182/spouts"
+    assert given.store_url == "zookeeper://a:2181,b:2182,[::1]:2181/spouts"
     assert config(store="memory:").store_url == "memory:"
     assert config().store_url is None
 

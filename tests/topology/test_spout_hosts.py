@@ -15,9 +15,11 @@ from kafka_tx.topology.declare.spout_hosts import (
 def test_a_broker_is_a_host_and_perhaps_a_port():
     assert parse_broker("kafka") == Broker("kafka", 9092)
     assert parse_broker("kafka:1234") == Broker("kafka", 1234)
+    assert parse_broker("[::1]") == Broker("::1", 9092)
+    assert parse_broker("[::1]:1234") == Broker("::1", 1234)
 
 
-@pytest.mark.parametrize("text", ["", ":9092", "a:b", "a:1:2", "a:"])
+@pytest.mark.parametrize("text", ["", ":9092", "a:b", "a:1:2", "a:", "::1", "[]"])
 def test_anything_else_is_refused(text):
     with pytest.raises(ConfigError, match="host:port"):
         parse_broker(text)

@@ -1,5 +1,7 @@
 """How a ZooKeeper's URL asks for TLS."""
 
+import socket
+
 import pytest
 
 from kafka_tx.errors import ConfigError
@@ -47,3 +49,16 @@ def test_what_cannot_be_used_is_refused_without_the_secret(options):
         parse(f"zookeeper://h1/a?{options}")
 
     assert "s3cret" not in str(caught.value)
+
+
+def test_hosts_without_a_port_are_asked_at_zookeepers(monkeypatch):
+    asked = []
+
+    def refuse(address, _timeout_s):
+        asked.append(address)
+        raise OSError
+
+    monkeypatch.setattr(socket, "create_connection", refuse)
+
+    assert Tls().refusal("h1,[fd00::1],[::1]:2200", 1) is None
+    assert asked == [("h1", 2181), ("fd00::1", 2181), ("::1", 2200)]

@@ -9,7 +9,15 @@ from typing import Any, NamedTuple, TypeVar
 from kafka_tx.config import check_id, check_topic, offset_ranges
 from kafka_tx.errors import ConfigError
 from kafka_tx.logs import event_log
-from kafka_tx.model import AtTime, Earliest, Latest, Subscription, TopicPattern, Topics
+from kafka_tx.model import (
+    AtTime,
+    Earliest,
+    Latest,
+    Subscription,
+    TopicPattern,
+    Topics,
+    with_port,
+)
 from kafka_tx.offsets.loss import OutOfRange
 from kafka_tx.offsets.retry import BackOff
 from kafka_tx.offsets.start import StartRules
@@ -320,10 +328,7 @@ class SpoutConfig:
         """URL of the offset store; None: the topology decides."""
         if self.zk_servers is None:
             return self.store
-        hosts = ",".join(
-            host if ":" in host else f"{host}:{self.zk_port}"
-            for host in self.zk_servers
-        )
+        hosts = ",".join(with_port(host, self.zk_port) for host in self.zk_servers)
         return f"zookeeper://{hosts}/{self.zk_root.strip('/')}"
 
     # --- output for people ------------------------------------------------------------

@@ -9,21 +9,24 @@ from typing import Any
 
 from kafka_tx.config import check_kind
 from kafka_tx.errors import ConfigError
-from kafka_tx.model import Broker, TopicPartition
+from kafka_tx.model import Broker, TopicPartition, with_port
 
 _SERVERS = 'text such as "h1:9092,h2:9092"'
 
 
 def parse_broker(text: str) -> Broker:
-    """Read ``host`` (port 9092) or ``host:port``.
+    """Read ``host`` (port 9092) or ``host:port``; IPv6 addresses have brackets.
 
     Raises:
         ConfigError: It is neither.
     """
-    host, colon, port = text.strip().partition(":")
-    if not host or (colon and not port.isdecimal()):
-        raise ConfigError.illegal("hosts", text, "host or host:port")
-    return Broker(host, int(port or 9092))
+    is_bare = text.count(":") > 1 and "]" not in text
+    host, _, port = with_port(text.strip(), 9092).rpartition(":")
+    host = host.removeprefix("[").removesuffix("]")
+    if is_bare or not host or not port.isdecimal():
+        legal = "host or host:port, such as kafka:9092 or [::1]:9092"
+        raise ConfigError.illegal("hosts", text, legal)
+    return Broker(host, int(port))
 
 
 @dataclass(frozen=True)
