@@ -54,7 +54,9 @@ class OpaqueValue(Generic[V]):
         value: None: it was removed.
         previous: The value before ``txid``, from which a replay starts; None: there was
             none.
-        txid: The last one that is counted in ``value``.
+        txid: The last one that is counted in ``value``. If a replay does not write a
+            key that an earlier attempt wrote, the txid before the replayed one, and
+            ``value`` is ``previous`` again.
         attempt_id: Of the attempt that wrote, if ``txid`` is the map's last; else 0.
     """
 

@@ -135,7 +135,10 @@ def test_an_opaque_replay_starts_from_what_was_before(open_map):
     state.update(SECOND_AGAIN, rows(b=20))
 
     assert content(state) == {"a": 1, "b": 21, "c": 1}
-    assert state.entries(["b"]) == {"b": OpaqueValue(21, 1, 2, 25)}
+    assert state.entries(["a", "b"]) == {
+        "a": OpaqueValue(1, 1, 1, 0),
+        "b": OpaqueValue(21, 1, 2, 25),
+    }
 
 
 def test_an_empty_opaque_replay_takes_back_what_was_written(open_map):
