@@ -28,6 +28,7 @@ from kafka_tx.kafka.out_batch import OutBatch
 from kafka_tx.kafka.out_record import OutRecord
 from kafka_tx.kafka.transaction import Transaction
 from kafka_tx.model import TransactionAttempt
+from kafka_tx.sinks.sink_parts import Digest
 
 POINTS = (
     "before-begin",
@@ -83,9 +84,9 @@ class StoppingPart(part_transaction.PartTransaction):
         self._reach("before-begin")
         super()._send(transaction, self._stopping(transaction, records))
 
-    def _commit(self, transaction: Transaction) -> None:
+    def _commit(self, transaction: Transaction, digest: Digest) -> None:
         self._reach("before-commit")
-        super()._commit(transaction)
+        super()._commit(transaction, digest)
         self._reach("after-commit")
 
     def _stopping(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from functools import partial
 
 import pytest
@@ -19,6 +20,7 @@ from kafka_tx.errors import (
     ConfigError,
     FencedError,
     KafkaError,
+    ReplayDiffersError,
     StateCorruptedError,
 )
 from kafka_tx.kafka import marker_log
@@ -353,15 +355,37 @@ def test_the_first_task_of_a_bolt_leaves_those_beside_it_alone(sink, monkeypatch
     beside = sink_assembly.part_transaction(ours, 1)
     commit = beside._commit
 
-    def let_the_first_one_end(transaction):
+    def let_the_first_one_end(transaction, digest):
         write_part(ours, 0, [OutRecord(sink.topic, b"k", b"1-0")])
-        commit(transaction)
+        commit(transaction, digest)
 
     monkeypatch.setattr(beside, "_commit", let_the_first_one_end)
 
     assert beside.write([OutRecord(sink.topic, b"k", b"1-1")]).now
 
     assert sink.values() == ["1-0", "1-1"]
+
+
+def test_a_task_whose_part_a_frozen_one_wrote_instead_with_other_rows_says_so(
+    sink, monkeypatch
+):
+    """The frozen one woke just before the newer one committed."""
+    attempt = TransactionAttempt.of(1, epoch=2, number=0)
+    ours = sink.config(attempt=attempt, parts=1, run="2", reads_all_markers=True)
+    frozen = replace(ours, attempt=TransactionAttempt.of(1, epoch=1, number=0), run="1")
+    newer = sink_assembly.part_transaction(ours, 0)
+    commit = newer._commit
+
+    def let_the_frozen_one_write(transaction, digest):
+        write_part(frozen, 0, [OutRecord(sink.topic, b"k", b"older")])
+        commit(transaction, digest)
+
+    monkeypatch.setattr(newer, "_commit", let_the_frozen_one_write)
+
+    with pytest.raises(ReplayDiffersError):
+        newer.write([OutRecord(sink.topic, b"k", b"newer")])
+
+    assert sink.values() == ["older"]
 
 
 def test_what_is_really_hidden_names_what_hides_it_and_comes_once_that_has_ended(

@@ -476,7 +476,7 @@ def test_a_part_that_was_left_open_and_has_no_task_now_holds_no_reader_up(
     dead = sink_assembly.part_transaction(earlier, 1)
     open_ones: list[object] = []
     monkeypatch.setattr(dead, "_mark", lambda transaction, _: None)
-    monkeypatch.setattr(dead, "_commit", open_ones.append)
+    monkeypatch.setattr(dead, "_commit", lambda it, _: open_ones.append(it))
     dead.write([OutRecord(sink["topic"], None, b"never")])
     produce(source, [Record(f"v{n}", partition=0) for n in range(10, 20)])
 
@@ -516,7 +516,7 @@ def test_what_a_dead_writer_left_open_is_ended_by_the_next_run(
     begun = config(sink, txid=2, parts=2, epoch=1, run="1")
     dead = sink_assembly.part_transaction(begun, 1)
     open_ones: list[object] = []
-    monkeypatch.setattr(dead, "_commit", open_ones.append)
+    monkeypatch.setattr(dead, "_commit", lambda it, _: open_ones.append(it))
     dead.write(spread(spark, sink["topic"], 2, 2)[1])
     fresh_driver()
     began = time.monotonic()

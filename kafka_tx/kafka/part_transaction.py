@@ -125,7 +125,7 @@ class PartTransaction:
                     self._announce(transaction)
                 self._send(transaction, digest.of(records))
                 self._mark(transaction, digest)
-            self._commit(transaction)
+            self._commit(transaction, digest)
             return Written(True, digest, has_read_all=needs_all)
 
     def end_open(self) -> None:
@@ -202,14 +202,15 @@ class PartTransaction:
         transaction.send([self._log.record(entry)], is_small=True)
         transaction.add_offset(self._log.offset(entry))
 
-    def _commit(self, transaction: Transaction) -> None:
+    def _commit(self, transaction: Transaction, digest: Digest) -> None:
         try:
             transaction.commit()
         except KafkaError:
             with self._begun():  # fences the transaction in doubt
                 own = self._own()
-                if own is None or own.txid != self._part.txid:
+                if own is None or not is_done(self._part, own):
                     raise
+                check_rows(self._part, own, digest)  # an older task may have written
 
 
 class PlanKeeper:

@@ -404,12 +404,13 @@ def simulated(brokers: Brokers) -> Iterator[None]:
 # --- the three doors ---------------------------------------------------------------
 
 
-def rows_of(txid: int) -> list[OutRecord]:
-    return [OutRecord(TOPIC, b"%d" % n, b"%d-%d" % (txid, n)) for n in range(ROWS)]
+def rows_of(txid: int, more: bytes = b"") -> list[OutRecord]:
+    values = (b"%d-%d%b" % (txid, n, more) for n in range(ROWS))
+    return [OutRecord(TOPIC, b"%d" % n, value) for n, value in enumerate(values)]
 
 
-def cut(txid: int, parts: int) -> list[list[OutRecord]]:
-    return split(rows_of(txid), parts)
+def cut(txid: int, parts: int, more: bytes = b"") -> list[list[OutRecord]]:
+    return split(rows_of(txid, more), parts)
 
 
 def split(rows: list[OutRecord], parts: int) -> list[list[OutRecord]]:
@@ -436,10 +437,13 @@ class Writer:
         numbering: str = "one",
         *,
         are_beside: bool = False,
+        more: bytes = b"",
     ) -> None:
+        """``more`` ends each value: a program whose rows are not those of others."""
         self.door, self.epoch, self.parts = door, epoch, parts
         self.numbering = numbering
         self._are_beside = are_beside
+        self._more = more
         self._plan: SinkPlan | None = None
         self.memory: str | None = None
         self.before_part: Callable[[int], None] = lambda number: None
@@ -457,12 +461,17 @@ class Writer:
         attempt = TransactionAttempt.of(txid, epoch=self.epoch, number=1)
         return replace(attempt, numbering=self.numbering)
 
+    def _cut(self, txid: int, parts: int) -> list[list[OutRecord]]:
+        return cut(txid, parts, self._more)
+
     def _transaction(self, txid: int) -> None:
-        self.put(self._attempt(txid), cut(txid, self.parts))
+        self.put(self._attempt(txid), self._cut(txid, self.parts))
 
     def put(self, attempt: TransactionAttempt, parts: list[list[OutRecord]]) -> None:
         """Write an attempt as ``write_transaction`` does, in parts that come again."""
-        self._put(attempt, lambda n: parts if n == len(parts) else cut(attempt.txid, n))
+        self._put(
+            attempt, lambda n: parts if n == len(parts) else self._cut(attempt.txid, n)
+        )
 
     def put_rows(self, attempt: TransactionAttempt, rows: list[OutRecord]) -> None:
         """Write rows of a batch by the door's protocol, in its parts or those begun."""
@@ -500,7 +509,9 @@ class Writer:
         )
         if self.memory is None:
             self.memory = sink_assembly.remembered(given)
-        self._bolt_tasks(replace(given, memory=self.memory), cut(txid, self.parts))
+        self._bolt_tasks(
+            replace(given, memory=self.memory), self._cut(txid, self.parts)
+        )
 
     def _stream(self, txid: int) -> None:
         given = config(
@@ -513,7 +524,7 @@ class Writer:
         if self.memory is None:
             self.memory = sink_assembly.remembered(given)
         given = replace(given, memory=self.memory)
-        parts = self._tasks(given, cut(txid, self.parts))
+        parts = self._tasks(given, self._cut(txid, self.parts))
         if any(message.written.unwritten is not None for message in parts):
             writer._write_the_rest(parts)
         if any(message.written.has_read_all for message in parts):

@@ -6,6 +6,7 @@ import itertools
 import random
 from collections import Counter
 from contextlib import ExitStack
+from functools import partial
 
 import pytest
 from hypothesis import strategies as st
@@ -418,3 +419,34 @@ def test_wherever_a_first_batch_dies_the_next_run_lets_readers_go_on(parts):
             assert is_documented(following.error), following.error
             assert not brokers.holds_readers_up, f"killed after {steps} steps"
     assert held_up > 10, "the simulation is blind"
+
+
+@pytest.mark.parametrize(("door", "parts"), [("transaction", 2), ("bolt", 1)])
+def test_a_run_that_reports_its_batch_as_written_has_written_its_own_rows(door, parts):
+    """Not those of an older run that made others, and woke while this one wrote."""
+    refused = 0
+    for steps, more in itertools.product(range(1, 20), range(1, 32)):
+        brokers = Brokers()
+        with simulated(brokers):
+            Writer(door, 1, parts).write(1)
+            runs = {
+                b"%d" % epoch: Program(
+                    partial(Writer(door, epoch, parts, more=b"%d" % epoch).write, 2)
+                )
+                for epoch in (2, 3)
+            }
+            for program, count in zip(runs.values(), (steps, more), strict=True):
+                for _ in range(count):
+                    program.step()
+            for program in runs.values():
+                for _ in range(ENOUGH):
+                    program.step()
+                assert program.is_done
+                assert is_documented(program.error), program.error
+
+        written = {row[-1:] for row in brokers.rows if row.startswith(b"2-")}
+        for its, program in runs.items():
+            if program.error is None:
+                assert written == {its}, f"after {steps} and {more} steps"
+        refused += isinstance(program.error, ReplayDiffersError)
+    assert refused, "the simulation is blind"
