@@ -25,7 +25,7 @@ class OutBatch:
     """Records of some topics, in the order in which they are written.
 
     Attributes:
-        topics: Names; each has records here, or there is only one.
+        topics: Names; each has records here, or there is only one. None: no records.
         columns: ``value`` and maybe ``key``, of text or bytes; ``topic``, the index of
             a name (int32), if there are several; ``partition`` (int32) and
             ``timestamp`` (int64, milliseconds), of which Kafka chooses the null ones;
@@ -117,6 +117,8 @@ class OutBatch:
 
     def counted(self) -> tuple[int, int]:
         """How many, and the sum of their check sums."""
+        if not len(self):  # it may have no topic
+            return 0, 0
         total = writer.check_sums(self.columns, self.topics)
         if total is None:
             total = sum(record.counted()[1] for record in self.records())

@@ -16,8 +16,11 @@ from confluent_kafka import Consumer, TopicPartition
 
 from kafka_tx import FieldMapper, FieldTopic, KafkaBolt, KafkaMessage, sink_assembly
 from kafka_tx.errors import ComponentError, ConfigError, DeliveryError
+from kafka_tx.kafka import transaction
 from kafka_tx.kafka.part_transaction import Written
+from kafka_tx.kafka.producer import ProducerClient
 from kafka_tx.model import TransactionAttempt
+from kafka_tx.native import writer
 from kafka_tx.own_topics import MARKER_TOPIC
 from kafka_tx.sinks.sink_memory import Memory
 from kafka_tx.sinks.sink_parts import Digest
@@ -298,6 +301,27 @@ def test_a_row_may_name_its_topic_and_one_without_is_not_written(
 
     assert (read(topic), read(other)) == ([(b"k", b"v1")], [(b"k", b"v2")])
     assert "their topic is None" in caplog.text
+
+
+@pytest.fixture(params=["native", "python"])
+def kind(request, monkeypatch):
+    """Producers and check sums of one kind."""
+    if request.param == "python":
+        monkeypatch.setattr(transaction, "new_client", ProducerClient)
+        monkeypatch.setattr(writer, "check_sums", lambda columns, topics: None)
+
+
+@pytest.mark.usefixtures("kind")
+def test_a_block_of_which_no_row_has_a_topic_is_a_part_without_records(
+    options, topic, read
+):
+    bolt = KafkaBolt(options | {"tx.id": topic}, topic=FieldTopic("to"))
+
+    for txid, to in (1, None), (2, topic):
+        rows = [("k", f"v{txid}", to)]
+        assert in_batches(bolt, rows, txid=txid, attempt_id=txid).failure is None
+
+    assert read(topic) == [(b"k", b"v2")]
 
 
 def test_a_missing_topic_field_means_the_default(options, topic, read):
