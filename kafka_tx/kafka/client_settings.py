@@ -29,6 +29,7 @@ from kafka_tx.kafka.translations import (
     room_for_fetches,
     steady_reconnects,
     within_bounds,
+    within_buffer,
 )
 from kafka_tx.logs import event_log
 
@@ -132,6 +133,8 @@ def client_settings(options: Mapping[str, str], *, purpose: Purpose) -> ClientSe
     if purpose == "admin":
         settings |= _FIXED_OF_ADMINS
     settings = {**_ALWAYS, **_DEFAULTS[purpose], **settings}
+    if purpose == "producer":
+        settings |= within_buffer(settings)
     if provider:
         settings |= {"sasl.mechanisms": "OAUTHBEARER", PROVIDER: provider}
     return ClientSettings(settings | steady_reconnects(settings))

@@ -422,9 +422,9 @@ def _advice(
 ) -> str:
     if is_own:
         return (
-            ". It is larger than 'kafka.max.request.size' lets this client send: raise"
-            f" that above the record; 'max.message.bytes' of topic '{topic}' must be as"
-            " large"
+            ". It is larger than 'kafka.max.request.size' or 'kafka.buffer.memory' lets"
+            " this client send: raise both above the record; 'max.message.bytes' of"
+            f" topic '{topic}' must be as large"
         )
     if is_too_large(error):
         takes = f" takes {limit} bytes" if limit else " takes less"

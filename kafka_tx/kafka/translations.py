@@ -108,6 +108,16 @@ def room_for_fetches(settings: Mapping[str, str]) -> dict[str, str]:
     return more
 
 
+def within_buffer(settings: Mapping[str, str]) -> dict[str, str]:
+    """Let a producer refuse, as Java's, a record for which its buffer never has room.
+
+    librdkafka says that the buffer is full, as if waiting could help.
+    """
+    room = 1024 * _number(settings.get("queue.buffering.max.kbytes", ""), _INT)
+    is_less = room < int(settings["message.max.bytes"])
+    return {"message.max.bytes": str(room)} if is_less else {}
+
+
 def steady_reconnects(settings: Mapping[str, str]) -> dict[str, str]:
     """Cap ``reconnect.backoff.ms`` at ``reconnect.backoff.max.ms``, as Java does."""
     longest = _number(settings.get("reconnect.backoff.max.ms", ""), _LONGEST_PAUSE_MS)

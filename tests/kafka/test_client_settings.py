@@ -463,6 +463,21 @@ def test_the_brokers_decide_how_large_a_record_may_be():
     assert int(made["message.max.bytes"]) > 1_048_576 + 512
 
 
+@pytest.mark.parametrize(
+    ("more", "becomes"),
+    [
+        ({"buffer.memory": "33554432"}, "33554432"),
+        ({"buffer.memory": "33554432", "max.request.size": "2000"}, "2000"),
+        ({"queue.buffering.max.kbytes": "1"}, "1024"),
+        ({"queue.buffering.max.kbytes": "2097151"}, "100000000"),
+    ],
+)
+def test_no_record_may_be_larger_than_the_buffer(more, becomes):
+    made = client_settings({**BROKERS, **more}, purpose="producer")
+
+    assert made["message.max.bytes"] == becomes
+
+
 def test_a_word_where_a_number_belongs_is_refused():
     with pytest.raises(ConfigError, match=r"kafka\.request\.timeout\.ms' is 'soon'"):
         settings_of(request_timeout_ms="soon")

@@ -458,6 +458,20 @@ def test_an_oversize_record_is_named_with_what_to_do(kind, cluster, topic):
     assert "kafka.max.request.size" in str(error)
 
 
+def test_a_record_that_is_larger_than_the_buffer_is_refused(kind, cluster, topic):
+    """The client says that the buffer is full, as if waiting could help."""
+    settings = for_producer(cluster, buffer_memory="20480")
+    values = pa.array([b"v", b"x" * 20_000, b"x" * 21_000])
+    batch = OutBatch.of(topic(), values)
+
+    error = error_of(settings, batch)
+
+    assert error.size == 21_000
+    assert "kafka.buffer.memory" in str(error)
+    with Sender(settings) as sender:
+        write(sender, OutBatch.of(batch.topics[0], values[:2]))
+
+
 def test_no_record_is_handed_over_behind_one_that_the_client_refuses(
     kind, cluster, topic
 ):
