@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from kafka_tx.errors import ConfigError
 from kafka_tx.sinks.sink_parts import check_sum
 
 Headers = Sequence[tuple[str, bytes | None]]
@@ -32,6 +33,29 @@ class OutRecord:
     def sum_compared(self) -> int:
         """0: a replay is compared by the check sum."""
         return 0
+
+
+def checked_headers(headers: Headers | None) -> Headers | None:
+    """The headers, if their names are text that UTF-8 has; else raises ConfigError.
+
+    Half of a surrogate pair ends the process in Kafka's Python client.
+    """
+    for name, _ in headers or ():
+        try:
+            name.encode()
+        except (AttributeError, UnicodeEncodeError):
+            raise no_header(name) from None
+    return headers
+
+
+def no_header(name: object) -> ConfigError:
+    """The error of a header whose name cannot be written."""
+    return ConfigError.illegal(
+        "headers",
+        name,
+        "headers whose keys are text that can be written as UTF-8",
+        "Correct the keys in the rows.",
+    )
 
 
 NOTHING = OutRecord("", None, None)

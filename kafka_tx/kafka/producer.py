@@ -25,7 +25,7 @@ from kafka_tx.kafka.errors import (
     is_refused,
     is_unreachable,
 )
-from kafka_tx.kafka.out_record import OutRecord
+from kafka_tx.kafka.out_record import OutRecord, checked_headers
 from kafka_tx.sinks.batch_sizes import SentRecord
 
 if TYPE_CHECKING:
@@ -357,7 +357,7 @@ def _more(record: OutRecord) -> dict[str, Any]:
     if record.timestamp_ms is not None:
         more["timestamp"] = record.timestamp_ms
     if record.headers:
-        more["headers"] = list(record.headers)
+        more["headers"] = list(checked_headers(record.headers) or ())
     return more
 
 

@@ -420,6 +420,13 @@ def test_text_that_is_not_utf_8_is_written_as_it_is():
     assert (record.key, record.value) == (b"\xff", b"\xff")
 
 
+@pytest.mark.parametrize("name", ["a\ud83d", b"a", 7])
+def test_a_record_with_a_header_that_no_client_can_name_is_refused(name, cluster):
+    record = OutRecord("t", None, b"v", [(name, b"x")])
+    with pytest.raises(ConfigError, match="'headers' is .* written as UTF-8"):
+        Sender(for_producer(cluster)).post(record, lambda _: None)
+
+
 def test_a_topic_name_that_is_not_utf_8_is_refused():
     odd = pa.array([b"\xff"], pa.binary()).view(pa.string())
     with pytest.raises(ConfigError, match="'topic' is b'.xff'.*column 'topic'"):

@@ -480,3 +480,20 @@ def test_a_time_that_would_become_the_present_one_is_refused(options, topic, rea
     assert not completed
     assert "takes this one for none" in reasons[0]
     assert read(topic) == []
+
+
+def half_a_pair_in_a_header(row):
+    return KafkaMessage(row.value, headers=[("a\ud83d", b"x")] if row.key else None)
+
+
+def test_a_header_name_that_would_end_the_process_fails_its_row_alone(
+    options, topic, read
+):
+    bolt = KafkaBolt(options, mapper=half_a_pair_in_a_header)
+
+    assert "written as UTF-8" in str(in_batches(bolt, ROWS[:1]).failure)
+    completed, reasons = in_chunks(bolt, ROWS[:2])
+
+    assert completed == [1]
+    assert "option 'headers' is 'a\\ud83d'" in reasons[0]
+    assert read(topic) == [(None, b"v2")]
