@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from contextlib import closing
 
+import pyarrow as pa
 import pytest
 from pyspark.sql.types import BinaryType, StructType
 
+from kafka_tx.config import SinkConfig
 from kafka_tx.spark.sinks import writer
 from kafka_tx.spark.source.data_source import KafkaTxDataSource
 from kafka_tx.testing.mock import MockCluster
@@ -45,6 +48,17 @@ def test_what_plans_writes_or_commits_exempts_its_heap_from_collection():
         done = subprocess.run(asked, capture_output=True, text=True, check=True)
 
     assert done.stdout.strip() == "[True, True, True]"
+
+
+def test_a_second_pass_over_a_generator_has_all_of_its_batches():
+    """The first one ends where a topic refuses a batch."""
+    given = (pa.record_batch({"value": pa.array([value])}) for value in [b"1", b"2"])
+    config = SinkConfig(kafka={}, topic="t")
+    with closing(writer._RepeatableBatches(given, config)) as records:
+        assert [record.value for record in next(iter(records)).records()] == [b"1"]
+
+        values = [record.value for some in records for record in some.records()]
+    assert values == [b"1", b"2"]
 
 
 @pytest.mark.parametrize("kind", ["writer", "streamWriter"])
