@@ -39,7 +39,7 @@ from kafka_tx.offsets.position_checks import Finding, check_position
 from kafka_tx.own_topics import MARKER_TOPIC, is_internal
 from kafka_tx.planned_topic import damaged_records
 from kafka_tx.planning.log_bounds import EpochEnds
-from kafka_tx.running.at_least_once.dead_letters import may_pass, records_of
+from kafka_tx.running.at_least_once.dead_letters import records_of
 from kafka_tx.sinks.letter_topic import TopicFacts
 from kafka_tx.sinks.sent_letters import LetterPlace, SentLetters
 
@@ -320,7 +320,7 @@ class Redrive:
         range is halved.
         """
         topic = getattr(error, "topic", None)
-        is_of_topic = isinstance(error, AuthenticationError) or may_pass(error)
+        is_of_topic = isinstance(error, AuthenticationError) or error.retryable
         if topic == self._markers or topic in self._closed or not letters:
             raise error
         if is_of_topic:

@@ -348,7 +348,11 @@ def test_a_dead_letter_holds_the_commit_back_until_it_is_written():
 
 @pytest.mark.parametrize(
     "error",
-    [BrokerUnavailableError("down"), DeliveryError("slow", code="_MSG_TIMED_OUT")],
+    [
+        BrokerUnavailableError("down"),
+        DeliveryError("slow", code="_MSG_TIMED_OUT", retryable=True),
+        DeliveryError("a broker is away", code="NOT_ENOUGH_REPLICAS", retryable=True),
+    ],
 )
 def test_a_dead_letter_that_may_be_written_later_is_tried_again_after_a_pause(error):
     dead_letters = Letters()

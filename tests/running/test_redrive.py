@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from confluent_kafka import KafkaError as ClientError
 
 from kafka_tx import assembly, sink_assembly
 from kafka_tx.errors import (
@@ -14,7 +15,8 @@ from kafka_tx.errors import (
     UnknownTopicError,
 )
 from kafka_tx.kafka.out_record import OutRecord
-from kafka_tx.model import TopicPartition
+from kafka_tx.kafka.producer import delivery_error
+from kafka_tx.model import OffsetRange, TopicPartition
 from kafka_tx.running import redrive
 from kafka_tx.running.redrive import DeadLetter, DeadLetterUnusableError, Redrive
 from kafka_tx.sinks.letter_topic import TopicFacts
@@ -81,3 +83,18 @@ def test_a_letter_without_its_key_is_judged_with_the_key_of_its_record(usable):
     assert usable(record, policy="compact").key == b"k"
     with pytest.raises(DeadLetterUnusableError, match="no record without key"):
         usable(OutRecord("orders", None, b"abc", (), 0), policy="compact")
+
+
+@pytest.mark.usefixtures("usable")
+@pytest.mark.parametrize("code", ["NOT_ENOUGH_REPLICAS", "NETWORK_EXCEPTION"])
+def test_a_topic_that_takes_no_record_for_now_is_to_blame_and_no_letter(code):
+    """To find a letter to blame, as many transactions would fail as there are."""
+    made: Any = Redrive({}, "dead", 1_000)
+    error = delivery_error("orders", None, 3, ClientError(getattr(ClientError, code)))
+
+    some = OffsetRange(AT, 0, 9)
+    assert made._blamed(some, [CUT, CUT], error) == [some]
+
+    with pytest.raises(DeadLetterUnusableError, match="was not written") as raised:
+        made.usable(CUT)
+    assert not raised.value.lasts

@@ -50,8 +50,6 @@ _BAD_TIME = "INVALID_TIMESTAMP"
 _REFUSALS = _TOO_LARGE | {_BAD_TIME}
 """Codes of records that are written in another form."""
 
-_TEMPORARY = ("_MSG_TIMED_OUT", "_TIMED_OUT", "_TRANSPORT", "_ALL_BROKERS_DOWN")
-
 _FACTS_S = 600.0
 """How long an answer of the brokers about the topic counts."""
 
@@ -310,10 +308,3 @@ def without_value(
             own[TOPIC_ID] = topic_id
     headers = [(name, text.encode()) for name, text in own.items()]
     return replace(record, key=key, value=None, headers=headers)
-
-
-def may_pass(error: Exception) -> bool:
-    """Whether the same call may succeed later."""
-    if isinstance(error, DeliveryError):
-        return error.code in _TEMPORARY
-    return isinstance(error, KafkaTxError) and error.retryable

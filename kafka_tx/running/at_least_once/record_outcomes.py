@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from kafka_tx.errors import TransactionError
+from kafka_tx.errors import KafkaTxError, TransactionError
 from kafka_tx.logs import event_log
 from kafka_tx.model import OffsetRange, TopicPartition
 from kafka_tx.offsets.emitting import Emission
@@ -22,7 +22,6 @@ from kafka_tx.running.at_least_once.dead_letters import (
     Buried,
     DeadLetter,
     LetterUnreadError,
-    may_pass,
 )
 from kafka_tx.running.at_least_once.in_flight_chunk import InFlightChunk
 from kafka_tx.running.at_least_once.poller import SpoutPoller
@@ -281,7 +280,7 @@ class RecordOutcomes:
             return
         if not poller.unburied(emission, records):
             return  # no record needs the letter any more
-        if not may_pass(result):
+        if not (isinstance(result, KafkaTxError) and result.retryable):
             raise result
         logger.warning("a dead letter will be tried again: %s", result)
         at_ms = self._clock.monotonic_ms() + DEAD_LETTER_AGAIN_MS
