@@ -7,7 +7,7 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any
 
-from kafka_tx.errors import BrokerUnavailableError, DamagedRecordsError
+from kafka_tx.errors import BrokerUnavailableError, DamagedRecordsError, DeliveryError
 from kafka_tx.metrics.registry import MetricsRegistry
 from kafka_tx.model import (
     LogBounds,
@@ -255,6 +255,14 @@ class PollerWorld:
         self.seen["letters"] += 1
         self.delivered.update(records)
         answer(wanted, Buried(((wanted.start, wanted.end),)))
+
+    def refuse_letter(self) -> None:
+        """The topic of the oldest dead letter takes none now: replicas are away."""
+        if self.letters:
+            self.seen["refused letters"] += 1
+            letter, answer = self.letters.popleft()
+            code = "NOT_ENOUGH_REPLICAS"
+            answer(letter.records, DeliveryError(code, code=code, retryable=True))
 
     def _ended(self, emission: Emission, records: list[int] | None) -> None:
         manager, wanted = emission.manager, emission.range

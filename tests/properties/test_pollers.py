@@ -39,6 +39,7 @@ MOVES: dict[str, Callable[[PollerWorld], None]] = {
     "end": PollerWorld.end,
     "fail": PollerWorld.fail,
     "bury": PollerWorld.bury,
+    "refuse a letter": PollerWorld.refuse_letter,
     "end the newest": PollerWorld.end_newest,
     "wait": lambda world: world.clock.advance(600),
 }
@@ -217,6 +218,7 @@ WHAT_MUST_HAPPEN = (
     "damaged letters",
     "letters",
     "letters without records",
+    "refused letters",
     "late answers",
     "reads of another topic",
     "leaders moved",
