@@ -165,6 +165,20 @@ def test_a_record_that_does_not_fit_is_a_letter_without_its_value(
     assert error.decode().startswith("?öö")
 
 
+def test_a_letter_that_fits_only_without_its_key_is_cut_once(
+    source, cluster, topic, dead
+):
+    """It is refused with its value, and again with its key."""
+    cluster.produce(topic, b"x" * 9_000, key=b"k" * 9_000)
+    cluster.flush()
+    narrow = replace(source, kafka={**source.kafka, "message.max.bytes": "8000"})
+    large = OffsetRange(TopicPartition(topic, 0), 0, 1)
+
+    answers = write(dead, narrow, DeadLetter(large, attempts=1, error="no"))
+
+    assert answers == [Buried(((0, 1),), cut=1)]
+
+
 def test_a_time_that_the_client_cannot_write_stands_in_a_header():
     facts = TopicFacts("dead", 1)
     schema = {"topic": "t", "partition": 0, "offset": 0, "key": b"k", "value": b"v"}

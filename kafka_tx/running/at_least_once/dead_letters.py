@@ -192,9 +192,10 @@ class DeadLetters:
         refused = self._sent(records)
         cut = 0
         while refused:
-            cut += sum(error.code in _TOO_LARGE for record, error in refused)
             again = []
             for record, error in refused:
+                is_cut = BYTES in split(record.headers or ())[1]
+                cut += error.code in _TOO_LARGE and not is_cut
                 logger.warning("a dead letter is written in another form: %s", error)
                 again.append(_changed(record, error, topic_id))
             refused = self._sent(again)
