@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kafka_tx.errors import ConfigError
-from kafka_tx.kafka.out_record import OutRecord
+from kafka_tx.kafka.out_record import OutRecord, checked_topic, no_header, no_topic
 from kafka_tx.native import writer
 
 _BYTES = {pa.binary(), pa.string(), pa.large_binary(), pa.large_string()}
@@ -64,8 +64,9 @@ class OutBatch:
             compared: As of the class.
 
         Raises:
-            ConfigError: A partition is below 0; a header has no key; a time is 0, or is
-                without a zone, and ``zone`` is none that Python knows.
+            ConfigError: A topic has a NUL character or is not UTF-8; a partition is
+                below 0; a header has no key, or one that is not UTF-8; a time is 0, or
+                is without a zone, and ``zone`` is none that Python knows.
             TypeError: A key or value is neither text nor bytes.
         """
         names, columns = cls._topics_of(topic)
@@ -83,17 +84,16 @@ class OutBatch:
     @staticmethod
     def _topics_of(topic: str | pa.Array) -> tuple[tuple[str, ...], dict[str, Any]]:
         if isinstance(topic, str):
-            return (topic,), {}
+            return (checked_topic(topic),), {}
         if pa.types.is_dictionary(topic.type):
             topic = topic.dictionary_decode()
         found = topic.dictionary_encode()
         try:
             names = tuple(found.dictionary.to_pylist())
         except UnicodeDecodeError as error:
-            raise _no_topic(error.object) from None
+            raise no_topic(error.object) from None
         for name in names:
-            if "\0" in (name or ""):  # Kafka's client would end the name there
-                raise _no_topic(name)
+            checked_topic(name)
         return names, {} if len(names) == 1 else {"topic": found.indices}
 
     def __len__(self) -> int:
@@ -193,11 +193,6 @@ def as_bytes(what: str, value: object) -> bytes | None:
     raise TypeError(message)
 
 
-def _no_topic(name: str | bytes) -> ConfigError:
-    legal = "names of topics"
-    return ConfigError.illegal("topic", name, legal, "Correct the column 'topic'.")
-
-
 def _checked_headers(column: pa.Array) -> pa.Array:
     column = column.cast(_HEADERS)
     entries = column.flatten()
@@ -206,6 +201,12 @@ def _checked_headers(column: pa.Array) -> pa.Array:
         raise ConfigError.illegal(
             "headers", next(found), "headers with a key", "Kafka has none without one."
         )
+    try:
+        entries.field("key").validate(full=True)
+    except pa.ArrowInvalid:
+        names = entries.field("key").cast(pa.binary()).to_pylist()
+        odd = (name for name in names if name.decode(errors="ignore").encode() != name)
+        raise no_header(next(odd)) from None
     return column
 
 

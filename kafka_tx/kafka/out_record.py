@@ -41,11 +41,33 @@ def checked_headers(headers: Headers | None) -> Headers | None:
     Half of a surrogate pair ends the process in Kafka's Python client.
     """
     for name, _ in headers or ():
-        try:
-            name.encode()
-        except (AttributeError, UnicodeEncodeError):
-            raise no_header(name) from None
+        if not _is_utf_8(name):
+            raise no_header(name)
     return headers
+
+
+def checked_topic(name: str) -> str:
+    """The name, if it is text that clients write whole; else raises ConfigError."""
+    if not _is_utf_8(name) or "\0" in name:  # a client would end the name there
+        raise no_topic(name)
+    return name
+
+
+def _is_utf_8(text: object) -> bool:
+    try:
+        return isinstance(text, str) and text.encode() is not None
+    except UnicodeEncodeError:  # half of a surrogate pair
+        return False
+
+
+def no_topic(name: object) -> ConfigError:
+    """The error of a topic that cannot be one."""
+    return ConfigError.illegal(
+        "topic",
+        name,
+        "names of topics",
+        "Correct what names it: the option, the column 'topic' or your function.",
+    )
 
 
 def no_header(name: object) -> ConfigError:

@@ -111,7 +111,8 @@ class ProducerClient:
         """
         more = _more(record)
         if self._sent == 0 and self._connects_first:
-            with suppress(KafkaException):  # the first send reports the same error
+            # the first send reports the same error
+            with suppress(KafkaException, RuntimeError):
                 self.producer.list_topics(record.topic, timeout=CONNECT_S)
         while True:
             try:

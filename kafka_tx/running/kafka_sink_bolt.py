@@ -13,7 +13,7 @@ import pyarrow as pa
 from kafka_tx import sink_assembly
 from kafka_tx.errors import ConfigError, FailedException, KafkaTxError
 from kafka_tx.kafka.out_batch import OutBatch, as_bytes, checked_ms
-from kafka_tx.kafka.out_record import OutRecord, checked_headers
+from kafka_tx.kafka.out_record import OutRecord, checked_headers, checked_topic
 from kafka_tx.kafka.sender import Sender
 from kafka_tx.logs import event_log
 from kafka_tx.options.sink import parse_sink
@@ -287,7 +287,7 @@ class KafkaBolt(BatchBolt, RichBolt):
             return None
         message = self._mapper(row)
         return OutRecord(
-            topic,
+            checked_topic(topic),
             as_bytes("key", message.key),
             as_bytes("value", message.value),
             checked_headers(message.headers),

@@ -427,6 +427,37 @@ def test_a_record_with_a_header_that_no_client_can_name_is_refused(name, cluster
         Sender(for_producer(cluster)).post(record, lambda _: None)
 
 
+def test_a_header_name_that_is_not_utf_8_is_refused():
+    odd = pa.array([b"\xff"], pa.binary()).view(pa.string())
+    entries = pa.StructArray.from_arrays([odd, pa.array([b"x"])], ["key", "value"])
+    headers = pa.ListArray.from_arrays([0, 0, 1], entries)
+    with pytest.raises(ConfigError, match="'headers' is b'.xff'.*written as UTF-8"):
+        OutBatch.of("t", pa.array(["a", "b"]), headers=headers)
+    assert len(OutBatch.of("t", pa.array(["a"]), headers=headers[:1])) == 1
+
+
+def test_no_client_cuts_the_name_of_a_topic(kind, cluster, topic):
+    name = topic()
+    client = kind(for_producer(cluster), Deliveries())
+
+    with pytest.raises(ValueError, match="null character"):
+        client.produce(OutRecord(f"{name}\0x", None, b"v"), lambda: None)
+
+    client.flush(lambda: None)
+    assert not log_of(cluster, name)
+
+
+@pytest.mark.parametrize("more", [{}, {"enable_idempotence": "false"}])
+def test_a_topic_whose_name_is_too_long_is_named(kind, cluster, more):
+    batch = OutBatch.of("t" * 600, pa.array(["v"]))
+    client = kind(for_producer(cluster, **more), Deliveries())
+
+    with pytest.raises(DeliveryError, match="for topic 'ttt") as raised:
+        client.write(batch, lambda: None)
+
+    assert not raised.value.retryable
+
+
 def test_a_topic_name_that_is_not_utf_8_is_refused():
     odd = pa.array([b"\xff"], pa.binary()).view(pa.string())
     with pytest.raises(ConfigError, match="'topic' is b'.xff'.*column 'topic'"):

@@ -497,3 +497,19 @@ def test_a_header_name_that_would_end_the_process_fails_its_row_alone(
     assert completed == [1]
     assert "option 'headers' is 'a\\ud83d'" in reasons[0]
     assert read(topic) == [(None, b"v2")]
+
+
+def cut_by_clients(row):
+    return f"{row.to}\0x" if row.key else row.to
+
+
+def test_a_topic_whose_name_clients_would_cut_fails_its_row_alone(options, topic, read):
+    bolt = KafkaBolt(options, topic=cut_by_clients)
+    rows = [("k", "v1", topic), (None, "v2", topic)]
+
+    assert "legal: names of topics" in str(in_batches(bolt, rows[:1]).failure)
+    completed, reasons = in_chunks(bolt, rows)
+
+    assert completed == [1]
+    assert "legal: names of topics" in reasons[0]
+    assert read(topic) == [(None, b"v2")]

@@ -100,8 +100,12 @@ static rdk_topic **topics_of(writer *w, PyObject *names) {
     rdk_topic **topics = calloc((size_t)count + 1, sizeof *topics);
     if (!topics) return (rdk_topic **)PyErr_NoMemory();
     for (Py_ssize_t i = 0; i < count; i++) {
-        const char *name = PyUnicode_AsUTF8AndSize(PyTuple_GetItem(names, i), NULL);
-        if (name) topics[i] = w->rdk->topic_new(w->handle, name, NULL);
+        Py_ssize_t size;
+        const char *name = PyUnicode_AsUTF8AndSize(PyTuple_GetItem(names, i), &size);
+        if (name && strlen(name) != (size_t)size) /* it would be another topic's */
+            PyErr_SetString(PyExc_ValueError, "embedded null character");
+        else if (name)
+            topics[i] = w->rdk->topic_new(w->handle, name, NULL);
     }
     if (!PyErr_Occurred()) return topics;
     drop_topics(w, topics, count);
