@@ -1,10 +1,9 @@
 """How a ZooKeeper's URL asks for TLS."""
 
-import socket
-
 import pytest
 
 from kafka_tx.errors import ConfigError
+from kafka_tx.zookeeper import session_settings
 from kafka_tx.zookeeper.session_settings import Tls, ZooKeeperSettings
 
 parse = ZooKeeperSettings.parse
@@ -51,14 +50,14 @@ def test_what_cannot_be_used_is_refused_without_the_secret(options):
     assert "s3cret" not in str(caught.value)
 
 
-def test_hosts_without_a_port_are_asked_at_zookeepers(monkeypatch):
+def test_hosts_without_a_port_are_asked_at_zookeepers(replace_in):
     asked = []
 
     def refuse(address, _timeout_s):
         asked.append(address)
         raise OSError
 
-    monkeypatch.setattr(socket, "create_connection", refuse)
+    replace_in(session_settings, "socket", create_connection=refuse)
 
     assert Tls().refusal("h1,[fd00::1],[::1]:2200", 1) is None
     assert asked == [("h1", 2181), ("fd00::1", 2181), ("::1", 2200)]
