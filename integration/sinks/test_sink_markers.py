@@ -335,7 +335,7 @@ def test_a_bolt_with_fewer_tasks_ends_what_an_earlier_run_left_open(sink, monkey
     dead = sink.part(2, 1)
     open_ones: list[object] = []
     monkeypatch.setattr(dead, "_mark", lambda *_: None)  # the topic tells nothing
-    monkeypatch.setattr(dead, "_commit", open_ones.append)
+    monkeypatch.setattr(dead, "_commit", lambda it, _: open_ones.append(it))
     dead.write([OutRecord(sink.topic, b"k", b"never")])
     assert sink_assembly.holds_readers_up(sink.config())
     attempt = TransactionAttempt.of(2, epoch=2, number=0)
