@@ -13,7 +13,7 @@ from importlib.resources import files
 from ipaddress import ip_address
 from socketserver import TCPServer
 from threading import Event, Lock, Thread
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import SplitResult, parse_qs, urlsplit
 from weakref import ref
 
 from kafka_tx.clock import now_ms
@@ -257,13 +257,21 @@ class _Server(BoundedConnections, HTTPServer):
             return list(dict.fromkeys(found))
 
 
+def _split(url: str) -> SplitResult:
+    """Its parts; empty ones if it has half of the brackets of an address."""
+    try:
+        return urlsplit(url)
+    except ValueError:
+        return urlsplit("")
+
+
 class _Handler(BaseHTTPRequestHandler):
     server: _Server
     server_version = "kafka_tx"
     sys_version = ""
 
     def do_GET(self) -> None:
-        path = urlsplit(self.path).path
+        path = _split(self.path).path
         if path == "/metrics":
             self._metrics()
         elif path == "/-/healthy":
@@ -290,14 +298,14 @@ class _Handler(BaseHTTPRequestHandler):
         """
         if self.server.shows_page:
             return True
-        host = urlsplit(f"//{self.headers.get('Host') or ''}").hostname or ""
+        host = _split(f"//{self.headers.get('Host') or ''}").hostname or ""
         return _is_loopback(self.client_address[0]) and (
             host == "localhost" or _is_loopback(host)
         )
 
     def _health(self) -> None:
         """One line of JSON for supervisors, without what only the page may show."""
-        given = parse_qs(urlsplit(self.path).query).get("hang", [])
+        given = parse_qs(_split(self.path).query).get("hang", [])
         if given and not _SECONDS.fullmatch(given[-1]):
             self._answer(400, b"hang is a number of seconds, as in /health?hang=1800\n")
             return

@@ -233,7 +233,10 @@ class ZooKeeperSettings:
 
         A ConfigError does not repeat possible secrets.
         """
-        parts = urlsplit(url)
+        try:
+            parts = urlsplit(url)
+        except ValueError:  # such as half of the brackets of an address
+            raise _malformed(option) from None
         given = parse_qsl(parts.query, keep_blank_values=True)
         options = dict(given)
         known = {"auth", "acl", *TLS_OPTIONS, *_NUMBERS}

@@ -333,7 +333,9 @@ def test_this_machine_sees_the_page(endpoint: Endpoint, path: str, host: str) ->
     assert asked(endpoint, path, host)[0] == 200
 
 
-@pytest.mark.parametrize("host", ["evil.example", "127.0.0.1.evil.example", "", "::"])
+@pytest.mark.parametrize(
+    "host", ["evil.example", "127.0.0.1.evil.example", "", "::", "["]
+)
 @pytest.mark.parametrize("path", ["/", "/api/status"])
 def test_a_strangers_name_that_leads_here_sees_no_page(
     endpoint: Endpoint, path: str, host: str
@@ -343,6 +345,10 @@ def test_a_strangers_name_that_leads_here_sees_no_page(
     assert status == 403
     assert b"ssh -L" in text
     assert b"status_page=True" in text
+
+
+def test_a_request_for_half_an_address_is_answered(endpoint: Endpoint) -> None:
+    assert asked(endpoint, "http://[::1/metrics", "localhost")[0] == 404
 
 
 def test_other_machines_see_metrics_and_see_the_page_only_if_asked(

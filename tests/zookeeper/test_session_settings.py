@@ -51,6 +51,7 @@ def test_auth_may_leave_the_nodes_open():
         "zookeeper://h1:port/a",
         "zookeeper://h1:2181:2181/a",
         "zookeeper://h1 h2/a",
+        "zookeeper://[fd00::1/a",
         "zookeeper://h1/a//b",
         "zookeeper://h1/a/../b",
         "zookeeper://h1/a~b",
