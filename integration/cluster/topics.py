@@ -45,6 +45,10 @@ DONE_OR_NOT = {
 }
 """Answers of a cluster whose controller changes; the request may have been done."""
 
+_DELETING = "is marked for deletion"
+"""An answer of Kafka 3 with ZooKeeper: no broker knows the topic, but its name is taken
+until the controller has forgotten it."""
+
 Request = Callable[[AdminClient], dict[Any, Future[Any]]]
 Probe = Callable[[ClusterMetadata], object]
 
@@ -208,10 +212,12 @@ class TopicCalls:
                     answer.result(ANSWER_WITHIN_S)
             except KafkaException as error:
                 code = error.args[0].code()
-                if may_be_done and code == done:
+                is_deleting = _DELETING in str(error)
+                if may_be_done and code == done and not is_deleting:
                     return
                 may_be_done |= code in DONE_OR_NOT
-                if code not in NOT_YET | DONE_OR_NOT or time.monotonic() > deadline:
+                may_pass = code in NOT_YET | DONE_OR_NOT or is_deleting
+                if not may_pass or time.monotonic() > deadline:
                     raise
                 time.sleep(CHECK_EVERY_S)
             else:
