@@ -38,8 +38,10 @@ class OutRecord:
 def checked_headers(headers: Headers | None) -> Headers | None:
     """The headers, if their names are text that UTF-8 has; else raises ConfigError.
 
-    Half of a surrogate pair ends the process in Kafka's Python client.
+    Half of a surrogate pair ends the process in Kafka's Python client. An iterator of a
+    user's mapper is read once, here.
     """
+    headers = None if headers is None else tuple(headers)
     for name, _ in headers or ():
         if not _is_utf_8(name):
             raise no_header(name)

@@ -86,9 +86,13 @@ def subscribed(
     if isinstance(wanted, Assigned):
         assigned = frozenset(wanted.partitions)
         return {p: each for p, each in known.items() if p in assigned}
+    topics = {p.topic for p in known}
     if isinstance(wanted, TopicPattern):
-        wanted = replace(wanted, also=wanted.also | {p.topic for p in known})
-    return {p: each for p, each in known.items() if is_subscribed(wanted, p)}
+        wanted = replace(wanted, also=wanted.also | topics)
+        topics = {*wanted.matching(topics)}
+    else:
+        topics &= {*wanted.names}
+    return {p: each for p, each in known.items() if p.topic in topics}
 
 
 class Discovery:

@@ -31,9 +31,18 @@ from kafka_tx.errors import (
 )
 from kafka_tx.metrics.endpoint import Guest
 from kafka_tx.metrics.registry import MetricsRegistry
-from kafka_tx.model import BatchMetadata, LogBounds, OffsetRange, TopicPartition
+from kafka_tx.model import (
+    BatchMetadata,
+    LogBounds,
+    OffsetRange,
+    TopicPartition,
+    TransactionAttempt,
+)
 from kafka_tx.options.topology import parse_settings
-from kafka_tx.running.transactional.kafka_spouts import TransactionalKafkaSpout
+from kafka_tx.running.transactional.kafka_spouts import (
+    OpaqueTransactionalKafkaSpout,
+    TransactionalKafkaSpout,
+)
 from kafka_tx.spark.transactional import runner
 from kafka_tx.spark.transactional import topology as topologies
 from kafka_tx.spark.transactional.topology import (
@@ -1097,31 +1106,54 @@ def test_a_poll_of_the_logs_that_takes_long_holds_up_no_commit(world, logs):
 # --- other topics ---
 
 
-def test_a_topology_that_reads_none_of_the_ids_topics_is_refused_and_fences_nobody(
-    monkeypatch,
-):
-    store, cluster = MemoryStore(uuid.uuid4().hex, "jobs"), FakeCluster()
-    cluster.set(0, 0, 4, topic="t")
-    cluster.set(0, 0, 4, topic="u")
+@pytest.fixture
+def two_topics(monkeypatch):
+    cluster = FakeCluster()
+    for topic in "tu":
+        cluster.set(0, 0, 4, topic=topic)
     monkeypatch.setattr(assembly, "cluster_view", lambda _: cluster)
+    return MemoryStore(uuid.uuid4().hex, "jobs")
 
-    def opened(topics):
-        options = {"kafka.bootstrap.servers": "b:9092", "subscribe": topics}
-        spout, rehearsed = TransactionalKafkaSpout(options), DraftingStore(store)
-        builder = TransactionalTopologyBuilder("jobs", "spout", spout)
-        built, settings = builder.build(dumps=no_dumps), parse_settings({})
-        taken_over(
-            rehearsed,
-            lambda: topologies._opened(built, settings, rehearsed, MetricsRegistry()),
-        )
-        return spout
 
-    batch = opened("t").initialize_transaction(1, None)
-    store.write(1, {metadata_path(1): batch_record(batch)})
-    before = store.snapshot()
+def opened(store, topics, kind=TransactionalKafkaSpout, start="earliest"):
+    """The spout and the coordinator of a topology that starts; its store is a draft."""
+    options = {"kafka.bootstrap.servers": "b:9092", "subscribe": topics}
+    spout, rehearsed = kind({**options, "startingOffsets": start}), DraftingStore(store)
+    builder = TransactionalTopologyBuilder("jobs", "spout", spout)
+    built, settings = builder.build(dumps=no_dumps), parse_settings({})
+    started, _ = taken_over(
+        rehearsed,
+        lambda: topologies._opened(built, settings, rehearsed, MetricsRegistry()),
+    )
+    return spout, started
+
+
+def test_a_topology_that_reads_none_of_the_ids_topics_is_refused_and_fences_nobody(
+    two_topics,
+):
+    batch = opened(two_topics, "t")[0].initialize_transaction(1, None)
+    two_topics.write(1, {metadata_path(1): batch_record(batch)})
+    before = two_topics.snapshot()
     with pytest.raises(OtherTopicsError, match="start it with both: subscribe=t,u"):
-        opened("u")
+        opened(two_topics, "u")
 
-    assert store.snapshot() == before
-    opened("t,u")
-    assert store.epoch() == 2
+    assert two_topics.snapshot() == before
+    opened(two_topics, "t,u")
+    assert two_topics.epoch() == 2
+
+
+def test_an_opaque_topology_may_read_other_topics_before_its_first_commit(two_topics):
+    """What its first plan stored is nobody's: the new plan takes its place."""
+    kind = OpaqueTransactionalKafkaSpout
+    batch = opened(two_topics, "t", kind)[0].initialize_transaction(1, None)
+    two_topics.write(1, {metadata_path(1): batch_record(batch)})
+    with pytest.raises(OtherTopicsError):
+        opened(two_topics, "u")  # a transactional one would replay it
+
+    spout, started = opened(two_topics, "u", kind, "latest")
+    chain = started._chain
+    plan = spout.initialize_transaction(1, chain.start)
+    chain.apply(chain.keep(TransactionAttempt(1, 1), plan))
+
+    assert [str(each) for each in plan.ranges] == ["u-0 [4, 4)"]
+    assert [str(each.topic_partition) for each in chain.start.ranges] == ["u-0"]

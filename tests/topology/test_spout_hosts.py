@@ -19,7 +19,10 @@ def test_a_broker_is_a_host_and_perhaps_a_port():
     assert parse_broker("[::1]:1234") == Broker("::1", 1234)
 
 
-@pytest.mark.parametrize("text", ["", ":9092", "a:b", "a:1:2", "a:", "::1", "[]"])
+@pytest.mark.parametrize(
+    "text",
+    ["", ":9092", "a:b", "a:1:2", "a:", "::1", "[]", "h]:9", "[::1]x:9", "[::1:9"],
+)
 def test_anything_else_is_refused(text):
     with pytest.raises(ConfigError, match="host:port"):
         parse_broker(text)

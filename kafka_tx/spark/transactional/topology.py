@@ -331,8 +331,8 @@ def _opened(
     state = reader.read(numbered(store, epoch), epoch)
     spout = topology.spout
     if isinstance(spout, KafkaSpoutFromOptions):
-        wanted = spout.config.subscription
-        check_shared(topology.id, store.url, wanted, state.partitions)
+        known = state.fixed_partitions if spout.mode == "opaque" else state.partitions
+        check_shared(topology.id, store.url, spout.config.subscription, known)
     mode, pacing = spout.mode, settings.pacing
     coordinator = TransactionCoordinator[Any](mode, pacing, reader, state)
     journal = Journal(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from types import NoneType
@@ -9,7 +10,7 @@ from typing import Any
 
 from kafka_tx.config import check_kind
 from kafka_tx.errors import ConfigError
-from kafka_tx.model import Broker, TopicPartition, with_port
+from kafka_tx.model import Broker, TopicPartition
 
 _SERVERS = 'text such as "h1:9092,h2:9092"'
 
@@ -20,13 +21,11 @@ def parse_broker(text: str) -> Broker:
     Raises:
         ConfigError: It is neither.
     """
-    is_bare = text.count(":") > 1 and "]" not in text
-    host, _, port = with_port(text.strip(), 9092).rpartition(":")
-    host = host.removeprefix("[").removesuffix("]")
-    if is_bare or not host or not port.isdecimal():
+    found = re.fullmatch(r"(\[[^][]+\]|[^][:]+)(?::([0-9]+))?", text.strip())
+    if found is None:
         legal = "host or host:port, such as kafka:9092 or [::1]:9092"
         raise ConfigError.illegal("hosts", text, legal)
-    return Broker(host, int(port))
+    return Broker(found[1].strip("[]"), int(found[2] or 9092))
 
 
 @dataclass(frozen=True)

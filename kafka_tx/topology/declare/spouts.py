@@ -83,7 +83,10 @@ class Spout:
         return None if self.is_ready() else True
 
     def initialize_transaction(self, txid: int, previous: Json | None) -> Json:
-        """The metadata of a new batch, from that of ``txid - 1`` (None for txid 1).
+        """The metadata of a new batch, from that of ``txid - 1``.
+
+        ``previous`` is None for txid 1, except in an opaque Kafka spout, whose first
+        plan is stored: then it is where that plan begins.
 
         Called on the driver: once per txid ever for a transactional spout, once per
         attempt for an opaque one. After a retryable error, it is called again, whatever

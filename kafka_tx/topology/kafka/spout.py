@@ -34,7 +34,7 @@ from kafka_tx.model import (
     TransactionAttempt,
     Unavailable,
 )
-from kafka_tx.offsets.discovery import is_another
+from kafka_tx.offsets.discovery import is_another, subscribed
 from kafka_tx.offsets.loss import OF_SPOUTS, Losses, OutOfRange
 from kafka_tx.planning.batch_starts import Lasts, choose_starts
 from kafka_tx.planning.cached_cluster import CachedCluster
@@ -328,8 +328,11 @@ class KafkaBatchSpout(Spout):
             self._cached.forget()
         self._planned_txid = txid
         found = self._cached.found()  # first: bounds of a later topic are recognised
-        lasts: dict[TopicPartition, LogPosition | None] = {}
-        lasts |= previous.positions() if previous else {}
+        is_start = previous is not None and not previous.txid
+        known = previous.positions() if previous else {}
+        if is_start and not subscribed(self.config.subscription, known):
+            previous, known = None, {}  # it was given other topics before any commit
+        lasts: dict[TopicPartition, LogPosition | None] = {**known}
         lasts |= {p: None for p in found.partitions if p not in lasts}
         is_any = self._losses.policy is not OutOfRange.FAIL
         for partition in self._progress.gone(lasts, and_unread=is_any):
@@ -337,7 +340,7 @@ class KafkaBatchSpout(Spout):
         goes_on = previous is not None and any(lasts.values())
         awaited = previous.awaited if previous and goes_on else tuple(lasts)
         plan = self._plan(txid, lasts, awaited, found.topic_ids())
-        if previous is None or previous.txid:
+        if previous is None or not is_start:
             return plan
         return replace(plan, skipped=Counter(previous.skipped) + Counter(plan.skipped))
 

@@ -33,9 +33,10 @@ class MetadataChain(Generic[M]):
 
     Transactional: stored before a batch is emitted; the same for every attempt. Opaque:
     in memory until the batch commits; the first plan of txid 1 is stored, too, if it
-    has ranges, because no batch before it tells where it begins. Each batch begins
-    where the one before ends. A failed batch may end elsewhere next time, so later ones
-    are dropped with it.
+    has ranges, because no batch before it tells where it begins. A plan of other
+    partitions alone takes its place: the topology was given other topics. Each batch
+    begins where the one before ends. A failed batch may end elsewhere next time, so
+    later ones are dropped with it.
 
     Nothing here writes. A method returns the ``Change`` to make; memory changes only
     when ``apply`` is called, after the store has the change. So values in memory have
@@ -144,8 +145,11 @@ class MetadataChain(Generic[M]):
 
     def _is_start(self, attempt: TransactionAttempt, metadata: M) -> bool:
         """Whether this opaque plan is to be stored: no batch tells where it begins."""
-        has_ranges = isinstance(metadata, BatchMetadata)
-        return attempt.txid == 1 and has_ranges and 1 not in self.state.planned
+        if attempt.txid != 1 or not isinstance(metadata, BatchMetadata):
+            return False
+        stored = self.state.planned.get(1)
+        known = stored.ends().keys() if stored is not None else set()
+        return bool(metadata.ranges) and known.isdisjoint(metadata.ends())
 
 
 def _record(txid: int, metadata: object) -> dict[str, str]:

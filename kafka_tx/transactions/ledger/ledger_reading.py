@@ -105,6 +105,13 @@ class LedgerState:
         return set().union(self.position.offsets, *planned)
 
     @property
+    def fixed_partitions(self) -> set[TopicPartition]:
+        """Those of them that do not come from plans which a replay may change."""
+        plans = self.unfinished.values()
+        fixed = (batch.ends() for batch in plans if batch.mode != "opaque")
+        return set().union(self.position.offsets, *fixed)
+
+    @property
     def next(self) -> BatchMetadata | None:
         """The batch after the committed one, if planned."""
         return self.planned.get(self.txid + 1)

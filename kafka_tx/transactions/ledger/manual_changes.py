@@ -97,13 +97,11 @@ def skipping(store: Store, txid: int) -> tuple[dict[str, str], list[str]]:
     """Records to put, and paths to delete, to mark a topology's txid as committed.
 
     Raises:
-        StateError: The txid is not the next to commit, or has no stored metadata that
-            its replays keep to.
+        StateError: The txid is not the next to commit, or has no stored metadata.
         StateCorruptedError, StateUnavailableError: As of ``stored_batches``.
     """
     state = stored_batches(store)
-    fixed = (n for n, batch in state.unfinished.items() if batch.mode != "opaque")
-    first = next(fixed, None)
+    first = next(iter(state.unfinished), None)
     if txid != first:
         raise not_first(store, txid, first)
     former = [metadata_path(state.txid)] if state.txid else []
