@@ -372,6 +372,24 @@ def test_a_column_of_others_that_would_change_a_value_is_named(
     engine.dispose()
 
 
+def test_times_are_utc_whatever_the_servers_zone(server, url):
+    server.execute("SET GLOBAL time_zone = '+02:00'")
+    try:
+        engine = sa.create_engine(url)
+        with engine.begin() as db:
+            db.execute(sa.text("CREATE TABLE orders (at TIMESTAMP(6), ntz TIMESTAMP)"))
+        aware = pa.array([dt.datetime(2026, 1, 2, 3, 4, 5, 678, tzinfo=dt.UTC)])
+        append_rows(url, "orders", FIRST, pa.table({"at": aware, "ntz": [MOMENT]}))
+        with engine.connect() as db:
+            found = "SELECT UNIX_TIMESTAMP(at), UNIX_TIMESTAMP(ntz) FROM orders"
+            at, ntz = db.execute(sa.text(found)).one()
+        engine.dispose()
+    finally:
+        server.execute("SET GLOBAL time_zone = DEFAULT")
+
+    assert (at, ntz) == (Decimal("1767323045.000678"), 1767323045)
+
+
 def test_strict_mode_is_on_whatever_the_server_says(server, url):
     server.execute("SET GLOBAL sql_mode = ''")
     try:

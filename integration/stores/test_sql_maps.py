@@ -196,6 +196,25 @@ def test_sparks_types_are_appended_once(postgresql, kinds):
     assert found == [tuple(row.values())] * 2
 
 
+@pytest.mark.parametrize("driver", ["psycopg", "psycopg2"])
+def test_times_are_utc_whatever_the_databases_zone(postgresql, driver):
+    pytest.importorskip(driver)
+    url = make_url(postgresql).set(drivername=f"postgresql+{driver}")
+    with connected(postgresql) as database:
+        database.execute(
+            f"ALTER DATABASE {url.database} SET timezone = 'Asia/Tokyo'".encode()
+        )
+    aware = dt.datetime(2026, 1, 2, 3, 4, tzinfo=dt.UTC)
+    naive = aware.replace(tzinfo=None)
+    with connected(postgresql) as database:
+        database.execute("CREATE TABLE kept (tz timestamptz, ntz timestamp)")
+
+    append_rows(str(url), "kept", FIRST, pa.table({"tz": [naive], "ntz": [aware]}))
+
+    with connected(postgresql) as database:
+        assert database.execute("SELECT * FROM kept").fetchall() == [(aware, naive)]
+
+
 def test_of_two_first_writers_of_a_name_the_second_is_told_so(open_map, postgresql):
     """Both find no row to lock."""
     first, second = open_map(TransactionalMap), open_map(TransactionalMap)

@@ -32,13 +32,14 @@ _PING = b"\x01\0\0\0\x0e"
 
 
 def listen(engine: sa.Engine) -> None:
-    """Make the engine's connections strict and bounded in their waits."""
+    """Make the engine's connections strict, in UTC, and bounded in their waits."""
     event.listen(engine, "connect", _set_session)
 
 
 def _set_session(connection: Any, _record: object) -> None:  # noqa: ANN401 - DB-API
-    # whatever the server's mode: what does not fit is refused, and not cut
-    settings = "sql_mode = 'STRICT_ALL_TABLES'"
+    # whatever the server's mode: what does not fit is refused, and not cut; and
+    # whatever its zone: times are sent in UTC
+    settings = "sql_mode = 'STRICT_ALL_TABLES', time_zone = '+00:00'"
     if type(connection).__module__.startswith("pymysql"):
         _notice_the_dead(connection._sock)
         connection.touch = _toucher(connection)

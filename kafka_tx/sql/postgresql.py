@@ -40,6 +40,8 @@ _SESSION = {
     "tcp_keepalives_idle": "10",
     "tcp_keepalives_interval": "5",
     "tcp_keepalives_count": "3",
+    # Times are sent in UTC, some without a zone.
+    "timezone": "UTC",
 }
 
 _SELF = (
@@ -95,7 +97,7 @@ def _set_transaction(connection: sa.Connection) -> None:
 
 def _settings(connection: Any, only_here: str) -> str:  # noqa: ANN401 - DB-API
     """A statement that sets what the URL's ``options`` do not set."""
-    given = connection.info.options or ""
+    given = (connection.info.options or "").lower()
     ours = {name: value for name, value in _SESSION.items() if name not in given}
     calls = ", ".join(f"set_config('{n}', '{v}', {only_here})" for n, v in ours.items())
     return f"SELECT {calls or 1}"
