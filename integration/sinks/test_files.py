@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import re
 import shutil
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -17,7 +18,9 @@ from typing import Any
 from unittest import mock
 
 import pytest
+from py4j.protocol import Py4JJavaError
 from pyspark.errors import AnalysisException, PySparkException, StreamingQueryException
+from pyspark.sql import types
 
 import kafka_tx
 from integration.bounded import DeadError, read_out
@@ -419,6 +422,97 @@ def test_rows_come_back_as_they_were(spark, files, format_, columns):
 
     assert files.read().collect() == df.collect()
     assert [kind for _, kind in files.read().dtypes] == [kind for _, kind in df.dtypes]
+
+
+COLUMNS = {
+    "yes": "true",
+    "tiny": "-128Y",
+    "small": "-32768S",
+    "whole": "2147483647",
+    "long": "-9223372036854775808L",
+    "float": "float('NaN')",
+    "double": "4.9E-324D",
+    "price": "1E-10BD",
+    "text": r"' a\n\"\\\\'",
+    "bytes": "X'6100'",
+    "day": "date'0001-01-01'",
+    "at": "timestamp_millis(-62135596800001 + 2)",
+    "ntz": "timestamp_ntz'1969-12-31 23:59:59.999'",
+    "months": "interval '1-2' year to month",
+    "seconds": "interval '1 2:03:04.5' day to second",
+    "calendar": "make_interval(1, 2, 3, 4, 5, 6, 7.5)",
+    "nothing": "NULL",
+    "variant": "parse_json('{\"a\": 1}')",
+    "pair": "struct(1 AS a, X'ff' AS b)",
+    "list": "array(X'ff', NULL)",
+    "by_text": "map('a', X'ff')",
+    "by_number": "array(struct(map(1, 'a') AS m))",
+}
+NESTED = {"pair", "list", "by_text", "by_number"}
+REFUSED = {
+    "parquet": {"calendar"},
+    "orc": {"calendar", "nothing", "variant"},
+    "avro": {"calendar", "variant", "by_number"},
+    "json": {"calendar", "by_number"},
+    "csv": {"calendar", "nothing", "variant", "bytes", *NESTED},
+}
+"""By kafka_tx or by Spark; nobody publishes anything."""
+
+
+@pytest.mark.parametrize("form", REFUSED)
+def test_a_value_of_each_type_comes_back_or_is_refused(spark, files, form):
+    for name in REFUSED[form]:
+        with pytest.raises((ConfigError, PySparkException, Py4JJavaError)):
+            files.append(chosen(spark, "yes", name), attempt(1), format=form)
+    assert files.published() == []
+    df = chosen(spark, *COLUMNS.keys() - REFUSED[form])
+
+    files.append(df, attempt(1), format=form)
+
+    found, each = files.read(), [f"hex(string(`{name}`))" for name in df.columns]
+    assert found.selectExpr(each).collect() == df.selectExpr(each).collect()
+    assert found.dtypes == df.dtypes
+
+
+def test_the_types_of_spark_have_values_here(spark):
+    kinds = {type(field.dataType) for field in chosen(spark, *COLUMNS).schema}
+    every = {k for k in vars(types).values() if isinstance(k, type)}
+    every = {
+        k for k in every if issubclass(k, types.DataType) and not k.__subclasses__()
+    }
+    known = {
+        *("CharType", "VarcharType", "UserDefinedType", "StructField"),  # no columns'
+        *("TimeType", "GeographyType", "GeometryType"),  # Spark has switched them off
+    }
+    assert {k.__name__ for k in every - kinds} <= known
+
+
+@pytest.mark.parametrize(
+    ("form", "column", "instead"),
+    [
+        ("csv", "X'61' AS a", "base64(a) AS a"),
+        pytest.param(
+            *("json", "map(1, 2) AS a", "transform_keys(a, (k, v) -> string(k)) AS a"),
+            marks=pytest.mark.all,
+        ),
+    ],
+)
+def test_what_a_format_cannot_hold_is_written_as_the_text_says(
+    spark, files, form, column, instead
+):
+    df = spark.sql(f"SELECT 1 AS n, {column}")
+    told = re.escape(instead.removesuffix(" AS a"))
+    with pytest.raises(ConfigError, match=f"column 'a' .*{form} .*{told}"):
+        files.append(df, attempt(1), format=form)
+    df = df.selectExpr("n", instead)
+
+    files.append(df, attempt(1), format=form)
+
+    assert files.read().collect() == df.collect()
+
+
+def chosen(spark, *names):
+    return spark.sql("SELECT " + ", ".join(f"{COLUMNS[n]} AS `{n}`" for n in names))
 
 
 def test_a_file_that_is_damaged_is_not_left_out(spark, files):

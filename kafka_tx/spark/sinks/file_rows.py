@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
@@ -43,6 +43,21 @@ options; and those without which values would change."""
 _ZONE = {"timeZone": "UTC"}
 """Names of folders and texts have times without a zone."""
 _NULL = "__HIVE_DEFAULT_PARTITION__"
+_NOT_HELD: Mapping[str, tuple[Callable[[DataType], bool], str, str]] = {
+    "csv": (
+        lambda kind: isinstance(kind, BinaryType),
+        "has no bytes: Spark writes a text such as '[61 62]', and reads this text",
+        "base64({0}), hex({0}) or string({0})",
+    ),
+    "json": (
+        lambda kind: (
+            isinstance(kind, MapType) and not isinstance(kind.keyType, StringType)
+        ),
+        "has no map whose keys are no texts: Spark writes it, and cannot read it",
+        "transform_keys({0}, (k, v) -> string(k))",
+    ),
+}
+"""Types that a format does not hold, which Spark writes; why, and what to write."""
 _WIDER: tuple[tuple[type[DataType], ...], ...] = (
     (ByteType, ShortType, IntegerType, LongType),
     (FloatType, DoubleType),
@@ -55,7 +70,10 @@ def form_of(
     partition_by: Sequence[str],
     options: Mapping[str, str],
 ) -> Form:
-    """The form of a batch; raises ConfigError for columns that cannot name folders."""
+    """The form of a batch; raises ConfigError for columns that would be read otherwise.
+
+    They cannot name folders, or have a type that the format does not hold.
+    """
     for name in partition_by:
         kinds = [f.dataType for f in df.schema if f.name.lower() == name.lower()]
         is_bytes = any(isinstance(kind, BinaryType) for kind in kinds)
@@ -65,6 +83,16 @@ def form_of(
                 " such folders, and without bytes: cast them, for example with hex()"
             )
             raise ConfigError.illegal("partition_by", name, legal)
+    for field in df.schema if format in _NOT_HELD else ():
+        is_not_held, why, other = _NOT_HELD[format]
+        if any(map(is_not_held, _kinds(field.dataType))):
+            raise ConfigError(
+                f"column '{field.name}' is {field.dataType.simpleString()}, and"
+                f" {format} {why}. Nothing was written. Write"
+                f" {other.format(field.name)}, or another format such as parquet",
+                option="df",
+                value=field.name,
+            )
     kept = {
         name: value
         for name, value in options.items()
@@ -73,6 +101,20 @@ def form_of(
     # in this order: Spark takes the last one, whatever its case
     kept = {**_ZONE, **_WRITTEN_AS.get(format, {}), **kept}
     return Form(format=format, partition_by=tuple(partition_by), options=kept)
+
+
+def _kinds(kind: DataType) -> Iterator[DataType]:
+    """The type, and those in it at any depth."""
+    yield kind
+    inner: list[DataType] = []
+    if isinstance(kind, StructType):
+        inner = [field.dataType for field in kind]
+    elif isinstance(kind, ArrayType):
+        inner = [kind.elementType]
+    elif isinstance(kind, MapType):
+        inner = [kind.keyType, kind.valueType]
+    for each in inner:
+        yield from _kinds(each)
 
 
 def exact(df: DataFrame, form: Form) -> DataFrame:

@@ -88,9 +88,10 @@ def append_files(
         False if the txid was there already, so that nothing was published.
 
     Raises:
-        ConfigError: An argument is not legal, the path holds other files or files of
-            another form, the attempt is opaque and ``opaque`` is not given, or the
-            attempt was appended by an earlier call.
+        ConfigError: An argument is not legal, the format does not hold the type of a
+            column, the path holds other files or files of another form, the attempt is
+            opaque and ``opaque`` is not given, or the attempt was appended by an
+            earlier call.
         OutOfOrderError: A later txid is published.
         FencedError: A newer owner has published; opaque: or a later attempt.
         AnotherNumberingError: The path counts the txids of another numbering.
