@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import reduce
+from operator import or_
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
@@ -58,6 +60,8 @@ _NOT_HELD: Mapping[str, tuple[Callable[[DataType], bool], str, str]] = {
     ),
 }
 """Types that a format does not hold, which Spark writes; why, and what to write."""
+_OF_UTF8 = {"csv", "json"}
+"""Formats that write U+FFFD for what is not UTF-8, as names of folders do."""
 _WIDER: tuple[tuple[type[DataType], ...], ...] = (
     (ByteType, ShortType, IntegerType, LongType),
     (FloatType, DoubleType),
@@ -119,7 +123,7 @@ def _kinds(kind: DataType) -> Iterator[DataType]:
 
 def exact(df: DataFrame, form: Form) -> DataFrame:
     """The same rows; a value that would be read as another one stops the write."""
-    checks: dict[str, tuple[Column, str]] = {}
+    checks: list[tuple[str, Column, str]] = []
     texts = {
         f.name.lower(): f.name for f in df.schema if isinstance(f.dataType, StringType)
     }
@@ -128,7 +132,9 @@ def exact(df: DataFrame, form: Form) -> DataFrame:
         for name in texts.values():
             value = F.col(_quoted(name))
             changes = value.isNull() | value.contains(given["linesep"])
-            checks[name] = changes, "null or a line break: write json or parquet"
+            checks.append(
+                (name, changes, "null or a line break: write json or parquet")
+            )
     folders = {name.lower() for name in form.partition_by}
     inside = [name for name in df.columns if name.lower() not in folders]
     if form.format == "csv" and len(inside) == 1:  # a line without a text is none
@@ -137,21 +143,47 @@ def exact(df: DataFrame, form: Form) -> DataFrame:
         if inside[0] in texts.values() and given.get("emptyvalue") == "":
             is_lost |= value == ""
         why = "a value alone in its row that CSV writes as an empty line: write json"
-        checks[inside[0]] = is_lost, why
+        checks.append((inside[0], is_lost, why))
     for name in folders & texts.keys():
         changes = F.col(_quoted(texts[name])).isin("", _NULL)
         why = f"'' or '{_NULL}', which name the folder of null: use nullif, or filter"
-        checks[texts[name]] = changes, why
-    if not checks:
-        return df
-    return df.withColumns(
-        {
-            name: F.when(changes, F.raise_error(F.lit(_refusal(name, why)))).otherwise(
-                F.col(_quoted(name))
-            )
-            for name, (changes, why) in checks.items()
-        }
-    )
+        checks.append((texts[name], changes, why))
+    why = "text that is not UTF-8: use make_valid_utf8, or base64"
+    checks += [
+        (field.name, changes, why)
+        for field in df.schema
+        if form.format in _OF_UTF8 or field.name.lower() in folders
+        for changes in _not_utf8(F.col(_quoted(field.name)), field.dataType)
+    ]
+    values: dict[str, Column] = {}
+    for name, changes, why in checks:
+        value = values.get(name, F.col(_quoted(name)))
+        refused = F.raise_error(F.lit(_refusal(name, why)))
+        values[name] = F.when(changes, refused).otherwise(value)
+    return df.withColumns(values) if values else df
+
+
+def _not_utf8(value: Column, kind: DataType) -> list[Column]:
+    """Whether a text in a value is not UTF-8, at any depth; none: it has no texts."""
+    if isinstance(kind, StringType):
+        return [~F.is_valid_utf8(value)]
+    if isinstance(kind, ArrayType):
+        return _any_not_utf8(value, kind.elementType)
+    if isinstance(kind, MapType):
+        keys = _any_not_utf8(F.map_keys(value), kind.keyType)
+        return keys + _any_not_utf8(F.map_values(value), kind.valueType)
+    fields = kind if isinstance(kind, StructType) else ()
+    return [
+        found
+        for field in fields
+        for found in _not_utf8(value.getField(field.name), field.dataType)
+    ]
+
+
+def _any_not_utf8(values: Column, kind: DataType) -> list[Column]:
+    if not any(isinstance(each, StringType) for each in _kinds(kind)):
+        return []
+    return [F.exists(values, lambda one: reduce(or_, _not_utf8(one, kind)))]
 
 
 def _refusal(name: str, why: str) -> str:
