@@ -137,7 +137,8 @@ def name_of(txid: int, attempt_id: int, level: int = 0) -> Name:
 class FileSink(TransactionalSink):
     """Writes batches as files, once (driver).
 
-    ``options`` are all those of the writer.
+    ``options`` are all those of the writer. ``not_first`` refuses rows with which no
+    folder begins; one that earlier versions have begun goes on.
     """
 
     apart = ("path", "give the second write a path of its own")
@@ -149,8 +150,10 @@ class FileSink(TransactionalSink):
         options: dict[str, str],
         *,
         clock: Clock | None = None,
+        not_first: ConfigError | None = None,
     ) -> None:
         self.name = self.location = folder.path
+        self._not_first = not_first
         self._folder, self._form, self._options = folder, form, options
         self._clock = clock or SystemClock()
         self._names: Sequence[Name] = ()
@@ -243,6 +246,8 @@ class FileSink(TransactionalSink):
             )
 
     def _check_empty(self) -> None:
+        if self._not_first is not None:
+            raise self._not_first
         others = self._folder.strangers()
         if others:
             raise ConfigError(

@@ -23,6 +23,7 @@ from pyspark.sql.types import (
     StringType,
     StructField,
     StructType,
+    TimestampType,
 )
 
 from kafka_tx.errors import ConfigError
@@ -49,7 +50,7 @@ _NOT_HELD: Mapping[str, tuple[Callable[[DataType], bool], str, str]] = {
     "csv": (
         lambda kind: isinstance(kind, BinaryType),
         "has no bytes: Spark writes a text such as '[61 62]', and reads this text",
-        "base64({0}), hex({0}) or string({0})",
+        "base64({0}), hex({0}), string({0})",
     ),
     "json": (
         lambda kind: (
@@ -57,6 +58,12 @@ _NOT_HELD: Mapping[str, tuple[Callable[[DataType], bool], str, str]] = {
         ),
         "has no map whose keys are no texts: Spark writes it, and cannot read it",
         "transform_keys({0}, (k, v) -> string(k))",
+    ),
+    "orc": (
+        lambda kind: isinstance(kind, TimestampType),
+        "has times of the JVM's default zone: a reader whose JVM has another zone reads"
+        " other times, and every reader changes those of the last second before 1970",
+        "unix_micros({0})",
     ),
 }
 """Types that a format does not hold, which Spark writes; why, and what to write."""
@@ -74,10 +81,7 @@ def form_of(
     partition_by: Sequence[str],
     options: Mapping[str, str],
 ) -> Form:
-    """The form of a batch; raises ConfigError for columns that would be read otherwise.
-
-    They cannot name folders, or have a type that the format does not hold.
-    """
+    """The form of a batch; raises ConfigError for columns that cannot name folders."""
     for name in partition_by:
         kinds = [f.dataType for f in df.schema if f.name.lower() == name.lower()]
         is_bytes = any(isinstance(kind, BinaryType) for kind in kinds)
@@ -87,16 +91,6 @@ def form_of(
                 " such folders, and without bytes: cast them, for example with hex()"
             )
             raise ConfigError.illegal("partition_by", name, legal)
-    for field in df.schema if format in _NOT_HELD else ():
-        is_not_held, why, other = _NOT_HELD[format]
-        if any(map(is_not_held, _kinds(field.dataType))):
-            raise ConfigError(
-                f"column '{field.name}' is {field.dataType.simpleString()}, and"
-                f" {format} {why}. Nothing was written. Write"
-                f" {other.format(field.name)}, or another format such as parquet",
-                option="df",
-                value=field.name,
-            )
     kept = {
         name: value
         for name, value in options.items()
@@ -105,6 +99,23 @@ def form_of(
     # in this order: Spark takes the last one, whatever its case
     kept = {**_ZONE, **_WRITTEN_AS.get(format, {}), **kept}
     return Form(format=format, partition_by=tuple(partition_by), options=kept)
+
+
+def not_held(df: DataFrame, format: str) -> ConfigError | None:  # noqa: A002
+    """Names a column whose values the format would change; None: there is none."""
+    for field in df.schema if format in _NOT_HELD else ():
+        is_not_held, why, other = _NOT_HELD[format]
+        if any(map(is_not_held, _kinds(field.dataType))):
+            is_flat = is_not_held(field.dataType)
+            instead = f"{other.format(field.name)} or " if is_flat else ""
+            return ConfigError(
+                f"column '{field.name}' is {field.dataType.simpleString()}, and"
+                f" {format} {why}. Nothing was written. Write {instead}another format"
+                " such as parquet",
+                option="df",
+                value=field.name,
+            )
+    return None
 
 
 def _kinds(kind: DataType) -> Iterator[DataType]:

@@ -25,7 +25,7 @@ from kafka_tx.sinks.publications import (
     Publication,
     counting,
 )
-from kafka_tx.spark.sinks.file_rows import as_stored, exact, form_of, shape_of
+from kafka_tx.spark.sinks.file_rows import as_stored, exact, form_of, not_held, shape_of
 from kafka_tx.spark.versions.jvm import file_system
 from kafka_tx.spark.versions.names import is_classic
 
@@ -112,9 +112,13 @@ def append_files(
         legal = f"columns without {COLUMN!r}, which names the attempts"
         raise ConfigError.illegal("df", df.columns, legal)
     form = form_of(df, format, partition_by, given)
+    refusal = not_held(df, format)
+    if refusal is not None and format != "orc":  # whose files are mostly read right
+        raise refusal
     folder = _folder(df.sparkSession, path)
     kind = OpaqueFileSink if opaque else FileSink
-    return kind(folder, form, {**form.options, **given})(exact(df, form), attempt)
+    sink = kind(folder, form, {**form.options, **given}, not_first=refusal)
+    return sink(exact(df, form), attempt)
 
 
 def read_files(
