@@ -355,6 +355,10 @@ def test_values_of_a_table_come_back_as_they_were(url):
         ("TINYINT", Decimal("3.0"), Decimal("3.5")),
         ("DOUBLE", 2**62, 2**53 + 1),
         ("DOUBLE", Decimal("0.25"), Decimal("1234567.12345678901")),
+        ("VARCHAR(3)", "ä  ", "ä   "),
+        ("CHAR(3)", "ä", "ä "),
+        ("TINYTEXT", "ä".ljust(254), "ä".ljust(255)),
+        ("BINARY(3)", b"ab\0", b""),
     ],
 )
 def test_a_column_of_others_that_would_change_a_value_is_named(

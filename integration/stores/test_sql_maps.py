@@ -196,6 +196,25 @@ def test_sparks_types_are_appended_once(postgresql, kinds):
     assert found == [tuple(row.values())] * 2
 
 
+@pytest.mark.parametrize(
+    ("kind", "kept", "changed"),
+    [("varchar(3)", "ä  ", "ä   "), ("char(3)", " äb", "ä "), ("char(1)", "ä", "ä ")],
+)
+def test_blanks_that_a_column_would_change_are_refused(postgresql, kind, kept, changed):
+    with connected(postgresql) as database:
+        database.execute(f"CREATE TABLE kept (x {kind}, y text)".encode())
+    append_rows(postgresql, "kept", FIRST, pa.table({"x": [kept], "y": [changed]}))
+
+    rows = pa.table({"x": [None, changed], "y": ["", ""]})
+    with pytest.raises(
+        ConfigError, match="'x', row 1 .*'ä  *': .*would change it.*rtrim"
+    ):
+        append_rows(postgresql, "kept", SECOND, rows)
+
+    with connected(postgresql) as database:
+        assert database.execute("SELECT * FROM kept").fetchall() == [(kept, changed)]
+
+
 @pytest.mark.parametrize("driver", ["psycopg", "psycopg2"])
 def test_times_are_utc_whatever_the_databases_zone(postgresql, driver):
     pytest.importorskip(driver)

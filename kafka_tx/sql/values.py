@@ -40,13 +40,21 @@ def check_values(rows: pa.Table, dialect: str) -> None:
 def check_column(name: str, column: pa.ChunkedArray, dialect: str) -> None:
     """As ``check_values``, for one column."""
     kind = column.type
-    if pa.types.is_string(kind) or pa.types.is_large_string(kind):
+    if _is_text(kind):
         check_text(name, column)
     elif pa.types.is_floating(kind):
         if dialect in _WITHOUT_NAN:
             _check_floats(name, column, dialect)
     elif pa.types.is_timestamp(kind) or pa.types.is_date(kind):
         _check_years(name, column)
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
+
+
+def _is_bytes(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_binary(kind) or pa.types.is_large_binary(kind))
 
 
 def check_map(rows: pa.Table, dialect: str) -> None:
@@ -143,7 +151,7 @@ def check_fits(
 ) -> None:
     """Refuse what the columns of a table, made by others, would round or cut.
 
-    Databases themselves refuse numbers and texts that are too large.
+    Databases themselves refuse numbers and texts that are too large, but cut blanks.
     """
     for name, column in zip(rows.column_names, rows.columns, strict=True):
         if name not in columns:
@@ -156,8 +164,11 @@ def check_fits(
             changed = pc.and_not(changed, pc.fill_null(pc.is_nan(column), False))
         if pc.any(changed).as_py():
             row = pc.index(changed, pa.scalar(value=True)).as_py()
-            shown, why = f"{column[row].as_py()}", f"the column is {columns[name]}"
-            advice = "Change the type of the column, or round in the query"
+            value, why = column[row].as_py(), f"the column is {columns[name]}"
+            shown = _short(value) if isinstance(value, str | bytes) else f"{value}"
+            by_kind: dict[type, str] = {str: "use rtrim", bytes: "use rpad"}
+            how = by_kind.get(type(value), "round")
+            advice = f"Change the type of the column, or {how} in the query"
             raise _refused(name, row, shown, f"{why} and would change it", advice)
 
 
@@ -169,6 +180,8 @@ def _as_kept(
         return _as_kept_by_sqlite(column, kind)
     if pa.types.is_timestamp(column.type):
         return _times_as_kept(column, kind, dialect)
+    if _is_bytes(column.type) or _is_text(column.type):
+        return _text_as_kept(column, kind, dialect)
     if isinstance(kind, types.Integer):
         return _rounded(column, 0)
     if isinstance(kind, types.Float):
@@ -210,6 +223,32 @@ def _times_as_kept(
     if digits is None:
         return column
     return pc.floor_temporal(column, 10 ** (6 - digits), unit="microsecond")
+
+
+def _text_as_kept(
+    column: pa.ChunkedArray, kind: TypeEngine[Any], dialect: str
+) -> pa.ChunkedArray:
+    """Without blanks that databases cut, or with zero bytes that they add."""
+    if _is_bytes(column.type):
+        if not isinstance(kind, types.BINARY) or not kind.length:
+            return column
+        values = [
+            v if v is None else v.ljust(kind.length, b"\0") for v in column.to_pylist()
+        ]
+        return pa.chunked_array([pa.array(values, column.type)])
+    if isinstance(kind, types.CHAR):
+        return pc.utf8_rtrim(column, " ")
+    limit, length = getattr(kind, "length", None), pc.utf8_length
+    if dialect in MYSQL and type(kind).__name__ in _MYSQL_TEXTS:
+        limit, length = _MYSQL_TEXTS[type(kind).__name__], pc.binary_length
+    if not limit:
+        return column
+    is_cut = pc.greater(length(column), limit)
+    return pc.if_else(is_cut, pc.utf8_rtrim(column, " "), column)
+
+
+_MYSQL_TEXTS = {"TINYTEXT": 2**8 - 1, "TEXT": 2**16 - 1, "MEDIUMTEXT": 2**24 - 1}
+"""Bytes that they hold; they have no length in characters."""
 
 
 def _as_floats(column: pa.ChunkedArray, floats: pa.DataType) -> pa.ChunkedArray:
@@ -323,8 +362,7 @@ def to_column(table: pa.Table, name: str, kind: pa.DataType) -> pa.ChunkedArray:
         column = column.cast(column.type.value_type)
     if pa.types.is_date(column.type):
         _check_years(name, column)
-    is_bytes = pa.types.is_binary(column.type) or pa.types.is_large_binary(column.type)
-    if pa.types.is_string(kind) and is_bytes:
+    if pa.types.is_string(kind) and _is_bytes(column.type):
         check_text(name, column)
     try:
         cast = column.cast(kind)
