@@ -3,8 +3,10 @@
 Run it: python examples/redis_counts.py localhost:9092 orders redis://localhost:6379/0
 
 It needs ``pip install redis``. The counts of a batch and its attempt are written by one
-Lua script, which Redis runs as a whole. All keys have one hash tag, so a cluster keeps
-them on one node. Redis serves nobody else meanwhile: a batch of 100,000 keys was tried.
+Lua script, which Redis runs as a whole. Redis takes nothing back if a script fails in
+the middle, so this one checks all counts before it writes the first. All keys have one
+hash tag, so a cluster keeps them on one node. Redis serves nobody else meanwhile: a
+batch of 100,000 keys was tried.
 
 Redis keeps what its persistence promises. Set ``appendonly yes`` and ``appendfsync
 always``: with ``everysec``, a crash may lose the batches of the last second. Their
@@ -26,6 +28,16 @@ from kafka_tx import OvertakenError, TransactionalSink, TransactionAttempt
 
 SCRIPT = """
 if (redis.call('GET', KEYS[1]) or '') ~= ARGV[1] then return 0 end
+for n = 3, #ARGV, 2 do
+  local key, more = ARGV[n], ARGV[n + 1]
+  local count = redis.call('HGET', KEYS[2], key) or '0'
+  local is_whole = count == '0' or count:match('^-?[1-9]%d*$')
+  if not (is_whole and more:match('^%d+$') and math.abs(count + more) < 2^53) then
+    local text = 'ERR the count of %s is %s, and %s cannot be added: no row is written'
+    text = text:format(key, count, more):gsub('%c', ' ')
+    return redis.error_reply(text)
+  end
+end
 for n = 3, #ARGV, 2 do redis.call('HINCRBY', KEYS[2], ARGV[n], ARGV[n + 1]) end
 redis.call('SET', KEYS[1], ARGV[2])
 return 1

@@ -15,7 +15,7 @@ from integration.cluster.running import running
 from kafka_tx.testing import TransactionalSinkSuite
 from tests.conformance.sink_suite import attempt
 
-pytest.importorskip("redis")
+redis = pytest.importorskip("redis")
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "redis_counts.py"
 _names = itertools.count()
@@ -58,6 +58,27 @@ class TestRedis(TransactionalSinkSuite):
 
     def found(self):
         return [row for row, n in self.make().counts().items() for _ in range(n)]
+
+
+@pytest.mark.parametrize("odd", ["a lot", "1.5", 2**53, -(2**64)])
+def test_a_count_that_cannot_be_added_leaves_nothing_of_its_batch(
+    server, open_counts, odd
+):
+    sink = open_counts()
+    sink([("a", 1), ("b", 1)], attempt(1))
+    with redis.Redis.from_url(server.url) as other:
+        other.hset(sink._keys[1], "b", odd)
+    for number in (1, 2):
+        with pytest.raises(
+            redis.ResponseError, match=f"count of b is {odd}, and 1 cannot"
+        ):
+            sink([("a", 1), ("b", 1)], attempt(2, number=number))
+
+    with redis.Redis.from_url(server.url) as other:
+        assert other.hget(sink._keys[1], "a") == b"1"
+        other.hset(sink._keys[1], "b", 1)
+    assert sink([("a", 1), ("b", 1)], attempt(2, number=3))
+    assert sink.counts() == {"a": 2, "b": 2}
 
 
 def test_counts_and_attempt_outlive_a_server_that_is_killed(server, open_counts):
