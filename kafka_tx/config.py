@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from hashlib import sha256
+from inspect import isasyncgenfunction, iscoroutinefunction, isgeneratorfunction
 from typing import Literal, get_args
 
 from kafka_tx.errors import ConfigError, harmless
@@ -93,6 +94,18 @@ def check_kind(
     is_odd = isinstance(value, bool) and kinds is not bool
     if is_odd or not isinstance(value, kinds):
         raise ConfigError.illegal(option, value, legal)
+
+
+def never_runs(function: object) -> bool:
+    """Whether a call only makes a generator or a coroutine, which nobody runs."""
+    kinds = isgeneratorfunction, iscoroutinefunction, isasyncgenfunction
+    return any(is_kind(function) for is_kind in kinds)
+
+
+def check_function(option: str, value: object, legal: str) -> None:
+    """Refuse what is no function, and a function that never runs: ConfigError."""
+    if not callable(value) or never_runs(value):
+        raise ConfigError.illegal(option, value, f"{legal}, without async or yield")
 
 
 def check_attempt(value: object) -> None:

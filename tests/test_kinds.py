@@ -1,6 +1,7 @@
 """Values of other kinds are refused where they are given, by name."""
 
 from collections.abc import Callable
+from functools import partial
 from importlib import import_module
 from typing import Any
 
@@ -14,6 +15,16 @@ kafka_tx: Any = import_module("kafka_tx")
 BROKERS = {"kafka.bootstrap.servers": "b:9092"}
 ATTEMPT = kafka_tx.TransactionAttempt(1, 1)
 SINK = BROKERS | {"topic": "t", "tx.id": "sink"}
+
+
+async def waits(*_):
+    """Would do nothing if it was called."""
+
+
+def yields(*_):
+    """Would do nothing, either."""
+    yield
+
 
 CASES: dict[str, list[Callable[[], object]]] = {
     "hosts": [
@@ -54,7 +65,13 @@ CASES: dict[str, list[Callable[[], object]]] = {
         lambda: kafka_tx.SnapshotValue("map"),
         lambda: kafka_tx.update_map("df", ATTEMPT, "map"),
     ],
-    "function": [lambda: kafka_tx.for_each_transaction("save")],
+    "function": [
+        lambda: kafka_tx.for_each_transaction("save"),
+        lambda: kafka_tx.for_each_transaction(waits),
+        lambda: kafka_tx.for_each_transaction(partial(yields, 1)),
+        lambda: kafka_tx.with_dead_letters(yields, "t"),
+    ],
+    "write": [lambda: kafka_tx.write_to_table("df", ATTEMPT, "t", waits)],
     "attempt": [
         lambda: kafka_tx.update_map("df", 1, "map"),
         lambda: kafka_tx.append_once("df", 1, "sqlite://", "t"),

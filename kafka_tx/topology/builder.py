@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
-from kafka_tx.config import check_id
+from kafka_tx.config import check_id, never_runs
 from kafka_tx.errors import ConfigError
 from kafka_tx.topology.declare.bolts import (
     BasicBolt,
@@ -34,6 +34,9 @@ from kafka_tx.topology.plan.physical import PhysicalPlan, describe, mermaid, pla
 from kafka_tx.topology.rows.fields import DEFAULT_STREAM, Fields, FieldsLike
 
 _NAME = re.compile(r"(?!__)[A-Za-z0-9_.\-]{1,100}")
+
+_METHODS = ("prepare", "execute", "execute_arrow", "finish_batch", "cleanup")
+"""What tasks call of a bolt, and ignore the result of."""
 
 _KINDS: Mapping[type[Bolt], ComponentKind] = {
     BasicBolt: ComponentKind.BASIC,
@@ -281,9 +284,11 @@ def _bolt_component(
             f"its bolt cannot be made: {type(error).__name__}: {error}. A class is"
             " called without arguments; give a bolt, or a function that makes one."
         ) from error
+    kind = _kind_of(probe, draft, legal)
+    _check_methods(probe)
     return Component(
         draft.name,
-        _kind_of(probe, draft, legal),
+        kind,
         draft.parallelism,
         tuple(draft.inputs),
         _outputs_of(probe.fields, probe.streams),
@@ -321,6 +326,15 @@ def _kind_of(bolt: Bolt, draft: Draft, legal: Iterable[ComponentKind]) -> Compon
             " (execute, execute_arrow, transform)."
         )
     return kind
+
+
+def _check_methods(bolt: Bolt) -> None:
+    for name in _METHODS:
+        if never_runs(getattr(bolt, name, None)):
+            raise ConfigError(
+                f"{type(bolt).__name__}.{name} has yield or async, so that a call runs"
+                " nothing of it; emit with the collector, and await in asyncio.run()."
+            )
 
 
 def _names(kinds: Iterable[ComponentKind]) -> str:

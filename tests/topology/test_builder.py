@@ -54,6 +54,16 @@ class Rich(RichBolt):
         pass
 
 
+class Yields(BasicBolt):
+    def execute(self, row, collector):
+        yield row.word
+
+
+class Awaits(Sum):
+    async def finish_batch(self):  # type: ignore[override]
+        pass
+
+
 class TwoStreams(BatchBolt):
     fields = ("ok",)
     streams: Mapping[str, tuple[str, ...]] = {"bad": ("error", "line")}
@@ -278,6 +288,14 @@ def _idle_bolt(builder):
     builder.set_bolt("idle", Idle).shuffle_grouping("split")
 
 
+def _yields(builder):
+    builder.set_bolt("yields", Yields).shuffle_grouping("split")
+
+
+def _awaits(builder):
+    builder.set_bolt("awaits", Awaits).shuffle_grouping("split")
+
+
 def _needs_arguments(builder):
     builder.set_bolt("sized", NeedsArguments).shuffle_grouping("split")
 
@@ -328,6 +346,8 @@ def _lambda(builder):
         (_reserved_name, "component '__acker': illegal name"),
         (_rich_bolt, "component 'rich': a rich bolt cannot be used in this topology"),
         (_idle_bolt, "component 'idle': Idle overrides none of the methods"),
+        (_yields, "component 'yields': Yields.execute has yield or async"),
+        (_awaits, "component 'awaits': Awaits.finish_batch has yield or async"),
         (_needs_arguments, "component 'sized': its bolt cannot be made: TypeError"),
         (_tx_declared, "component 'count': option 'fields' is ('tx', 'word')"),
         (

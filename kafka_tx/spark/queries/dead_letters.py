@@ -16,6 +16,7 @@ from kafka_tx.clock import now_ms
 from kafka_tx.config import (
     LEGAL_OPTIONS,
     SinkConfig,
+    check_function,
     check_kind,
     check_topic,
     derived_id,
@@ -98,8 +99,7 @@ def with_dead_letters(
     """
     check_topic("topic", topic)
     check_kind("options", options or {}, Mapping, LEGAL_OPTIONS)
-    if not callable(function):
-        raise ConfigError.illegal("function", function, "a function (df, attempt)")
+    check_function("function", function, "a function (df, attempt)")
     if options is None and is_remote():
         raise ConfigError(
             "with Spark Connect with_dead_letters needs the addresses of the brokers:"

@@ -12,6 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.utils import is_remote
 
 from kafka_tx.clock import SystemClock
+from kafka_tx.config import check_function
 from kafka_tx.errors import ConfigError, ReplayDiffersError
 from kafka_tx.errors_first import raises_own_error_first
 from kafka_tx.model import JointBatch, JointPart, TransactionAttempt, short_digest
@@ -55,15 +56,15 @@ def for_each_transaction(
     ``tx_id`` must be given.
 
     Raises:
-        ConfigError: ``function`` is none; or a session of Spark Connect and no
-            ``tx_id``. From the query: no source of it has ``tx.id``, or several and
-            ``tx_id`` was not given; or they have different ``tx.mode``.
+        ConfigError: ``function`` is none, or has ``yield`` or ``async``; or a session
+            of Spark Connect and no ``tx_id``. From the query: no source of it has
+            ``tx.id``, or several and ``tx_id`` was not given; or they have different
+            ``tx.mode``.
         CheckpointDisagreesError: From the query: with this checkpoint, or these
             sources, an unfinished transaction would come with other records.
         FencedError: From the query: another one has taken over a ``tx.id`` of it.
     """
-    if not callable(function):
-        raise ConfigError.illegal("function", function, "a function (df, attempt)")
+    check_function("function", function, "a function (df, attempt)")
     if tx_id is None and is_remote():
         raise ConfigError(
             "with Spark Connect for_each_transaction needs the tx.id of the source:"

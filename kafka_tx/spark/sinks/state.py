@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
 from kafka_tx.clock import SystemClock
-from kafka_tx.config import check_attempt, check_id
+from kafka_tx.config import check_attempt, check_function, check_id
 from kafka_tx.errors import ConfigError
 from kafka_tx.model import TransactionAttempt
 from kafka_tx.sinks.admission import only_write
@@ -223,8 +223,7 @@ def write_to_table(
         table has the batch, and an Iceberg table has nothing of it.
     """
     _check_table(attempt, table, sink)
-    if not callable(write):
-        raise ConfigError.illegal("write", write, "a function of df and the table")
+    check_function("write", write, "a function of df and the table")
     formats.check_classic(df.sparkSession)
     is_iceberg = formats.is_iceberg(df.sparkSession, table)
     kind = iceberg.IcebergStatement if is_iceberg else delta.DeltaStatement
