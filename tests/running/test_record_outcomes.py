@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from integration.promptness import promptly
 from kafka_tx.errors import (
     BrokerUnavailableError,
     DataLossError,
@@ -78,7 +79,7 @@ class EndedChunk:
 
     def settle(self, first_root, end):
         roots = [failure.roots for failure in self.failed]
-        failed = np.concatenate([np.empty(0, np.int64), *roots])
+        failed = np.unique(np.concatenate([np.empty(0, np.int64), *roots]))
         completed, untried, left = self._ended
         return Settled(runs_of(completed), failed, untried, left)
 
@@ -120,9 +121,9 @@ class Case:
             return []
         return emission.manager.unburied(given_up, emission.generation, self.bounds)
 
-    def send(self, first_root=0):
+    def send(self, first_root=0, room=100):
         candidates = [Candidate(self.manager, self.bounds)]
-        emissions = RoundRobin().chunk(candidates, room=100, now_ms=self.now_ms)
+        emissions = RoundRobin().chunk(candidates, room=room, now_ms=self.now_ms)
         started = InFlightChunk(
             TransactionAttempt(1, 1), "spout", first_root, emissions, self.now_ms
         )
@@ -519,6 +520,31 @@ def test_what_bolts_were_not_given_was_not_read():
     case.outcomes.finished(started, chunk(completed=range(8)))
 
     assert [str(each) for each in case.read] == ["t-0 [2, 10)"]
+
+
+def test_a_record_that_fails_repeatedly_has_failed_once_for_the_first_reason():
+    letters = Letters()
+    case = Case(letters, back_off=BackOff(limit=0))
+    failures = [failure([4, 7], reason="b"), failure([4], reason="a")]
+    failures.append(failure([3, 4, 5, 7], reason="c"))
+
+    case.outcomes.finished(case.send(), chunk([0, 1, 2, 6, 8, 9], failures))
+
+    found = [(each.records.start, each.error) for each in letters.dead_letters]
+    assert found == [(4, "work: b"), (7, "work: b"), (3, "work: c"), (5, "work: c")]
+
+
+def test_a_chunk_whose_records_each_have_a_reason_of_their_own_is_soon_settled():
+    count = 40_000
+    failures = [failure([n], reason=f"no user {n}") for n in range(count)]
+
+    def settle():
+        case = Case()
+        case.bounds = replace(BOUNDS, end=count)
+        case.outcomes.finished(case.send(room=count), chunk(failed=failures))
+        return case
+
+    assert promptly(settle, within_s=5).manager.counts.failed == count
 
 
 def test_a_partition_on_which_nothing_ever_completes_ends_the_topology():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -108,7 +108,6 @@ class RecordOutcomes:
         names = {str(e.range.topic_partition) for e in started.emissions}
         self._pollers[started.spout].metrics.fetched(facts, names)
         ended = chunk.settle(started.first_root, started.end)
-        failed = ended.failed
         holes = _holes(facts)
         for emission, records in started.offsets_of(ended.done):
             gone = holes.get(str(records.topic_partition), OffsetRuns())
@@ -116,10 +115,11 @@ class RecordOutcomes:
         self._settled(started, ended.open)
         self._untried(started, ended.untried)
         unread: dict[TopicPartition, str] = {}
-        for failure in chunk.failed:
-            roots = np.intersect1d(failure.roots, failed, assume_unique=True)
-            failed = np.setdiff1d(failed, roots, assume_unique=True)
-            if failure.component == started.spout and _is_fetch(failure, facts):
+        fetches = _fetch_errors(facts)
+        for failure, roots in _once_each(chunk.failed):
+            if failure.component == started.spout and failure.reason.startswith(
+                fetches
+            ):
                 self._release(started, roots)
                 runs = started.offsets(roots)
                 unread |= {r.topic_partition: failure.reason for _, r in runs}
@@ -337,12 +337,27 @@ def _complete(
         manager.ack(OffsetRange(records.topic_partition, *run), generation)
 
 
-def _is_fetch(failure: RootsFailed, facts: Mapping[str, object]) -> bool:
-    """Whether the cause is a failed fetch, and not the records themselves."""
+def _once_each(
+    failures: Sequence[RootsFailed],
+) -> Iterator[tuple[RootsFailed, Roots]]:
+    """The failures, each with those of its roots that no failure before it has."""
+    if not failures:
+        return
+    sizes = [len(failure.roots) for failure in failures]
+    of_all = np.concatenate([NO_ROOTS, *(failure.roots for failure in failures)])
+    roots, firsts = np.unique(of_all, return_index=True)
+    owners = np.repeat(np.arange(len(failures)), sizes)[firsts]
+    order = np.argsort(owners, kind="stable")
+    ends = np.searchsorted(owners[order], np.arange(len(failures)), side="right")
+    yield from zip(failures, np.split(roots[order], ends[:-1]), strict=True)
+
+
+def _fetch_errors(facts: Mapping[str, object]) -> tuple[str, ...]:
+    """How reasons begin whose cause is a failed fetch, and not the records."""
     classes = {
         name
         for fact in facts.values()
         if isinstance(fact, dict)
         for name in fact.get("errors", ())
     }
-    return any(failure.reason.startswith(f"[{name}]") for name in classes)
+    return tuple(f"[{name}]" for name in classes)
