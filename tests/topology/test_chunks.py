@@ -416,6 +416,65 @@ def test_a_record_whose_row_cannot_be_pickled_fails_alone(engine):
     assert all("cannot be pickled" in failure.reason for failure in chunk.failed)
 
 
+class OneWay(Exception):  # noqa: N818 - what users write
+    """As ``Exception`` pickles it, it cannot be read back."""
+
+    def __init__(self, code, text):
+        super().__init__(text)
+        self.code = code
+
+
+class EmitsOneWay(BasicBolt):
+    fields = ("line",)
+
+    def execute(self, row, collector):
+        is_odd = row.line.startswith("#")
+        collector.emit((OneWay(1, row.line) if is_odd else row.line,))
+
+
+@pytest.mark.parametrize("on_driver", [False, True])
+def test_a_row_that_cannot_be_read_back_fails_its_chunk_and_does_not_stop(on_driver):
+    builder = a_builder(1)
+    builder.set_bolt("odd", EmitsOneWay).shuffle_grouping("spout")
+    collect = builder.set_bolt("collect", CollectLines, 2).shuffle_grouping("odd")
+    if on_driver:
+        collect.on_driver()
+
+    chunk, *_ = run(builder, ["a", "#b", "c"], LocalEngine(travels=True))
+
+    assert isinstance(chunk.failure, BatchFailed)
+    assert chunk.failure.stops is None
+    assert str(chunk.failure).startswith("component 'collect', task ")
+    assert "unpickle: TypeError: " in chunk.failure.reason
+
+
+def lacking():
+    raise ModuleNotFoundError("No module named 'sales'")
+
+
+class NeedsPackage:
+    def __reduce__(self):
+        return lacking, ()
+
+
+class EmitsNeedy(BasicBolt):
+    fields = ("line",)
+
+    def execute(self, row, collector):
+        collector.emit((NeedsPackage(),))
+
+
+def test_a_package_that_only_some_machines_have_stops_the_topology():
+    builder = a_builder(1)
+    builder.set_bolt("odd", EmitsNeedy).shuffle_grouping("spout")
+    builder.set_bolt("collect", CollectLines, 2).shuffle_grouping("odd")
+
+    chunk, *_ = run(builder, ["a"], LocalEngine(travels=True))
+
+    assert isinstance(chunk.failure, BatchStopped)
+    assert "No module named 'sales'" in str(chunk.failure.error)
+
+
 class Unreadable(GivenRecords):
     def read(self, task, tasks, facts):
         yield from ()

@@ -389,7 +389,7 @@ class AtLeastOnceRunner(TopologyLoop[None]):
         elif failure.component == started.spout:  # its schema registry is away
             self._begins_at_ms = self._clock.monotonic_ms() + _PREPARES.delay_ms(1)
             self._outcomes.unused(started)
-        else:  # in cleanup: smaller chunks, until the record that causes it is alone
+        else:  # cleanup or unpickle: smaller chunks, until the record is alone
             self._size.lost(len(started))
             self._outcomes.lost(started, str(failure))
 

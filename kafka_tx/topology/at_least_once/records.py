@@ -51,10 +51,20 @@ class AtLeastOnceSpout(Protocol):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class AtLeastOncePacket(Packet):
-    """A packet whose rows are tracked; its block may be pickled already."""
+    """A packet whose rows are tracked; its block may be pickled already.
+
+    Such a block travels as bytes: what cannot be read back would end Spark's task.
+    """
 
     lineage: Lineage = field(default=Lineage(NO_ROOTS))
     pickled: bytes = b""
+
+    def rows(self) -> Block:
+        """The block; raises whatever rows raise that cannot be read back."""
+        if len(self.block) or not self.pickled:
+            return self.block
+        block: Block = pickle.loads(self.pickled)  # noqa: S301 - a task's
+        return block
 
     def __reduce__(self) -> tuple[Any, ...]:
         block = [] if self.pickled else self.block
@@ -66,6 +76,5 @@ class AtLeastOncePacket(Packet):
 def _packet(
     bare: Packet, roots: Roots, starts: Positions | None, pickled: bytes
 ) -> AtLeastOncePacket:
-    block = pickle.loads(pickled) if pickled else bare.block  # noqa: S301 - a task's
-    head = (bare.target, bare.task, bare.source, bare.stream, block)
-    return AtLeastOncePacket(*head, bare.id, Lineage(roots, starts))
+    head = (bare.target, bare.task, bare.source, bare.stream, bare.block)
+    return AtLeastOncePacket(*head, bare.id, Lineage(roots, starts), pickled)

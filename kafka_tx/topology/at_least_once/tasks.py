@@ -84,7 +84,8 @@ class AtLeastOnceTask(StageTask):
         yield from self._guarded(self._process(packets, source), packets)
 
     def _failed(self, error: BaseException) -> BatchFailed | BatchStopped:
-        if self._moment == "execute":
+        is_lacking = self._moment == "unpickle" and isinstance(error, ImportError)
+        if self._moment == "execute" or is_lacking:  # a package: no record's fault
             return super()._failed(error)
         where = (self._component, self.id.task)
         reason = f"{self._moment}: {reason_of(error)}"
@@ -128,7 +129,8 @@ class AtLeastOnceTask(StageTask):
             yield from self._read(source)
         for packet in packets:
             self._passed ^= packet.id
-            given = Tracked(packet.block, packet.lineage, packet.stream)
+            with self._calling(packet.target, "unpickle"):
+                given = Tracked(packet.rows(), packet.lineage, packet.stream)
             for part in self._in_turns(given):
                 self._deliver(packet.target, packet.source, part)
                 yield from self._ready()

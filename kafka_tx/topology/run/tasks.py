@@ -34,7 +34,7 @@ _ROWS_PER_TURN = 4096
 """Rows given to a bolt before its output is passed on: bounds a task's memory."""
 
 
-_Moment = Literal["prepare", "execute", "cleanup"]
+_Moment = Literal["prepare", "execute", "cleanup", "unpickle"]
 
 
 class StageTask:
