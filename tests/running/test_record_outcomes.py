@@ -320,6 +320,31 @@ def test_of_several_records_in_one_batch_nobody_knows_which_one_hangs():
     assert case.manager.counts.failed == 0
 
 
+def test_a_bolt_that_hangs_with_a_row_of_no_record_fails_the_record_that_is_alone():
+    case = Case(back_off=BackOff(limit=0))
+    nobody = np.array([], np.int64)
+
+    case.outcomes.hangs(case.send(), nobody, "work: not given back")
+    assert case.manager.counts.failed == 0
+    case.outcomes.hangs(case.send(room=1), nobody, "work: not given back")
+
+    assert (case.manager.counts.failed, case.metrics.timed_out) == (1, {P0: 1})
+    assert case.due() == [(1, 10)]
+
+
+def test_a_row_of_no_record_that_fails_is_logged_once(caplog):
+    case = Case()
+    failures = [failure([0], reason="b"), failure([]), failure([0], reason="other")]
+
+    for rest in (range(1, 10), ()):
+        case.outcomes.finished(case.send(), chunk(rest, failures))
+
+    assert [each.getMessage().partition(" (")[0] for each in caplog.records] == [
+        "t-0 [0, 1) failed: work: b",
+        "a row that comes from no record failed: work: bad luck",
+    ]
+
+
 def hopeless(dead_letters=None):
     case = Case(dead_letters, back_off=BackOff(limit=0))
     started = case.send()

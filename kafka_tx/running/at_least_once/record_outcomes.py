@@ -123,8 +123,11 @@ class RecordOutcomes:
                 self._release(started, roots)
                 runs = started.offsets(roots)
                 unread |= {r.topic_partition: failure.reason for _, r in runs}
-            else:
-                self.fail(started, roots, f"{failure.component}: {failure.reason}")
+                continue
+            reason = f"{failure.component}: {failure.reason}"
+            if not len(failure.roots):
+                self._log_once(started, "a row that comes from no record", reason)
+            self.fail(started, roots, reason)
         self._fetch_again(started, unread, facts)
         left = {r.topic_partition for _, r in started.offsets(ended.untried)}
         for emission in started.emissions:
@@ -180,11 +183,17 @@ class RecordOutcomes:
         self._release(started, started.roots)
 
     def hangs(self, started: InFlightChunk, roots: Roots, reason: str) -> None:
-        """A bolt hangs with these records of the chunk; one of them is the cause."""
+        """A bolt hangs with these records of the chunk; one of them is the cause.
+
+        None of them: it hangs with a row that comes from no record.
+        """
         if not self._end(started):
             return
         everything = started.roots
         roots = np.intersect1d(everything, roots)
+        if not len(roots):
+            self.silent(started, reason)
+            return
         if len(roots) == 1:
             self.timed_out(started, roots, reason)
             everything = np.setdiff1d(everything, roots)
@@ -198,11 +207,7 @@ class RecordOutcomes:
         now_ms = self._clock.monotonic_ms()
         for emission, records in started.offsets(roots):
             manager, generation = emission.manager, emission.generation
-            kind = _without_numbers(reason)
-            if kind not in self._logged and len(self._logged) < LOGGED_REASONS:
-                self._logged.add(kind)
-                once = "%s failed: %s (logged once for this reason)"
-                logger.warning(once, records, reason, attempt=started.attempt)
+            self._log_once(started, records, reason)
             for gone in manager.fail(records, now_ms, generation):
                 self._give_up(started.spout, emission, gone, reason)
             if manager.is_hopeless:
@@ -210,6 +215,15 @@ class RecordOutcomes:
                     f"{manager.topic_partition}: {manager.counts.failed} failures and"
                     f" not one record completed; the last: {reason}"
                 )
+
+    def _log_once(self, started: InFlightChunk, failed: object, reason: str) -> None:
+        if len(self._logged) >= LOGGED_REASONS:
+            return
+        kind = _without_numbers(reason)
+        if kind not in self._logged:
+            self._logged.add(kind)
+            once = "%s failed: %s (logged once for this reason)"
+            logger.warning(once, failed, reason, attempt=started.attempt)
 
     def _end(self, started: InFlightChunk) -> bool:
         """Drop the chunk; False if it has timed out before."""

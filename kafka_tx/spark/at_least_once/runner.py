@@ -261,8 +261,8 @@ class AtLeastOnceRunner(TopologyLoop[None]):
         job = self._jobs.get(attempt)
         if job is None or job.started not in self._outcomes:
             return
-        if len(roots) > 1:
-            self._size.timed_out(len(roots))
+        if len(roots) != 1:
+            self._size.timed_out(len(roots) or len(job.started))
         timeout_ms = self._limits.timeout_ms
         reason = f"{component}: not given back within {timeout_ms} ms"
         self._outcomes.hangs(job.started, roots, reason)
