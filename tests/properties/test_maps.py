@@ -178,6 +178,14 @@ class Maps(RuleBasedStateMachine):
             self.now = modelled(self.before, writes)
             self.newest = attempt
 
+    @precondition(lambda self: self.newest.txid and not self.is_opaque)
+    @rule()
+    def the_same_attempt_looks_before_it_writes(self):
+        """A try whose answer was lost comes again."""
+        if self.newest.epoch >= self.newest_owner:
+            with self.map.batch(self.newest) as batch:
+                assert batch.is_counted
+
     @precondition(lambda self: self.newest.txid)
     @rule(writes=WRITES, older=st.integers(1, 9))
     def an_overtaken_attempt(self, writes, older):

@@ -60,6 +60,17 @@ def test_a_replay_counts_as_the_map_says(kind, expected, snapshot):
     assert total.get() == expected
 
 
+@pytest.mark.parametrize("kind", [TransactionalMap, OpaqueMap])
+def test_the_same_attempt_counts_once(kind, snapshot):
+    total = snapshot(kind)
+    total.update(FIRST, add(5))
+
+    counts_again = total.update(FIRST, add(5))
+
+    assert counts_again == (kind is OpaqueMap)
+    assert total.get() == 5
+
+
 @KINDS
 def test_it_is_set_and_removed(kind, snapshot):
     total = snapshot(kind, value=str)
