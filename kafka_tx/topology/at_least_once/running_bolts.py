@@ -4,7 +4,8 @@ Rows are tracked back to their records, and are acked or failed one by one.
 
 Whatever a bolt raises in ``execute``, ``SystemExit`` included, fails the row it was
 given, and that row's records are replayed. So does a value that does not fit its
-declared type, or that Python cannot hold. A ``DeclarationError`` (such as an undeclared
+declared type, or that Python cannot hold. ``KeyboardInterrupt`` and ``GeneratorExit``
+end the task. A ``DeclarationError`` (such as an undeclared
 stream) stops the topology if the bolt is to blame: if all rows of a task so far raised
 one, and at least 20 did. In ``execute_arrow`` it always stops the topology.
 """
