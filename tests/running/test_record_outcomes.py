@@ -37,6 +37,7 @@ from kafka_tx.running.at_least_once.in_flight_chunk import InFlightChunk
 from kafka_tx.running.at_least_once.record_outcomes import (
     DEAD_LETTER_AGAIN_MS,
     LOGGED_REASONS,
+    MOST_UNWRITTEN,
     RecordOutcomes,
 )
 from kafka_tx.testing import ManualClock
@@ -397,6 +398,20 @@ def test_a_dead_letter_that_may_be_written_later_is_tried_again_after_a_pause(er
     assert len(dead_letters.dead_letters) == 2
     assert list(case.outcomes.wakes()) == []
     assert case.manager.last_completed_offset == 10
+
+
+def test_a_spout_with_many_unwritten_dead_letters_is_crowded_until_they_are_written():
+    case = Case(Letters(BrokerUnavailableError("down")), back_off=BackOff(limit=0))
+    case.bounds = replace(BOUNDS, end=MOST_UNWRITTEN + 1)
+    started = case.send(room=MOST_UNWRITTEN + 1)
+
+    case.outcomes.fail(started, started.roots, "bad luck")
+    case.drain()
+    assert case.outcomes.is_crowded("spout")
+
+    case.write_again()
+    assert not case.outcomes.is_crowded("spout")
+    assert not case.outcomes.writes("spout")
 
 
 def test_a_dead_letter_that_is_refused_ends_the_topology():

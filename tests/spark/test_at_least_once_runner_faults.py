@@ -31,6 +31,7 @@ from kafka_tx.metrics.status import status
 from kafka_tx.model import CommittedOffset, TopicPartition, TransactionAttempt
 from kafka_tx.offsets.loss import OutOfRange
 from kafka_tx.offsets.retry import BackOff
+from kafka_tx.running.at_least_once import record_outcomes
 from kafka_tx.running.last_run import open_stop_store, show_last_stop
 from kafka_tx.spark.at_least_once import runner as at_least_once_runner
 from kafka_tx.spark.versions.job_failures import SparkStoppedError
@@ -88,6 +89,44 @@ def test_a_dead_letter_is_written_before_its_record_is_committed(case):
     assert case.store.at(P0) == [10]
     assert handle.status.dead_letters == 1
     assert case.metric("dead_letter_records_total") == 1
+
+
+class HeldLetters(Letters):
+    """Writes nothing until it is let go."""
+
+    def __init__(self):
+        super().__init__()
+        self.held = []
+        self.may_go = threading.Event()
+
+    def write(self, dead_letter, answer):
+        self.held.append(dead_letter)
+        if self.may_go.is_set():
+            super().write(dead_letter, answer)
+        else:
+            waits = threading.Thread(target=self._write, args=(dead_letter, answer))
+            waits.start()
+
+    def _write(self, dead_letter, answer):
+        assert self.may_go.wait(WITHIN_S)
+        super().write(dead_letter, answer)
+
+
+def test_a_spout_with_many_unwritten_dead_letters_reads_no_more(case, monkeypatch):
+    monkeypatch.setattr(record_outcomes, "MOST_UNWRITTEN", 2)
+    tried.bad = dict.fromkeys(case.fill(8), 1_000)
+    case.rules = {"back_off": BackOff(limit=0)}
+    case.limits = replace(case.limits, chunk_records=1, chunks=1)
+    case.dead_letters = HeldLetters()
+
+    handle = case.start()
+    until(lambda: len(case.dead_letters.held) == 3)
+    assert not handle.process_all_available(0.5)
+    assert len(case.engine.sizes) == 3
+    case.dead_letters.may_go.set()
+    assert handle.process_all_available(WITHIN_S)
+
+    assert len(case.dead_letters.written) == 8
 
 
 def test_a_dead_letter_that_is_refused_ends_the_topology(case):

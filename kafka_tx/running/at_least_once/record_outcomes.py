@@ -38,6 +38,10 @@ Facts = Mapping[str, Any]
 DEAD_LETTER_AGAIN_MS = 1_000
 """Pause before a dead letter that could not be written is tried again."""
 
+MOST_UNWRITTEN = 10_000
+"""Records of a spout that may wait for their dead letters (3 to 4 kB each, for lone
+records) before no chunk of the spout begins."""
+
 LOGGED_REASONS = 100
 """How many different reasons of failures a topology logs."""
 
@@ -74,8 +78,11 @@ class RecordOutcomes:
 
     def writes(self, spout: str) -> bool:
         """Whether dead letters of the spout are being written, or wait for that."""
-        waits = any(waiting == spout for _, waiting, *_ in self._again)
-        return waits or self._unwritten[spout] > 0
+        return self._unwritten[spout] > 0
+
+    def is_crowded(self, spout: str) -> bool:
+        """Whether so many dead letters wait that the spout must not read more."""
+        return self._unwritten[spout] > MOST_UNWRITTEN
 
     def sent(self, started: InFlightChunk) -> None:
         """A chunk is sent, or its time-out begins again."""
@@ -284,8 +291,8 @@ class RecordOutcomes:
     ) -> None:
         """Settle a part of a dead letter."""
         poller, records = self._pollers[spout], dead_letter.records
-        self._unwritten[spout] -= len(records)
         if isinstance(result, Buried):
+            self._unwritten[spout] -= len(records)
             at = records.topic_partition
             poller.metrics.written[at] += result.written
             poller.metrics.cut[at] += result.cut
@@ -293,6 +300,7 @@ class RecordOutcomes:
             poller.was_read(records)
             return
         if not poller.unburied(emission, records):
+            self._unwritten[spout] -= len(records)
             return  # no record needs the letter any more
         if not (isinstance(result, KafkaTxError) and result.retryable):
             raise result
@@ -313,6 +321,7 @@ class RecordOutcomes:
         due = [each for each in self._again if each[0] <= now_ms]
         self._again = [each for each in self._again if each[0] > now_ms]
         for _, spout, emission, dead_letter in due:
+            self._unwritten[spout] -= len(dead_letter.records)
             for run in self._pollers[spout].unburied(emission, dead_letter.records):
                 self._write(spout, emission, replace(dead_letter, records=run))
 

@@ -310,6 +310,8 @@ class AtLeastOnceRunner(TopologyLoop[None]):
         names = list(self.pollers)
         for at in range(len(names)):
             name = names[(self._turn + at) % len(names)]
+            if self._outcomes.is_crowded(name):
+                continue
             emissions = self.pollers[name].chunk(room)
             if emissions:
                 self._turn += at + 1
