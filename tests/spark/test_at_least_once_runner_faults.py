@@ -505,6 +505,26 @@ def test_a_bolt_on_the_driver_that_hangs_gives_its_place_to_others(case, monkeyp
     assert handle.status.skipped == 0
 
 
+def test_a_stop_without_a_time_out_leaves_time_for_the_last_commit(case, monkeypatch):
+    monkeypatch.setattr(at_least_once_runner, "END_WITHIN_S", 3.0)
+    may_go.clear()
+    tried.bad = dict.fromkeys(case.fill(1), 1)
+    case.bolt = Stuck
+    store = case.store.store
+
+    def slowly(offsets):
+        time.sleep(1.0)
+        store(offsets)
+
+    handle = case.start()
+    until(lambda: tried.failed[P0, 0] == 1)
+    case.store.store = slowly
+    threading.Timer(3.5, may_go.set).start()
+    handle.stop(timeout_s=None)
+
+    assert case.store.at(P0) == [1]
+
+
 class Hanging:
     """Holds a function up until it is let go."""
 

@@ -170,10 +170,12 @@ class AtLeastOnceRunner(TopologyLoop[None]):
     # --- called from other threads ---
 
     def end_within(self, timeout_s: float | None) -> None:
-        """Limit the time for shutdown from now on: jobs, last commit, connections."""
-        self._ends_s = time.monotonic() + (
-            END_WITHIN_S if timeout_s is None else timeout_s
-        )
+        """Limit the time for shutdown from now on: jobs, last commit, connections.
+
+        None: no limit for jobs; the rest has ``END_WITHIN_S`` after them.
+        """
+        if timeout_s is not None:
+            self._ends_s = time.monotonic() + timeout_s
 
     def _ask_idle(self) -> Callable[[], bool]:
         wanted = {name: p.next_polls() for name, p in self.pollers.items()}
@@ -452,7 +454,7 @@ class AtLeastOnceRunner(TopologyLoop[None]):
 
     def _release(self) -> list[str] | None:
         if self._ends_s is None:
-            self.end_within(None)
+            self.end_within(END_WITHIN_S)
         left = [j for j in self._jobs.values() if not j.end(self._rest_s())]
         left += [job for job in self._hanging if job.runs]
         hanging = [str(job.started.attempt) for job in left]

@@ -128,7 +128,8 @@ class AtLeastOnceTopologyHandle(RunningTopology[AtLeastOnceStatus]):
 
         Args:
             finish: True: wait for in-flight jobs first. False: cancel them.
-            timeout_s: Seconds until everything is cut off, as by a crash.
+            timeout_s: Seconds until everything is cut off, as by a crash. None: jobs
+                take their time; the last commit has 30 s after them.
 
         Raises:
             TransactionError: It was cut off.
