@@ -18,6 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import sqlalchemy as sa
 
+from kafka_tx.errors import ConfigError
 from kafka_tx.model import TransactionAttempt
 from kafka_tx.sql.awake import kept_awake
 from kafka_tx.sql.database import Database
@@ -198,7 +199,7 @@ class MapBatch:
 def values_of(
     connection: sa.Connection, to: MapTable, keys: Iterable[Any]
 ) -> dict[Any, Any]:
-    """The values of those keys that are there; raises ConfigError for illegal text."""
+    """The values of those keys that are there; raises ConfigError for illegal keys."""
     found: dict[Any, Any] = {}
     columns = to.table.c
     for some in chunks(_as_keys(keys, to)):
@@ -212,11 +213,16 @@ def values_of(
 
 
 def _as_keys(keys: Iterable[Any], to: MapTable) -> list[Any]:
-    """Each once."""
+    """Each once, as the map holds it; raises ConfigError for keys of other types."""
     given = list(dict.fromkeys(keys))
+    found = array_of("key", given, to.key_type)
     if pa.types.is_string(to.key_type):
-        check_text("key", pa.chunked_array([array_of("key", given, to.key_type)]))
-    return given
+        check_text("key", pa.chunked_array([found]))
+    held: list[Any] = found.to_pylist()
+    for key, asked in zip(held, given, strict=True):
+        if key != asked:  # Arrow turns bytes into text, and text into bytes
+            raise ConfigError.illegal("key", asked, f"keys of type {to.key_type}")
+    return held
 
 
 def revert(connection: sa.Connection, to: MapTable, txid: int) -> None:
@@ -353,6 +359,7 @@ class NonTransactionalMap:
         """The values of those keys that are there, as last committed.
 
         Raises:
+            ConfigError: A key is not of the map's type.
             StateGivenUpError: The database did not answer or was locked for too long.
             StateError: The database refuses.
         """

@@ -324,6 +324,34 @@ def test_rows_that_do_not_fit_are_named(open_map):
     assert state.last_attempt() == TransactionAttempt(0, 0)
 
 
+@pytest.mark.parametrize(
+    ("kind", "key"),
+    [
+        (str, b"a"),
+        (str, 1),
+        (int, "2"),
+        (int, 2**70),
+        (int, 1.5),
+        (bytes, "a"),
+        (bytes, 1),
+    ],
+)
+def test_a_key_of_another_type_is_refused_wherever_it_is_given(open_map, kind, key):
+    state = open_map(TransactionalMap, key=kind)
+    known = {str: "a", int: 2, bytes: b"a"}[kind]
+    state.update(FIRST, pa.table({"key": [known], "value": [1]}))
+
+    for call in (
+        lambda: state.get([key]),
+        lambda: state.entries([key]),
+        lambda: state.remove(SECOND, [key]),
+    ):
+        with pytest.raises(ConfigError, match="key"):
+            call()
+
+    assert state.get([known, known]) == {known: 1}
+
+
 def test_a_float_that_is_no_number_is_refused(open_map):
     state = open_map(TransactionalMap, value=float)
 
