@@ -38,6 +38,7 @@ from kafka_tx.spark.versions.job_failures import SparkStoppedError
 from kafka_tx.testing import MEMORY_BROKER
 from kafka_tx.topology.declare.bolts import BasicBolt
 from kafka_tx.topology.rows.schemes import MetadataScheme
+from tests.local_engine import LocalEngine
 from tests.spark.spout_case import (
     P0,
     P1,
@@ -450,6 +451,41 @@ def test_a_cleanup_that_raises_costs_at_most_the_record_that_leads_to_it(
     lost = {(P0, 13)} if skipped else set()
     assert set(tried.done) == everything - lost
     assert handle.status.skipped == skipped
+
+
+class OneWay(Exception):  # noqa: N818 - what users write
+    """As ``Exception`` pickles it, it cannot be read back."""
+
+    def __init__(self, code, text):
+        super().__init__(text)
+        self.code = code
+
+
+class EmitsOneWay(BasicBolt):
+    fields = ("n", "problem")
+
+    def execute(self, row, collector):
+        at = (TopicPartition(row.topic, row.partition), row.offset)
+        collector.emit((row.offset, OneWay(1, "") if at in tried.bad else None))
+
+
+class Keeps(BasicBolt):
+    def execute(self, row, collector):
+        tried.done[P0, row.n] += 1
+
+
+def test_a_row_that_cannot_be_unpickled_costs_its_record_alone(case):
+    everything = case.fill(40)
+    tried.bad = {(P0, 13): 1_000}
+    case.bolt, case.then = EmitsOneWay, Keeps
+    case.engine._local = LocalEngine(travels=True)
+    case.rules = {"back_off": BackOff(limit=0)}
+
+    handle = case.start()
+    assert handle.process_all_available(WITHIN_S)
+
+    assert set(tried.done) == everything - {(P0, 13)}
+    assert (handle.status.failed, handle.status.skipped) == (1, 1)
 
 
 class PreparesLater(Work):
