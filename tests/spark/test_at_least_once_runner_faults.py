@@ -36,7 +36,7 @@ from kafka_tx.running.last_run import open_stop_store, show_last_stop
 from kafka_tx.spark.at_least_once import runner as at_least_once_runner
 from kafka_tx.spark.versions.job_failures import SparkStoppedError
 from kafka_tx.testing import MEMORY_BROKER
-from kafka_tx.topology.declare.bolts import BasicBolt
+from kafka_tx.topology.declare.bolts import BasicBolt, RichBolt
 from kafka_tx.topology.rows.schemes import MetadataScheme
 from tests.local_engine import LocalEngine
 from tests.spark.spout_case import (
@@ -539,6 +539,43 @@ def test_a_bolt_on_the_driver_that_hangs_gives_its_place_to_others(case, monkeyp
 
     assert set(tried.done) == everything
     assert handle.status.skipped == 0
+
+
+class WithoutAnchors(RichBolt):
+    fields = ("n",)
+
+    def prepare(self, context, collector):
+        self.collector = collector
+
+    def execute(self, row):
+        self.collector.emit((row.offset,))
+        self.collector.ack(row)
+
+
+class StuckLater(BasicBolt):
+    def execute(self, row, collector):
+        if (P0, row.n) in tried.bad:
+            assert may_go.wait(WITHIN_S)
+        tried.done[P0, row.n] += 1
+
+
+def test_a_row_without_anchors_that_hangs_costs_its_record_alone(case, monkeypatch):
+    monkeypatch.setattr(at_least_once_runner, "_ENDS_WITHIN_MS", 50)
+    may_go.clear()
+    everything = case.fill(20)
+    tried.bad = {(P0, 5): 1}
+    case.bolt, case.then = WithoutAnchors, StuckLater
+    case.engine.timeout_s = 0.3
+    case.limits = replace(case.limits, timeout_ms=300, silent_timeouts=100)
+    case.rules = {"back_off": BackOff(limit=0)}
+    handle = case.start()
+    try:
+        assert handle.process_all_available(WITHIN_S)
+    finally:
+        may_go.set()
+
+    assert set(tried.done) >= everything - {(P0, 5)}
+    assert (handle.status.failed, handle.status.skipped) == (1, 1)
 
 
 def test_a_stop_without_a_time_out_leaves_time_for_the_last_commit(case, monkeypatch):

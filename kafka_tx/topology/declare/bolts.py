@@ -110,7 +110,7 @@ class RichCollector(Protocol):
 
         The records of the anchors complete only after the emitted row completes. A row
         that is named twice counts twice and still completes. Without anchors the row is
-        not tracked: its failure replays nothing.
+        not tracked: its failure is logged and replays nothing.
 
         Raises:
             ConfigError: The stream is not declared, the number of values is wrong, or
