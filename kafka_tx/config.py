@@ -99,7 +99,8 @@ def check_kind(
 def never_runs(function: object) -> bool:
     """Whether a call only makes a generator or a coroutine, which nobody runs."""
     kinds = isgeneratorfunction, iscoroutinefunction, isasyncgenfunction
-    return any(is_kind(function) for is_kind in kinds)
+    called = function, getattr(type(function), "__call__", None)  # noqa: B004
+    return any(is_kind(each) for is_kind in kinds for each in called)
 
 
 def check_function(option: str, value: object, legal: str) -> None:

@@ -26,6 +26,11 @@ def yields(*_):
     yield
 
 
+class Waits:
+    async def __call__(self, *_):
+        """Nor would this."""
+
+
 CASES: dict[str, list[Callable[[], object]]] = {
     "hosts": [
         lambda: kafka_tx.StaticHosts(["h:9092"]),
@@ -69,6 +74,7 @@ CASES: dict[str, list[Callable[[], object]]] = {
         lambda: kafka_tx.for_each_transaction("save"),
         lambda: kafka_tx.for_each_transaction(waits),
         lambda: kafka_tx.for_each_transaction(partial(yields, 1)),
+        lambda: kafka_tx.for_each_transaction(Waits()),
         lambda: kafka_tx.with_dead_letters(yields, "t"),
     ],
     "write": [lambda: kafka_tx.write_to_table("df", ATTEMPT, "t", waits)],

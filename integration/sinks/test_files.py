@@ -531,6 +531,22 @@ def test_a_folder_that_has_times_in_orc_goes_on(spark, files):
     assert files.read().collect() == df.collect() * 2
 
 
+def test_a_folder_of_orc_takes_times_as_names_of_folders_only(spark, files):
+    df = spark.sql("SELECT 1 AS a, timestamp'2026-01-02 03:04:05' AS at")
+
+    assert files.append(df, attempt(1), format="orc", partition_by=["at"])
+
+    assert files.read().collect() == df.collect()
+
+
+def test_a_folder_of_orc_that_has_no_times_takes_none_later(spark, files):
+    df = spark.sql("SELECT 1 AS a, timestamp'2026-01-02 03:04:05' AS at")
+    files.append(df.select("a"), attempt(1), format="orc")
+
+    with pytest.raises(ConfigError, match="'at' is timestamp"):
+        files.append(df, attempt(2), format="orc")
+
+
 def chosen(spark, *names):
     return spark.sql("SELECT " + ", ".join(f"{COLUMNS[n]} AS `{n}`" for n in names))
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any, Protocol, runtime_checkable
 
@@ -137,8 +137,8 @@ def name_of(txid: int, attempt_id: int, level: int = 0) -> Name:
 class FileSink(TransactionalSink):
     """Writes batches as files, once (driver).
 
-    ``options`` are all those of the writer. ``not_first`` refuses rows with which no
-    folder begins; one that earlier versions have begun goes on.
+    ``options`` are all those of the writer. ``check_types`` refuses columns that the
+    format does not hold; it is given the schema of the folder's last batch, if any.
     """
 
     apart = ("path", "give the second write a path of its own")
@@ -150,10 +150,10 @@ class FileSink(TransactionalSink):
         options: dict[str, str],
         *,
         clock: Clock | None = None,
-        not_first: ConfigError | None = None,
+        check_types: Callable[[str | None], None] = lambda _: None,
     ) -> None:
         self.name = self.location = folder.path
-        self._not_first = not_first
+        self._check_types = check_types
         self._folder, self._form, self._options = folder, form, options
         self._clock = clock or SystemClock()
         self._names: Sequence[Name] = ()
@@ -234,6 +234,7 @@ class FileSink(TransactionalSink):
 
     def _check_form(self) -> None:
         stored, given = self._stored, self._form
+        self._check_types(stored.schema if stored else None)
         if stored is None:
             self._check_empty()
         elif stored.form != given:
@@ -246,8 +247,6 @@ class FileSink(TransactionalSink):
             )
 
     def _check_empty(self) -> None:
-        if self._not_first is not None:
-            raise self._not_first
         others = self._folder.strangers()
         if others:
             raise ConfigError(

@@ -236,7 +236,7 @@ def _text_as_kept(
             v if v is None else v.ljust(kind.length, b"\0") for v in column.to_pylist()
         ]
         return pa.chunked_array([pa.array(values, column.type)])
-    if isinstance(kind, types.CHAR):
+    if isinstance(kind, types.CHAR) and dialect in MYSQL:
         return pc.utf8_rtrim(column, " ")
     limit, length = getattr(kind, "length", None), pc.utf8_length
     if dialect in MYSQL and type(kind).__name__ in _MYSQL_TEXTS:

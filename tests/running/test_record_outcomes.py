@@ -31,13 +31,13 @@ from kafka_tx.offsets.manager import PartitionManager
 from kafka_tx.offsets.retry import BackOff
 from kafka_tx.offsets.unfinished import PartitionRules
 from kafka_tx.planned_topic import damaged
+from kafka_tx.running.at_least_once import record_outcomes
 from kafka_tx.running.at_least_once.counts import SpoutMetrics
 from kafka_tx.running.at_least_once.dead_letters import Buried, LetterUnreadError
 from kafka_tx.running.at_least_once.in_flight_chunk import InFlightChunk
 from kafka_tx.running.at_least_once.record_outcomes import (
     DEAD_LETTER_AGAIN_MS,
     LOGGED_REASONS,
-    MOST_UNWRITTEN,
     RecordOutcomes,
 )
 from kafka_tx.testing import ManualClock
@@ -400,12 +400,20 @@ def test_a_dead_letter_that_may_be_written_later_is_tried_again_after_a_pause(er
     assert case.manager.last_completed_offset == 10
 
 
-def test_a_spout_with_many_unwritten_dead_letters_is_crowded_until_they_are_written():
-    case = Case(Letters(BrokerUnavailableError("down")), back_off=BackOff(limit=0))
-    case.bounds = replace(BOUNDS, end=MOST_UNWRITTEN + 1)
-    started = case.send(room=MOST_UNWRITTEN + 1)
+def test_a_spout_with_many_unwritten_dead_letters_is_crowded_until_they_are_written(
+    monkeypatch,
+):
+    monkeypatch.setattr(record_outcomes, "MOST_UNWRITTEN", 3)
+    down = [BrokerUnavailableError("down")] * 4
+    case = Case(Letters(*down), back_off=BackOff(limit=0))
+    started = case.send(room=8)
 
-    case.outcomes.fail(started, started.roots, "bad luck")
+    case.outcomes.fail(started, started.roots[:1], "bad luck")
+    case.outcomes.fail(started, started.roots[2:6], "a run of them is one letter")
+    case.outcomes.fail(started, started.roots[6:7], "bad luck")
+    case.drain()
+    assert not case.outcomes.is_crowded("spout")
+    case.outcomes.fail(started, started.roots[7:8], "bad luck")
     case.drain()
     assert case.outcomes.is_crowded("spout")
 

@@ -448,31 +448,45 @@ def test_a_row_that_cannot_be_read_back_fails_its_chunk_and_does_not_stop(on_dri
     assert "unpickle: TypeError: " in chunk.failure.reason
 
 
-def lacking():
-    raise ModuleNotFoundError("No module named 'sales'")
+def raises(error):
+    raise error
 
 
 class NeedsPackage:
+    def __init__(self, error):
+        self._error = error
+
     def __reduce__(self):
-        return lacking, ()
+        return raises, (self._error,)
 
 
 class EmitsNeedy(BasicBolt):
     fields = ("line",)
 
+    def __init__(self, error):
+        self._error = error
+
     def execute(self, row, collector):
-        collector.emit((NeedsPackage(),))
+        collector.emit((NeedsPackage(self._error),))
 
 
-def test_a_package_that_only_some_machines_have_stops_the_topology():
+@pytest.mark.parametrize(
+    "error",
+    [
+        ModuleNotFoundError("No module named 'sales'"),
+        AttributeError("Can't get attribute 'Order' on <module 'sales' from …>"),
+    ],
+)
+def test_a_package_that_only_some_machines_have_stops_the_topology(error):
+    """Or of which some have an older version."""
     builder = a_builder(1)
-    builder.set_bolt("odd", EmitsNeedy).shuffle_grouping("spout")
+    builder.set_bolt("odd", EmitsNeedy(error)).shuffle_grouping("spout")
     builder.set_bolt("collect", CollectLines, 2).shuffle_grouping("odd")
 
     chunk, *_ = run(builder, ["a"], LocalEngine(travels=True))
 
     assert isinstance(chunk.failure, BatchStopped)
-    assert "No module named 'sales'" in str(chunk.failure.error)
+    assert str(error) in str(chunk.failure.error)
 
 
 class Unreadable(GivenRecords):

@@ -39,8 +39,9 @@ DEAD_LETTER_AGAIN_MS = 1_000
 """Pause before a dead letter that could not be written is tried again."""
 
 MOST_UNWRITTEN = 10_000
-"""Records of a spout that may wait for their dead letters (3 to 4 kB each, for lone
-records) before no chunk of the spout begins."""
+"""Dead letters of a spout that may wait to be written (3 to 4 kB each); with more, no
+chunk of the spout begins. A letter has one record, or a run of them that failed alike.
+"""
 
 LOGGED_REASONS = 100
 """How many different reasons of failures a topology logs."""
@@ -275,11 +276,19 @@ class RecordOutcomes:
         dead_letters = self._pollers[spout].parts.dead_letters
         assert dead_letters is not None
 
-        def answer(part: OffsetRange, result: Buried | Exception) -> None:
-            some = replace(dead_letter, records=part)
-            self._post(lambda: self._written(spout, emission, some, result))
+        left = len(dead_letter.records)
 
-        self._unwritten[spout] += len(dead_letter.records)
+        def settle(part: OffsetRange, result: Buried | Exception) -> None:
+            nonlocal left
+            left -= len(part)
+            self._unwritten[spout] -= not left
+            some = replace(dead_letter, records=part)
+            self._written(spout, emission, some, result)
+
+        def answer(part: OffsetRange, result: Buried | Exception) -> None:
+            self._post(lambda: settle(part, result))
+
+        self._unwritten[spout] += 1
         dead_letters.write(dead_letter, answer)
 
     def _written(
@@ -292,7 +301,6 @@ class RecordOutcomes:
         """Settle a part of a dead letter."""
         poller, records = self._pollers[spout], dead_letter.records
         if isinstance(result, Buried):
-            self._unwritten[spout] -= len(records)
             at = records.topic_partition
             poller.metrics.written[at] += result.written
             poller.metrics.cut[at] += result.cut
@@ -300,7 +308,6 @@ class RecordOutcomes:
             poller.was_read(records)
             return
         if not poller.unburied(emission, records):
-            self._unwritten[spout] -= len(records)
             return  # no record needs the letter any more
         if not (isinstance(result, KafkaTxError) and result.retryable):
             raise result
@@ -309,6 +316,7 @@ class RecordOutcomes:
         if isinstance(result, LetterUnreadError):
             opens_ms = poller.fetch_failed(records.topic_partition, result.damage)
             at_ms = max(at_ms, opens_ms)
+        self._unwritten[spout] += 1
         self._again.append((at_ms, spout, emission, dead_letter))
 
     def write_again(self) -> None:
@@ -321,7 +329,7 @@ class RecordOutcomes:
         due = [each for each in self._again if each[0] <= now_ms]
         self._again = [each for each in self._again if each[0] > now_ms]
         for _, spout, emission, dead_letter in due:
-            self._unwritten[spout] -= len(dead_letter.records)
+            self._unwritten[spout] -= 1
             for run in self._pollers[spout].unburied(emission, dead_letter.records):
                 self._write(spout, emission, replace(dead_letter, records=run))
 

@@ -101,21 +101,32 @@ def form_of(
     return Form(format=format, partition_by=tuple(partition_by), options=kept)
 
 
-def not_held(df: DataFrame, format: str) -> ConfigError | None:  # noqa: A002
-    """Names a column whose values the format would change; None: there is none."""
-    for field in df.schema if format in _NOT_HELD else ():
-        is_not_held, why, other = _NOT_HELD[format]
-        if any(map(is_not_held, _kinds(field.dataType))):
+def check_types(schema: StructType, form: Form, former: str | None) -> None:
+    """Refuse a column whose values the format would change: ConfigError.
+
+    A folder that has begun with such times in ORC (``former``, the schema of its last
+    batch) goes on: they are read right where all JVMs have one zone.
+    """
+    if form.format not in _NOT_HELD:
+        return
+    is_not_held, why, other = _NOT_HELD[form.format]
+    if form.format == "orc" and former is not None:
+        begun = StructType.fromJson(json.loads(former))
+        if any(map(is_not_held, _kinds(begun))):
+            return
+    folders = {name.lower() for name in form.partition_by}
+    for field in schema:
+        in_files = field.name.lower() not in folders
+        if in_files and any(map(is_not_held, _kinds(field.dataType))):
             is_flat = is_not_held(field.dataType)
             instead = f"{other.format(field.name)} or " if is_flat else ""
-            return ConfigError(
+            raise ConfigError(
                 f"column '{field.name}' is {field.dataType.simpleString()}, and"
-                f" {format} {why}. Nothing was written. Write {instead}another format"
-                " such as parquet",
+                f" {form.format} {why}. Nothing was written. Write {instead}another"
+                " format such as parquet",
                 option="df",
                 value=field.name,
             )
-    return None
 
 
 def _kinds(kind: DataType) -> Iterator[DataType]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from functools import reduce
+from functools import partial, reduce
 from typing import TYPE_CHECKING, Any
 
 from py4j.protocol import Py4JJavaError
@@ -25,7 +25,13 @@ from kafka_tx.sinks.publications import (
     Publication,
     counting,
 )
-from kafka_tx.spark.sinks.file_rows import as_stored, exact, form_of, not_held, shape_of
+from kafka_tx.spark.sinks.file_rows import (
+    as_stored,
+    check_types,
+    exact,
+    form_of,
+    shape_of,
+)
 from kafka_tx.spark.versions.jvm import file_system
 from kafka_tx.spark.versions.names import is_classic
 
@@ -112,12 +118,10 @@ def append_files(
         legal = f"columns without {COLUMN!r}, which names the attempts"
         raise ConfigError.illegal("df", df.columns, legal)
     form = form_of(df, format, partition_by, given)
-    refusal = not_held(df, format)
-    if refusal is not None and format != "orc":  # whose files are mostly read right
-        raise refusal
     folder = _folder(df.sparkSession, path)
     kind = OpaqueFileSink if opaque else FileSink
-    sink = kind(folder, form, {**form.options, **given}, not_first=refusal)
+    check = partial(check_types, df.schema, form)
+    sink = kind(folder, form, {**form.options, **given}, check_types=check)
     return sink(exact(df, form), attempt)
 
 

@@ -84,7 +84,8 @@ class AtLeastOnceTask(StageTask):
         yield from self._guarded(self._process(packets, source), packets)
 
     def _failed(self, error: BaseException) -> BatchFailed | BatchStopped:
-        is_lacking = self._moment == "unpickle" and isinstance(error, ImportError)
+        is_code = isinstance(error, ImportError) or "Can't get attribute" in str(error)
+        is_lacking = self._moment == "unpickle" and is_code
         if self._moment == "execute" or is_lacking:  # a package: no record's fault
             return super()._failed(error)
         where = (self._component, self.id.task)
