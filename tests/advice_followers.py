@@ -315,8 +315,10 @@ FOLLOWED: dict[str, tuple[str, ...]] = {
         _TRANSACTIONS + "test_offsets_set_by_hand_are_where_both_ways_out_go_on",
         _SIMULATED,
     ),
-    "logged_batches::first_begins": (
+    "logged_batches::_start_not_known": (
         _BATCHES + "test_a_first_batch_of_another_source_does_not_begin_at_a_guess",
+        _BATCHES
+        + "test_a_first_batch_that_began_at_an_end_is_not_read_from_another_one",
     ),
     "loss::Losses.added_late": (
         _BATCHES + "test_a_partition_that_appears_late_and_trimmed_is_a_loss",

@@ -6,7 +6,7 @@ from kafka_tx.model import (
     AtOffset,
     AtTime,
     Broker,
-    Earliest,
+    Latest,
     LogBounds,
     Retention,
     TopicDescription,
@@ -108,10 +108,12 @@ class FakeCluster:
         start, end = self.logs[partition]
         if isinstance(position, AtOffset):
             return position.offset
+        if position in (Latest(), AtTime(-1)):
+            return end
         if isinstance(position, AtTime):  # record n was written at n milliseconds
             found = max(start, position.timestamp_ms)
             return found if found < end else None
-        return start if isinstance(position, Earliest) else end
+        return start
 
     def close(self):
         self.is_closed = True

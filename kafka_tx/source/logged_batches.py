@@ -5,16 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from kafka_tx.config import FromCommitted, PerPartition
+from kafka_tx.config import PerPartition, SourceConfig, StartRule
 from kafka_tx.errors import OffsetsError
 from kafka_tx.model import (
     AtOffset,
     AtTime,
     BatchMetadata,
     Earliest,
-    Latest,
+    LogBounds,
     LogPosition,
     OffsetRange,
+    Position,
     Skip,
     Skipped,
     TopicPartition,
@@ -34,30 +35,61 @@ Topics = Mapping[str, str]
 
 
 def first_begins(
-    rule: Earliest | Latest | AtTime | PerPartition | FromCommitted, ends: Positions
+    config: SourceConfig,
+    now: Positions,
+    ends: Positions,
+    bounds: Mapping[TopicPartition, LogBounds],
 ) -> dict[TopicPartition, int]:
     """The start of a query's first batch that was logged without its start.
 
-    Spark's own source or an older version planned such a batch. Offsets that the rule
-    names have not changed (and are left out); ``earliest`` is assumed to have been 0.
+    Spark's own source or an older version planned such a batch. Its start is what the
+    rule resolves to ``now``, if it has not changed since.
 
     Raises:
-        OffsetsError: The rule resolves to other offsets now than at that time.
+        OffsetsError: The rule may have resolved to other offsets at that time.
     """
-    if isinstance(rule, Earliest):
-        return dict.fromkeys(ends, 0)
-    rules = rule.positions.values() if isinstance(rule, PerPartition) else [rule]
-    if all(isinstance(each, AtOffset | AtTime) for each in rules):
-        return {}
-    raise OffsetsError(
+    rule = config.start
+    given = rule.positions if isinstance(rule, PerPartition) else {}
+    begins = dict.fromkeys(ends, 0)
+    for partition, at in now.items():
+        log = bounds.get(partition)
+        log_start = log.log_start if log else 0
+        begin = _first_begin(config, given.get(partition, rule), at, log_start)
+        if partition in ends and (begin is None or begin > ends[partition]):
+            raise _start_not_known(ends)
+        begins[partition] = at if begin is None else begin
+    return begins
+
+
+def _first_begin(
+    config: SourceConfig, rule: StartRule | Position, now: int, log_start: int
+) -> int | None:
+    """What the rule resolved to when the batch was logged; None: unknown.
+
+    The log start, also as the answer to a time, was 0: the records between were removed
+    before the batch or after it. If losses are allowed, they count as lost.
+    """
+    is_time = isinstance(rule, AtTime) and rule.timestamp_ms >= 0
+    if is_time and config.start_without_match != "error":
+        return None
+    if isinstance(rule, AtOffset) or (is_time and now > log_start):
+        return now
+    if not is_time and rule not in (Earliest(), AtTime(-2)):
+        return None
+    return None if log_start and config.fails_on_data_loss else 0
+
+
+def _start_not_known(ends: Positions) -> OffsetsError:
+    return OffsetsError(
         "KAFKA_TX_START_NOT_KNOWN",
         "the first batch of this checkpoint was not finished, and the checkpoint does"
         " not say where it began; it ends at"
         f" {nested(ends)}. Set startingOffsets to the offsets where the query began,"
-        " as JSON (Spark's own source keeps them in sources/0/0 of the checkpoint). If"
-        " nobody knows them, start with a new checkpointLocation and"
-        " startingOffsets=earliest: nothing of this one is finished, and with latest"
-        f" the records that came since would be left out.{lost_with_checkpoint(None)}",
+        " as JSON (Spark's own source keeps them in sources/0/0 of the checkpoint,"
+        " after v1), and leave out start times. If nobody knows the offsets, start with"
+        " a new checkpointLocation and startingOffsets=earliest: nothing of this one is"
+        " finished, and with latest the records that came since would be left out."
+        f"{lost_with_checkpoint(None)}",
     )
 
 

@@ -413,14 +413,14 @@ class MicroBatches:
             OffsetsError: The start of the first batch is unknown.
         """
         begins: dict[TopicPartition, int] = dict(start)
-        if start == self._initial and end.mark is None and not end.begins:
-            begins |= first_begins(self._config.start, end.positions)
         ids = end.noted_ids
         cluster = self._poller.steady(
             lambda cluster: cluster.position_checks(
                 located(end.positions, ids, end.noted_epochs)
             )
         )
+        if start == self._initial and end.mark is None and not end.begins:
+            begins = first_begins(self._config, start, end.positions, cluster.bounds)
         begins |= end.begins
         unknown = [
             str(p)

@@ -876,6 +876,60 @@ def test_a_first_batch_of_another_source_does_not_begin_at_a_guess(cluster, cloc
     assert earliest.ranges(start, end) == [OffsetRange(P0, 0, 30)]
 
 
+@pytest.mark.parametrize(
+    ("options", "is_known"),
+    [
+        ({"startingTimestamp": "5"}, True),
+        ({"startingTimestamp": "20"}, False),  # of a later start: begins after the end
+        ({"startingTimestamp": "-1"}, False),
+        ({"startingOffsetsByTimestamp": '{"t":{"0":-1}}'}, False),
+        ({"startingTimestamp": "-2"}, False),
+        ({"startingTimestamp": "2"}, False),  # removed: the first one left answers
+        ({"startingOffsets": "earliest"}, False),
+        ({"startingOffsets": '{"t":{"0":-2}}'}, False),
+        ({"startingOffsets": '{"t":{"0":20}}'}, False),
+    ],
+)
+@pytest.mark.parametrize("fails", ["true", "false"])
+def test_a_first_batch_begins_at_a_time_only_where_it_began_then(
+    cluster, clock, options, is_known, fails
+):
+    cluster.set(0, 3, 30)
+    again = source(cluster, clock, failOnDataLoss=fails, **options)
+    start = again.initial()
+
+    if is_known:
+        assert again.ranges(start, at(9)) == [OffsetRange(P0, 5, 9)]
+    elif fails == "false" and start == at(3):  # what was removed may be skipped
+        assert again.ranges(start, at(9)) == [OffsetRange(P0, 3, 9)]
+        assert again.skipped == {(P0, "retention"): 3}
+    else:
+        with pytest.raises(OffsetsError, match="KAFKA_TX_START_NOT_KNOWN"):
+            again.ranges(start, at(9))
+
+
+@pytest.mark.parametrize("fails", ["true", "false"])
+def test_a_first_batch_that_began_at_an_end_is_not_read_from_another_one(
+    cluster, clock, fails
+):
+    """Spark began at 100, where no record was at or after the time, and logged 110."""
+    cluster.set(0, 0, 110)
+    options = {
+        "startingTimestamp": "120",
+        "startingOffsetsByTimestampStrategy": "latest",
+        "failOnDataLoss": fails,
+    }
+    for end in (110, 150):  # 120 came since
+        cluster.set(0, 0, end)
+        again = source(cluster, clock, **options)
+        with pytest.raises(OffsetsError, match="KAFKA_TX_START_NOT_KNOWN"):
+            again.ranges(again.initial(), at(110))
+
+    kept = '\0v1\n{"t":{"0":100}}'  # sources/0/0 of the checkpoint, as the error says
+    given = source(cluster, clock, startingOffsets=kept.partition("v1")[2])
+    assert given.ranges(given.initial(), at(110)) == [OffsetRange(P0, 100, 110)]
+
+
 # --- losses ---
 
 
