@@ -8,9 +8,17 @@ from contextlib import closing
 
 import pyarrow as pa
 import pytest
-from pyspark.sql.types import BinaryType, StructType
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    IntegerType,
+    StringType,
+    StructType,
+    TimestampType,
+)
 
 from kafka_tx.config import SinkConfig
+from kafka_tx.errors import ConfigError
 from kafka_tx.spark.sinks import writer
 from kafka_tx.spark.source.data_source import KafkaTxDataSource
 from kafka_tx.testing.mock import MockCluster
@@ -78,3 +86,61 @@ def test_a_worker_is_told_that_a_write_has_failed(monkeypatch, kind):
             made.write(map(lost, ["row"]))
 
     assert done == [1]
+
+
+OPTIONS = {"kafka.bootstrap.servers": "localhost:1", "topic": "t"}
+HEADER = StructType().add("key", StringType()).add("value", BinaryType())
+LEGAL = {
+    "key": BinaryType(),
+    "value": BinaryType(),
+    "topic": StringType(),
+    "partition": IntegerType(),
+    "headers": ArrayType(HEADER),
+    "timestamp": TimestampType(),
+}
+
+
+def columns(*kinds):
+    schema = StructType()
+    for name, kind in kinds:
+        schema.add(name, kind)
+    return schema
+
+
+@pytest.mark.parametrize("kind", ["writer", "streamWriter"])
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("key", {}),
+        ("value", {}),
+        ("partition", {}),
+        ("headers", {}),
+        ("topic", {"topic": None}),
+        ("timestamp", {"timestampColumn": "true"}),
+    ],
+)
+def test_a_name_of_two_columns_is_refused_before_any_task(kind, name, options):
+    """A join of two topics has each column twice."""
+    given = {n: v for n, v in {**OPTIONS, **options}.items() if v is not None}
+    legal = {**dict.fromkeys(["topic", "value"], StringType()), name: LEGAL[name]}
+    schema = columns(*legal.items())
+    make = getattr(KafkaTxDataSource(given), kind)
+    make(schema, overwrite=False)
+    schema = columns(*((f.name, f.dataType) for f in [*schema, schema[name]]))
+
+    with pytest.raises(ConfigError, match=f"several columns have the name '{name}'"):
+        make(schema, overwrite=False)
+
+
+@pytest.mark.parametrize("kind", ["writer", "streamWriter"])
+def test_columns_that_the_sink_does_not_read_may_be_any(kind):
+    value, topic = ("value", BinaryType()), ("topic", IntegerType())
+    schema = columns(value, topic, topic, *[("timestamp", IntegerType())] * 2)
+
+    getattr(KafkaTxDataSource(OPTIONS), kind)(schema, overwrite=False)
+
+    without = {n: v for n, v in OPTIONS.items() if n != "topic"}
+    with pytest.raises(ConfigError, match="topic attribute unsupported type int"):
+        getattr(KafkaTxDataSource(without), kind)(
+            columns(value, topic), overwrite=False
+        )

@@ -270,9 +270,14 @@ def _check_columns(schema: StructType, config: SinkConfig) -> None:
             "option 'timestampColumn' is true, and there is no column 'timestamp'",
             option="timestampColumn",
         )
-    types = {**_TYPES, "timestamp": _TIMES} if config.takes_timestamp else _TYPES
     typed = {each.side for each in config.formats}
-    for name, legal in types.items():
+    for name, legal in _types_read(config).items():
+        if schema.names.count(name) > 1:
+            raise ConfigError(
+                f"several columns have the name '{name}'. Select the columns to write"
+                " before the write, each name once",
+                option=name,
+            )
         if name in typed:
             continue
         kind = found[name].simpleString() if name in found else legal[0]
@@ -282,6 +287,14 @@ def _check_columns(schema: StructType, config: SinkConfig) -> None:
                 f" {' or '.join(legal)}",
                 option=name,
             )
+
+
+def _types_read(config: SinkConfig) -> dict[str, tuple[str, ...]]:
+    """The legal types of the columns that are read: the option replaces ``topic``."""
+    types = {**_TYPES, "timestamp": _TIMES} if config.takes_timestamp else dict(_TYPES)
+    if config.topic is not None:
+        del types["topic"]
+    return types
 
 
 def _out_batches(
