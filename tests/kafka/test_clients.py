@@ -83,6 +83,15 @@ def test_a_file_of_certificates_that_cannot_be_used_is_named(tmp_path, given, na
     assert "must exist on this machine, be readable by this user, and be PEM" in said
 
 
+@pytest.mark.parametrize("given", [{"sasl.mechanism": "GSSAPI"}, {}])
+def test_a_client_without_kerberos_says_how_to_get_one(given):
+    """docs/security.md says that the published packages are such clients."""
+    options = {**NOWHERE, "security.protocol": "SASL_SSL", **given}
+
+    with pytest.raises(ConfigError, match=r"GSSAPI.*install librdkafka with it and"):
+        new_consumer(client_settings(options, purpose="consumer"), ErrorWatch(""))
+
+
 AT_THE_END = """
 from kafka_tx.kafka.clients import new_consumer
 from kafka_tx.kafka.errors import ErrorWatch
