@@ -319,6 +319,8 @@ FOLLOWED: dict[str, tuple[str, ...]] = {
         _BATCHES + "test_a_first_batch_of_another_source_does_not_begin_at_a_guess",
         _BATCHES
         + "test_a_first_batch_that_began_at_an_end_is_not_read_from_another_one",
+        "integration/source/test_source_parity.py"
+        "::test_an_unfinished_first_batch_of_sparks_own_source_is_read_from_its_start",
     ),
     "loss::Losses.added_late": (
         _BATCHES + "test_a_partition_that_appears_late_and_trimmed_is_a_loss",

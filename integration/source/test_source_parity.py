@@ -6,9 +6,9 @@ import json
 import time
 
 import pytest
-from pyspark.errors import AnalysisException
+from pyspark.errors import AnalysisException, StreamingQueryException
 
-from integration.bounded import read_out
+from integration.bounded import DeadError, read_out
 from integration.capabilities import CAPABILITIES, PROGRESS_OF_ENDS
 from integration.cluster.records import Record
 from integration.cluster.waiting import PATIENT_S
@@ -317,6 +317,46 @@ def test_a_checkpoint_of_sparks_own_source_is_continued(
 
     expected = [f"{age}{n}".encode() for age in ("old", "new") for n in range(10)]
     assert sorted(seen) == sorted(expected)
+
+
+@pytest.mark.all
+def test_an_unfinished_first_batch_of_sparks_own_source_is_read_from_its_start(
+    spark, kafka, sparks_own, topic, produce, tmp_path
+):
+    """With the start that Spark has kept, as docs/migrating.md and the error say."""
+    name, checkpoint = topic(1), tmp_path / "checkpoint"
+    produce(name, ["v"] * 100)
+    after = {
+        "startingTimestamp": str(int(time.time() * 1000) + 3_600_000),
+        "startingOffsetsByTimestampStrategy": "latest",
+    }
+    found: list[int] = []
+
+    def read(source, failure=None, **options):
+        def take(df, batch_id):
+            if not df.isEmpty() and failure is not None:
+                raise DeadError(failure)
+            found.extend(row.offset for row in df.collect())
+
+        reader = spark.readStream.format(source).option("subscribe", name)
+        reader = reader.option("kafka.bootstrap.servers", kafka.bootstrap_servers)
+        writer = reader.options(**options).load().writeStream.foreachBatch(take)
+        read_out(writer.option("checkpointLocation", str(checkpoint)))
+
+    read(sparks_own, **after)
+    for file in (*checkpoint.glob("offsets/*"), *checkpoint.glob("commits/*")):
+        file.unlink()
+    produce(name, ["v"] * 10)
+    with pytest.raises(StreamingQueryException, match="dies"):
+        read(sparks_own, "it dies", **after)
+    produce(name, ["v"] * 40)
+
+    with pytest.raises(StreamingQueryException, match="KAFKA_TX_START_NOT_KNOWN"):
+        read("kafka_tx", **after)
+    kept = (checkpoint / "sources" / "0" / "0").read_text().partition("v1")[2]
+    read("kafka_tx", startingOffsets=kept)
+
+    assert found == list(range(100, 150))
 
 
 @pytest.mark.all
