@@ -257,6 +257,7 @@ def test_the_topic_may_be_a_column(spark, kafka, topic, read):
         ("SELECT 'a' AS value", {}, "topic option required"),
         ("SELECT 'a' AS key", {"topic": "t"}, "Required attribute 'value' not found"),
         ("SELECT 1 AS value", {"topic": "t"}, "value attribute unsupported type int"),
+        ("SELECT 1 AS value, 2 AS value", {"topic": "t"}, "have the name 'value'"),
         (
             "SELECT 'a' AS value, cast(NULL AS string) AS topic",
             {},
