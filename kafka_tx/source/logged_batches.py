@@ -43,32 +43,36 @@ def first_begins(
     """The start of a query's first batch that was logged without its start.
 
     Spark's own source or an older version planned such a batch. Its start is what the
-    rule resolves to ``now``, if it has not changed since.
+    rule resolves to ``now``, if it has not changed since. Partitions that do not answer
+    are left out.
 
     Raises:
         OffsetsError: The rule may have resolved to other offsets at that time.
     """
-    rule = config.start
-    given = rule.positions if isinstance(rule, PerPartition) else {}
-    begins = dict.fromkeys(ends, 0)
-    for partition, at in now.items():
+    begins = {**dict.fromkeys(ends, 0), **now}
+    for partition in now.keys() & ends.keys():
         log = bounds.get(partition)
-        log_start = log.log_start if log else 0
-        begin = _first_begin(config, given.get(partition, rule), at, log_start)
-        if partition in ends and (begin is None or begin > ends[partition]):
+        if log is None:
+            del begins[partition]
+            continue
+        begin = _first_begin(config, partition, now[partition], log.log_start)
+        if begin is None or begin > ends[partition]:
             raise _start_not_known(ends)
-        begins[partition] = at if begin is None else begin
+        begins[partition] = begin
     return begins
 
 
 def _first_begin(
-    config: SourceConfig, rule: StartRule | Position, now: int, log_start: int
+    config: SourceConfig, partition: TopicPartition, now: int, log_start: int
 ) -> int | None:
     """What the rule resolved to when the batch was logged; None: unknown.
 
     The log start, also as the answer to a time, was 0: the records between were removed
     before the batch or after it. If losses are allowed, they count as lost.
     """
+    rule: StartRule | Position = config.start
+    if isinstance(rule, PerPartition):
+        rule = rule.positions.get(partition, rule)
     is_time = isinstance(rule, AtTime) and rule.timestamp_ms >= 0
     if is_time and config.start_without_match != "error":
         return None

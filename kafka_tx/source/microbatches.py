@@ -408,8 +408,8 @@ class MicroBatches:
         """The readable ranges between two ends that Spark logged in an earlier run.
 
         Raises:
-            BrokerUnavailableError: The start of a partition that was new in this batch
-                is unknown, as no broker answers.
+            BrokerUnavailableError: The start of a partition that was new in this batch,
+                or of the first batch, is unknown, as no broker answers.
             OffsetsError: The start of the first batch is unknown.
         """
         begins: dict[TopicPartition, int] = dict(start)

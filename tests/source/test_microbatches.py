@@ -908,6 +908,17 @@ def test_a_first_batch_begins_at_a_time_only_where_it_began_then(
             again.ranges(start, at(9))
 
 
+def test_a_first_batch_whose_log_does_not_answer_waits(cluster, clock):
+    """Where the answer to the time is the log start, nobody knows where it began."""
+    cluster.set(0, 5, 30)
+    again = source(cluster, clock, startingTimestamp="2")
+    start = again.initial()
+    cluster.down = {P0}
+
+    with pytest.raises(BrokerUnavailableError, match="first offset of t-0"):
+        again.ranges(start, at(9))
+
+
 @pytest.mark.parametrize("fails", ["true", "false"])
 def test_a_first_batch_that_began_at_an_end_is_not_read_from_another_one(
     cluster, clock, fails
