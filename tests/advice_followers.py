@@ -551,7 +551,7 @@ NOTHING_AT_RISK: dict[str, str] = {
     "columns::_leaf": _MEANT,
     "columns::_other_than_null": _MEANT,
     "defaults::encode": _MEANT,
-    "framed::reshaped": _MEANT,
+    "framed::_reshaped_leaf": _MEANT,
     "registry::Registry._add_references": _MEANT,
     "registry::Registry._with_references": _MEANT,
     "resolution::_Code.add": _MEANT,

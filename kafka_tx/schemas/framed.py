@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import NamedTuple
 from uuid import UUID
 
 import numpy as np
@@ -18,12 +18,12 @@ import pyarrow.compute as pc
 
 from kafka_tx.errors import SchemaError
 from kafka_tx.model import SchemaText
-from kafka_tx.schemas.avro import parse
+from kafka_tx.schemas.avro import Array, Map, Primitive, Record, parse
 from kafka_tx.schemas.columns import Slot
 from kafka_tx.schemas.decoders import decoder
 from kafka_tx.schemas.decoding import Decoder
 from kafka_tx.schemas.program import Program
-from kafka_tx.schemas.resolution import resolve
+from kafka_tx.schemas.resolution import factor, fields_meant, resolve
 
 SchemaKey = int | UUID
 
@@ -186,40 +186,64 @@ def _unnamed(head: bytes, is_header: bool) -> str:
     )
 
 
-def reshaped(given: pa.Array, wanted: pa.DataType) -> pa.Array:
+def reshaped(given: pa.Array, planned: Slot, now: Slot) -> pa.Array:
     """A column of one reader's schema in the type of another one.
 
-    Fields are found by name; one that is missing is null.
+    Fields are found by name, else by the aliases of either schema; one that is missing
+    is null. Times in another unit are converted.
 
     Raises:
-        SchemaError: A type has changed to one that does not hold all its values.
+        SchemaError: A type has changed to one that does not hold all its values, or to
+            another meaning.
     """
-    have: Any = given.type
-    if have == wanted:
+    if planned is now or planned.type == now.type:
         return given
-    if pa.types.is_struct(have) and pa.types.is_struct(wanted):
-        names = {field.name: index for index, field in enumerate(have)}
-        parts = [
-            reshaped(given.field(names[each.name]), each.type)
-            if each.name in names
-            else pa.nulls(len(given), each.type)
-            for each in wanted
-        ]
-        return pa.StructArray.from_arrays(
-            parts, fields=list(wanted), mask=given.is_null()
-        )
-    if pa.types.is_list(have) and pa.types.is_list(wanted):
-        items = reshaped(given.values, wanted.value_type)
-        return _with_children(given, wanted, items)
-    if pa.types.is_map(have) and pa.types.is_map(wanted):
-        items = reshaped(given.items, wanted.item_type)
-        entries = pa.StructArray.from_arrays(
-            [given.keys, items], fields=[wanted.key_field, wanted.item_field]
-        )
-        return _with_children(given, wanted, entries)
-    if (str(have), str(wanted)) not in _WIDENED:
+    match planned.type, now.type:
+        case Record(), Record():
+            return _reshaped_record(given, planned, now)
+        case Array(), Array():
+            items = reshaped(given.values, planned.parts[0], now.parts[0])
+            return _with_children(given, now.arrow, items)
+        case Map(), Map():
+            items = reshaped(given.items, planned.parts[1], now.parts[1])
+            entries = pa.StructArray.from_arrays(
+                [given.keys, items], fields=[now.arrow.key_field, now.arrow.item_field]
+            )
+            return _with_children(given, now.arrow, entries)
+        case _:
+            return _reshaped_leaf(given, planned, now)
+
+
+def _reshaped_leaf(given: pa.Array, planned: Slot, now: Slot) -> pa.Array:
+    have, wanted = planned.arrow, now.arrow
+    if have != wanted and (str(have), str(wanted)) not in _WIDENED:
         raise SchemaError(f"{have} cannot become {wanted}")
-    return given.cast(wanted, safe=False)  # as Avro, which rounds
+    made = given.cast(wanted, safe=False)  # as Avro, which rounds
+    if isinstance(planned.type, Primitive) and pa.types.is_integer(wanted):
+        made = pc.multiply(made, pa.scalar(factor(planned.type, now, ""), wanted))
+    return made
+
+
+def _reshaped_record(given: pa.Array, planned: Slot, now: Slot) -> pa.Array:
+    before, after = planned.type, now.type
+    assert isinstance(before, Record)
+    assert isinstance(after, Record)
+    renamed = fields_meant(before, after)
+    back = fields_meant(after, before)  # this start's schema may be the older one
+    sources = {new: old for new, old in back.items() if old not in renamed}
+    sources |= {new: old for old, new in renamed.items()}
+    places = {each.name: place for place, each in enumerate(before.fields)}
+    parts = []
+    for each, part in zip(after.fields, now.parts, strict=True):
+        place = places.get(sources.get(each.name, ""))
+        parts.append(
+            pa.nulls(len(given), part.arrow)
+            if place is None
+            else reshaped(given.field(place), planned.parts[place], part)
+        )
+    return pa.StructArray.from_arrays(
+        parts, fields=list(now.arrow), mask=given.is_null()
+    )
 
 
 _WIDENED = {

@@ -137,10 +137,10 @@ class _Resolver:
         bits, at = _BITS.get(writer.kind, 0), slot.number
         match writer.kind, reader.kind:
             case ("int", "int"):
-                _factor(writer, slot, path)  # refuses another meaning
+                factor(writer, slot, path)  # refuses another meaning
                 self.code.add(Op.INT, at)
             case ("int" | "long", "long"):
-                self.code.add(Op.LONG, at, bits, _factor(writer, slot, path))
+                self.code.add(Op.LONG, at, bits, factor(writer, slot, path))
             case ("int" | "long", "float"):
                 self.code.add(Op.LONG_TO_FLOAT, at, bits)
             case ("int" | "long", "double"):
@@ -188,7 +188,7 @@ class _Resolver:
         self.code.add(Op.RECORD, slot.number)
         parts = zip(reader.fields, slot.parts, strict=True)
         left = {each.name: (each, part) for each, part in parts}
-        meant = _meant(writer, reader)
+        meant = fields_meant(writer, reader)
         for each in writer.fields:
             inner = f"{path}.{each.name}" if path else each.name
             found = left.pop(meant.get(each.name, ""), None)
@@ -269,7 +269,7 @@ def _is_named(writer: Record | Enum | Fixed, reader: Record | Enum | Fixed) -> b
     return writer.name in names or unqualified(writer.name) in names
 
 
-def _meant(writer: Record, reader: Record) -> dict[str, str]:
+def fields_meant(writer: Record, reader: Record) -> dict[str, str]:
     """The reader's field for each of the writer's, by name, else by alias."""
     there = {each.name for each in writer.fields}
     meant = {each.name: each.name for each in reader.fields if each.name in there}
@@ -280,11 +280,11 @@ def _meant(writer: Record, reader: Record) -> dict[str, str]:
     return meant
 
 
-def _factor(writer: Primitive, slot: Slot, path: str) -> int:
+def factor(writer: Primitive, slot: Slot, path: str) -> int:
     """By how much a number is multiplied to be in the unit of the column.
 
     Columns of timestamps are microseconds. Others, and nanoseconds, are the reader's
-    number.
+    number. Raises SchemaError for another meaning.
     """
     assert isinstance(slot.type, Primitive)
     wanted = slot.type.logical.name
@@ -297,8 +297,8 @@ def _factor(writer: Primitive, slot: Slot, path: str) -> int:
     is_converted = slot.arrow not in (pa.int32(), pa.int64(), pa.date32())
     power = _POWERS.get("micros" if is_converted else unit, 0)
     power -= _POWERS.get(given_unit, 0)
-    factor: int = 10 ** abs(power)
-    return factor if power >= 0 else -factor
+    by: int = 10 ** abs(power)
+    return by if power >= 0 else -by
 
 
 def _check_scale(writer: Logical, reader: Logical, path: str) -> None:

@@ -113,9 +113,10 @@ class TypedBatches:
         return pa.RecordBatch.from_arrays([*columns.values()], schema=self._schema)
 
     def _as_now(self, reading: _Reading, given: pa.Array) -> pa.Array:
-        wanted = self._schema.field(reading.format.side).type
+        now = reading.format.reader
+        assert now is not None
         try:
-            return reshaped(given, wanted)
+            return reshaped(given, reading.framed.column, column(now))
         except SchemaError as error:
             planned = reading.framed.reader.name
             raise _planned_otherwise(reading.format, planned, error.message) from None

@@ -15,6 +15,8 @@ from kafka_tx.config import RecordFormat
 from kafka_tx.errors import RecordFormatError, SchemaError
 from kafka_tx.model import SchemaText
 from kafka_tx.record_schema import arrow_schema
+from kafka_tx.schemas.avro import parse
+from kafka_tx.schemas.columns import Slot, column_of
 from kafka_tx.schemas.defaults import number
 from kafka_tx.schemas.framed import FramedColumn, named_in, reshaped
 from kafka_tx.schemas.readers import column
@@ -295,36 +297,54 @@ def test_a_text_that_is_another_one_than_the_plans_stops_the_batch() -> None:
 # --- replays under a newer schema -----------------------------------------------------
 
 
+def slot(schema: Any) -> Slot:
+    return column_of(parse(json.dumps(schema)))
+
+
+def replayed(rows: list[Any], planned: Any, now: Any) -> list[Any]:
+    """What a column of the plan's schema is under this start's."""
+    old, new = slot(planned), slot(now)
+    made = reshaped(pa.array(rows, old.arrow), old, new)
+    made.validate(full=True)
+    assert made.type == new.arrow
+    found: list[Any] = made.to_pylist()
+    return found
+
+
+def record_of(*fields: tuple[Any, ...], name: str = "R") -> Any:
+    named = [{"name": each[0], "type": each[1]} for each in fields]
+    for made, each in zip(named, fields, strict=True):
+        made |= {"aliases": list(each[2:])} if each[2:] else {}
+    return {"type": "record", "name": name, "fields": named}
+
+
+def many(kind: str, inner: Any) -> Any:
+    return {"type": kind, {"array": "items", "map": "values"}[kind]: inner}
+
+
+MILLIS = {"type": "int", "logicalType": "time-millis"}
+MICROS = {"type": "long", "logicalType": "time-micros"}
+DECIMAL = {"type": "bytes", "logicalType": "decimal", "precision": 9}
+NANOS = {"type": "long", "logicalType": "timestamp-nanos"}
+
+
 def test_a_long_that_no_double_holds_is_rounded() -> None:
     """As the records of the newer schema are."""
-    made = reshaped(pa.array([2**60 + 1, None]), pa.float64())
-
-    assert made.to_pylist() == [float(2**60), None]
+    assert replayed([2**60 + 1, None], "long", "double") == [float(2**60), None]
 
 
 def test_a_column_takes_the_shape_of_another_schema() -> None:
-    inner = pa.struct([("x", pa.int32())])
-    wider = pa.struct([("new", pa.string()), ("x", pa.int64())])
-    old = pa.struct(
-        [
-            ("a", pa.int32()),
-            ("l", pa.list_(pa.field("element", inner))),
-            ("m", pa.map_(pa.string(), inner)),
-        ]
+    inner, wider = (
+        record_of(("x", "int"), name="I"),
+        record_of(("new", "string"), ("x", "long"), name="I"),
     )
-    new = pa.struct(
-        [
-            ("m", pa.map_(pa.string(), wider)),
-            ("b", pa.bool_()),
-            ("l", pa.list_(pa.field("element", wider))),
-        ]
+    old = record_of(("a", "int"), ("l", many("array", inner)), ("m", many("map", "I")))
+    new = record_of(
+        ("m", many("map", wider)), ("b", "boolean"), ("l", many("array", "I"))
     )
     rows = [{"a": 1, "l": [{"x": 2}, None], "m": [("k", {"x": 3})]}, None]
 
-    made = reshaped(pa.array(rows, old), new)
-
-    made.validate(full=True)
-    assert made.to_pylist() == [
+    assert replayed(rows, old, new) == [
         {
             "m": [("k", {"new": None, "x": 3})],
             "b": None,
@@ -334,18 +354,57 @@ def test_a_column_takes_the_shape_of_another_schema() -> None:
     ]
 
 
+def test_times_are_in_the_unit_of_this_start() -> None:
+    """At any depth, as the records of the newer schema are."""
+    old, new = (
+        record_of(
+            ("t", unit), ("l", many("array", unit)), ("m", many("map", ["null", unit]))
+        )
+        for unit in (MILLIS, MICROS)
+    )
+    rows = [{"t": 1, "l": [2, 3], "m": [("k", 4), ("l", None)]}, None]
+
+    assert replayed(rows, old, new) == [
+        {"t": 1_000, "l": [2_000, 3_000], "m": [("k", 4_000), ("l", None)]},
+        None,
+    ]
+    assert replayed([1], "int", MICROS) == [1]  # a number of any unit
+    assert replayed([1], MILLIS, "long") == [1]
+
+
+def test_renamed_fields_are_found_by_their_aliases() -> None:
+    """At any depth, and where this start's schema is the older one."""
+    old, new = (
+        record_of(field, ("l", many("array", record_of(field, name="I"))))
+        for field in (("old", "string"), ("new", "string", "older", "old"))
+    )
+    rows = [{"old": "a", "l": [{"old": "b"}]}, None]
+    renamed = [{"new": "a", "l": [{"new": "b"}]}, None]
+
+    assert replayed(rows, old, new) == renamed
+    assert replayed(renamed, new, old) == rows
+
+
+def test_a_field_that_is_there_is_nobodys_alias() -> None:
+    planned = record_of(("a", "int"), ("b", "int"))
+    now = record_of(("b", "int", "a"), ("c", "int", "b"))
+
+    assert replayed([{"a": 1, "b": 2}], planned, now) == [{"b": 2, "c": None}]
+
+
 @pytest.mark.parametrize(
-    ("have", "wanted"),
+    ("planned", "now"),
     [
-        (pa.string(), pa.int32()),
-        (pa.int64(), pa.int32()),
-        (pa.int32(), pa.date32()),
-        (pa.decimal128(9, 2), pa.decimal128(9, 3)),
-        (pa.struct([("a", pa.int32())]), pa.int32()),
+        ("string", "int"),
+        ("long", "int"),
+        ("int", {"type": "int", "logicalType": "date"}),
+        ({**DECIMAL, "scale": 2}, {**DECIMAL, "scale": 3}),
+        (record_of(("a", "int")), "int"),
+        (NANOS, MICROS),
     ],
 )
 def test_a_type_that_does_not_hold_the_former_is_refused(
-    have: Any, wanted: Any
+    planned: Any, now: Any
 ) -> None:
-    with pytest.raises(SchemaError, match="cannot become"):
-        reshaped(pa.array([], have), wanted)
+    with pytest.raises(SchemaError, match="cannot become|where it is read"):
+        replayed([], planned, now)
