@@ -83,6 +83,12 @@ FOLLOWED: dict[str, tuple[str, ...]] = {
     ),
     "typed_batches::_error": (
         _SCHEMAS + "test_broken_records_are_dead_letters_with_their_bytes",
+        "tests/schemas/test_framed.py"
+        "::test_a_record_that_neither_schema_reads_is_named_with_both",
+    ),
+    "typed_batches::_reading": (
+        "tests/schemas/test_framed.py"
+        "::test_a_plans_schema_that_is_gone_is_registered_again",
     ),
     "typed_batches::_planned_otherwise": (
         "tests/spark/test_typed_source.py"

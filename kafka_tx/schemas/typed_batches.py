@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
+import numpy as np
 import pyarrow as pa
 
 from kafka_tx.config import RecordFormat, Side
@@ -14,12 +15,13 @@ from kafka_tx.record_schema import BYTES, ERROR, arrow_schema
 from kafka_tx.schemas.framed import (
     Broken,
     FramedColumn,
+    TypedColumn,
     named_in,
     reshaped,
 )
 from kafka_tx.schemas.planned import in_words
 from kafka_tx.schemas.readers import column
-from kafka_tx.schemas.registry import registry_of
+from kafka_tx.schemas.registry import UnknownSchemaError, registry_of
 
 _HEADER = {"key": "__key_schema_id", "value": "__value_schema_id"}
 """Where newer producers name the schema."""
@@ -44,10 +46,16 @@ def typed_schema(formats: tuple[RecordFormat, ...], include_headers: bool) -> pa
 
 
 class _Reading(NamedTuple):
-    """One side: its format, and what decodes it, with the schema of the plan."""
+    """One side: its format, and what decodes it.
+
+    Attributes:
+        planned: With the schema of the batch's plan.
+        now: With this start's; often the same.
+    """
 
     format: RecordFormat
-    framed: FramedColumn
+    planned: FramedColumn
+    now: FramedColumn
 
 
 class TypedBatches:
@@ -73,13 +81,11 @@ class TypedBatches:
     ) -> None:
         self._include_headers = include_headers
         self._schema = typed_schema(formats, include_headers)
-        self._readings = [
-            _Reading(each, _decoding(each, planned.get(each.side))) for each in formats
-        ]
+        self._readings = [_reading(each, planned.get(each.side)) for each in formats]
 
     def pieces(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         """As a call; a batch that would have too many values is several."""
-        width = sum(len([*each.framed.column.all()]) for each in self._readings)
+        width = sum(len([*each.planned.column.all()]) for each in self._readings)
         rows = max(MOST_VALUES // width, 1)
         for start in range(0, max(batch.num_rows, 1), rows):
             yield self(batch.slice(start, rows))
@@ -98,10 +104,10 @@ class TypedBatches:
         for reading in self._readings:
             side = reading.format.side
             named = None if headers is None else named_in(headers, _HEADER[side])
-            made = reading.framed.typed(columns[side], named)
+            made = _typed(reading, columns[side], named)
             if made.broken and not reading.format.is_permissive:
-                raise _error(batch, side, made.broken[0])
-            columns[side] = self._as_now(reading, made.column)
+                raise _error(batch, reading, made.broken[0])
+            columns[side] = made.column
             broken[side] = made.broken
         if not self._include_headers:
             columns.pop("headers", None)
@@ -112,14 +118,38 @@ class TypedBatches:
                 columns |= _beside(side, batch.column(side), broken[side], rows)
         return pa.RecordBatch.from_arrays([*columns.values()], schema=self._schema)
 
-    def _as_now(self, reading: _Reading, given: pa.Array) -> pa.Array:
-        now = reading.format.reader
-        assert now is not None
-        try:
-            return reshaped(given, reading.framed.column, column(now))
-        except SchemaError as error:
-            planned = reading.framed.reader.name
-            raise _planned_otherwise(reading.format, planned, error.message) from None
+
+def _typed(reading: _Reading, values: pa.Array, named: pa.Array | None) -> TypedColumn:
+    """A column of this start's type.
+
+    ``FAILFAST``: no try gave out a record that the plan's schema does not read, so
+    this start's may read it.
+    """
+    made = reading.planned.typed(values, named)
+    if reading.planned is reading.now:
+        return made
+    made = made._replace(column=_as_now(reading, made.column))
+    if not made.broken or reading.format.is_permissive:
+        return made
+    rows = np.array([each.row for each in made.broken])
+    again = reading.now.typed(
+        values.take(pa.array(rows)),
+        None if named is None else named.take(pa.array(rows)),
+    )
+    places = np.arange(len(values))
+    places[rows] = len(values) + np.arange(len(rows))
+    return TypedColumn(
+        pa.concat_arrays([made.column, again.column]).take(pa.array(places)),
+        [each._replace(row=int(rows[each.row])) for each in again.broken],
+    )
+
+
+def _as_now(reading: _Reading, given: pa.Array) -> pa.Array:
+    try:
+        return reshaped(given, reading.planned.column, reading.now.column)
+    except SchemaError as error:
+        planned = reading.planned.reader.name
+        raise _planned_otherwise(reading.format, planned, error.message) from None
 
 
 def _planned_otherwise(
@@ -135,16 +165,30 @@ _of_process: dict[tuple[str, frozenset[tuple[str, str]], SchemaText], FramedColu
 _MOST_COLUMNS = 50
 
 
-def _decoding(record_format: RecordFormat, planned: str | None) -> FramedColumn:
+def _reading(record_format: RecordFormat, planned: str | None) -> _Reading:
     """What decodes a side in this process."""
     reader, settings = record_format.reader, record_format.registry
     assert reader is not None
-    if planned is not None and planned != reader.name:
-        if not planned.isdecimal() or not settings:
-            raise _planned_otherwise(
-                record_format, planned, "the schema of the plan is not in a registry"
-            )
-        reader = registry_of(settings).by_id(int(planned))
+    now = _decoding(record_format, reader)
+    if planned is None or planned == reader.name:
+        return _Reading(record_format, now, now)
+    if not planned.isdecimal() or not settings:
+        raise _planned_otherwise(
+            record_format, planned, "the schema of the plan is not in a registry"
+        )
+    try:
+        found = registry_of(settings).by_id(int(planned))
+    except UnknownSchemaError as error:
+        raise SchemaError(
+            f"{error.message}, and the batch was planned with schema {planned} for"
+            f" '{record_format.side}'. Register this schema again under its id, as"
+            " docs/schemas.md shows, then start again. Nothing was written"
+        ) from None
+    return _Reading(record_format, _decoding(record_format, found), now)
+
+
+def _decoding(record_format: RecordFormat, reader: SchemaText) -> FramedColumn:
+    settings = record_format.registry
     key = record_format.side, frozenset(settings.items()), reader
     if key not in _of_process:
         while len(_of_process) >= _MOST_COLUMNS:
@@ -178,14 +222,28 @@ def _told(broken: Broken) -> str:
     return named + broken.reason
 
 
-def _error(batch: pa.RecordBatch, side: str, broken: Broken) -> RecordFormatError:
+def _error(
+    batch: pa.RecordBatch, reading: _Reading, broken: Broken
+) -> RecordFormatError:
     topic, partition, offset = (
         batch.column(name)[broken.row].as_py()
         for name in ("topic", "partition", "offset")
     )
+    side, planned, now = reading.format.side, reading.planned.reader, reading.now.reader
+    also = newer = ""
+    if planned != now:
+        also = (
+            f" Schema {planned.name}, with which the batch was planned, does not read"
+            " it either."
+        )
+    if broken.schema_id not in (None, now.id):
+        newer = (
+            f" If another schema than {now.name} reads the record, start again with it,"
+            f" such as {side}.schema=latest. Otherwise set"
+        )
     return RecordFormatError(
         f"the {side} of offset {offset} of {topic}-{partition} cannot be decoded:"
-        f" {_told(broken)}. Nothing of this batch was given out. Set"
+        f" {_told(broken)}.{also} Nothing of this batch was given out.{newer or ' Set'}"
         f" {side}.mode=PERMISSIVE to get null for such a record, the reason in"
         f" '{side}{ERROR}' and its bytes in '{side}{BYTES}'; with_dead_letters writes"
         " them to a topic",

@@ -15,6 +15,7 @@ from kafka_tx.config import RecordFormat
 from kafka_tx.errors import RecordFormatError, SchemaError
 from kafka_tx.model import SchemaText
 from kafka_tx.record_schema import arrow_schema
+from kafka_tx.schemas import typed_batches
 from kafka_tx.schemas.avro import parse
 from kafka_tx.schemas.columns import Slot, column_of
 from kafka_tx.schemas.defaults import number
@@ -295,6 +296,83 @@ def test_a_text_that_is_another_one_than_the_plans_stops_the_batch() -> None:
 
 
 # --- replays under a newer schema -----------------------------------------------------
+
+
+WITHOUT = {**OLD, "fields": [{"name": "c", "type": ["null", "int"], "default": None}]}
+
+
+@pytest.fixture
+def format_of(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """A format whose reader is one of the schemas of a registry."""
+    told = {1: OLD, 2: NEW, 3: WITHOUT}
+
+    class Known:
+        @staticmethod
+        def by_id(key: Any) -> SchemaText:
+            if key not in told:
+                raise UnknownSchemaError(f"the registry has no id {key}")
+            return SchemaText(json.dumps(told[key]), key)
+
+    monkeypatch.setattr(typed_batches, "registry_of", lambda settings: Known)
+    monkeypatch.setattr(typed_batches, "_of_process", {})
+
+    def made(key: int, **more: Any) -> RecordFormat:
+        return RecordFormat(
+            side="value", reader=Known.by_id(key), registry={"url": "u"}, **more
+        )
+
+    made.told = told  # type: ignore[attr-defined]
+    return made
+
+
+MIXED = (framed(3, b"\2\x0a"), framed(1, number(7)), None, framed(3, b"\0"))
+
+
+def test_this_starts_schema_reads_what_the_plans_does_not(format_of: Any) -> None:
+    """A required field was dropped: the batch could not be decoded as planned."""
+    formats = (format_of(3),)
+
+    made = TypedBatches(formats, False, {"value": "1"})(batch(*MIXED))
+
+    assert made.schema == typed_schema(formats, False)
+    rows = made.column("value").to_pylist()
+    assert rows == [{"c": 5}, {"c": None}, None, {"c": None}]
+
+
+def test_permissive_replays_leave_broken_what_was_broken(format_of: Any) -> None:
+    """Their dead letters may be written."""
+    formats = (format_of(3, is_permissive=True),)
+
+    made = TypedBatches(formats, False, {"value": "1"})(batch(*MIXED))
+
+    assert made.column("value").to_pylist() == [None, {"c": None}, None, None]
+    assert made.column("value_bytes")[0].as_py() == MIXED[0]
+
+
+def test_a_record_that_neither_schema_reads_is_named_with_both(format_of: Any) -> None:
+    values = (framed(1, number(7)), framed(3, b"\0"))
+
+    with pytest.raises(RecordFormatError, match="offset 11 of t-3") as raised:
+        TypedBatches((format_of(2),), False, {"value": "1"})(batch(*values))
+
+    text = str(raised.value)
+    assert "Schema 1, with which the batch was planned, does not read it either" in text
+    assert "another schema than 2 reads the record, start again with it" in text
+    assert "such as value.schema=latest" in text
+    TypedBatches((format_of(3),), False, {"value": "1"})(batch(*values))
+
+
+def test_a_plans_schema_that_is_gone_is_registered_again(format_of: Any) -> None:
+    old = format_of.told.pop(1)
+
+    with pytest.raises(SchemaError, match="Register this schema again") as raised:
+        TypedBatches((format_of(2),), False, {"value": "1"})
+
+    assert "planned with schema 1 for 'value'" in str(raised.value)
+    format_of.told[1] = old
+    made = TypedBatches((format_of(2),), False, {"value": "1"})
+    rows = made(batch(framed(1, number(7)))).column("value").to_pylist()
+    assert rows == [{"a": 7, "b": None}]
 
 
 def slot(schema: Any) -> Slot:

@@ -27,6 +27,11 @@ NEW: Any = {
 }
 OTHER: Any = {**OLD, "fields": [{"name": "a", "type": "string", "default": ""}]}
 
+WITHOUT: Any = {
+    **OLD,
+    "fields": [{"name": "c", "type": ["null", "int"], "default": None}],
+}
+
 
 def framed(schema_id: int, payload: bytes) -> bytes:
     return b"\0" + schema_id.to_bytes(4, "big") + payload
@@ -149,6 +154,23 @@ def test_a_replay_is_decoded_with_the_schema_of_its_plan(
 
     assert end["_kafka_tx"]["schemas"] == {"value": "1"}
     assert found == [{"a": 7, "b": None}, {"a": 8, "b": None}]
+
+
+def test_a_batch_with_a_field_dropped_ends_under_the_newer_schema(
+    query, told: Told, name: str, cluster
+) -> None:
+    told.schema(4, json.dumps(WITHOUT))
+    cluster.produce(name, framed(4, b"\2\x0a"))
+    cluster.flush()
+    first = query()
+    begin, end = first.plan()
+    with pytest.raises(Exception, match=r"start again with it, such as value\.schema="):
+        first.rows(begin, end)
+    told.version(f"{name}-value", "latest", 4, json.dumps(WITHOUT))
+
+    found = query().rows(begin, end)
+
+    assert found == [{"c": None}, {"c": None}, {"c": 5}]
 
 
 def test_the_store_alone_tells_the_schema_of_a_plan(
