@@ -16,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from kafka_tx.config import Side
 from kafka_tx.errors import SchemaError
 from kafka_tx.model import SchemaText
 from kafka_tx.schemas.avro import Array, Map, Primitive, Record, parse
@@ -26,6 +27,9 @@ from kafka_tx.schemas.program import Program
 from kafka_tx.schemas.resolution import factor, fields_meant, resolve
 
 SchemaKey = int | UUID
+
+ID_HEADERS: dict[Side, str] = {"key": "__key_schema_id", "value": "__value_schema_id"}
+"""Where newer producers name the schema; these win over the first bytes."""
 
 _PREFIX, _LONG_PREFIX = 5, 17
 _NONE = -1
@@ -157,6 +161,14 @@ def named_in(headers: pa.Array, name: str) -> pa.Array | None:
     found = np.full(len(headers), _NONE)
     found[rows[is_inside]] = places[is_inside]  # of a row's places the last one stays
     return pc.fill_null(values, b"").take(pa.array(found, mask=found == _NONE))
+
+
+def with_id(value: bytes | None, named: bytes | None) -> bytes | None:
+    """A record that names its schema in its first bytes, as its header did."""
+    key = None if named is None else _key(named)
+    if value is None or named is None or key is None:
+        return value
+    return named[: _LONG_PREFIX if isinstance(key, UUID) else _PREFIX] + value
 
 
 def _first_bytes(values: pa.Array, size: int) -> pa.Array:

@@ -13,18 +13,17 @@ from kafka_tx.errors import RecordFormatError, SchemaError
 from kafka_tx.model import SchemaText
 from kafka_tx.record_schema import BYTES, ERROR, arrow_schema
 from kafka_tx.schemas.framed import (
+    ID_HEADERS,
     Broken,
     FramedColumn,
     TypedColumn,
     named_in,
     reshaped,
+    with_id,
 )
 from kafka_tx.schemas.planned import in_words
 from kafka_tx.schemas.readers import column
 from kafka_tx.schemas.registry import UnknownSchemaError, registry_of
-
-_HEADER = {"key": "__key_schema_id", "value": "__value_schema_id"}
-"""Where newer producers name the schema."""
 
 MOST_VALUES = 1 << 22
 """Of a typed batch, counted as rows times slots: a null fills all slots of a struct."""
@@ -101,21 +100,24 @@ class TypedBatches:
         columns = dict(zip(batch.schema.names, batch.columns, strict=True))
         headers = columns.get("headers")
         broken: dict[Side, list[Broken]] = {}
+        ids: dict[Side, pa.Array | None] = {}
         for reading in self._readings:
             side = reading.format.side
-            named = None if headers is None else named_in(headers, _HEADER[side])
+            named = None if headers is None else named_in(headers, ID_HEADERS[side])
             made = _typed(reading, columns[side], named)
             if made.broken and not reading.format.is_permissive:
                 raise _error(batch, reading, made.broken[0])
             columns[side] = made.column
             broken[side] = made.broken
+            ids[side] = None if self._include_headers else named
         if not self._include_headers:
             columns.pop("headers", None)
         rows = sorted({each.row for found in broken.values() for each in found})
         for reading in self._readings:
             if reading.format.is_permissive:
                 side = reading.format.side
-                columns |= _beside(side, batch.column(side), broken[side], rows)
+                given = batch.column(side)
+                columns |= _beside(side, given, ids[side], broken[side], rows)
         return pa.RecordBatch.from_arrays([*columns.values()], schema=self._schema)
 
 
@@ -199,18 +201,24 @@ def _decoding(record_format: RecordFormat, reader: SchemaText) -> FramedColumn:
 
 
 def _beside(
-    side: str, given: pa.Array, broken: list[Broken], rows: list[int]
+    side: str,
+    given: pa.Array,
+    ids: pa.Array | None,
+    broken: list[Broken],
+    rows: list[int],
 ) -> dict[str, pa.Array]:
     """The columns that ``PERMISSIVE`` adds.
 
     Rows with a fault on either side have their bytes on both: a dead letter is whole.
+    ``ids`` come from headers that the batch does not keep.
     """
     errors: list[str | None] = [None] * len(given)
     bytes_: list[bytes | None] = [None] * len(given)
     for each in broken:
         errors[each.row] = _told(each)
     for row in rows:
-        bytes_[row] = given[row].as_py()
+        named = None if ids is None else ids[row].as_py()
+        bytes_[row] = with_id(given[row].as_py(), named)
     return {
         side + ERROR: pa.array(errors, pa.string()),
         side + BYTES: pa.array(bytes_, pa.binary()),

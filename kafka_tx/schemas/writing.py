@@ -13,6 +13,7 @@ from decimal import Context
 from io import BytesIO
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -34,6 +35,7 @@ from kafka_tx.schemas.avro import (
 )
 from kafka_tx.schemas.columns import Kind, Slot
 from kafka_tx.schemas.defaults import encode
+from kafka_tx.schemas.framed import ID_HEADERS
 from kafka_tx.schemas.readers import column as column_of
 
 _WIDE = Context(prec=60)
@@ -171,6 +173,18 @@ class AvroColumn:
             [record() if valid else None for valid in column.is_valid().to_pylist()],
             pa.large_binary(),
         )
+
+    def headers(self, given: pa.Array) -> pa.Array:
+        """Without an id of another record's schema, which readers would believe."""
+        entries = given.flatten()
+        is_kept = pc.not_equal(entries.field("key"), ID_HEADERS[self.side])
+        is_kept = pc.fill_null(is_kept, True)
+        if pc.all(is_kept, min_count=0).as_py():
+            return given
+        rows = pc.list_parent_indices(given).filter(is_kept).to_numpy()
+        counts = np.bincount(rows, minlength=len(given))
+        ends = pa.array([0, *counts.cumsum().tolist()], pa.int32())
+        return pa.ListArray.from_arrays(ends, entries.filter(is_kept))
 
 
 def _with_nulls(slot: Slot, given: pa.Array, path: str) -> pa.Array:

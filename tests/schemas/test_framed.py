@@ -225,6 +225,33 @@ def own(text: Any, **more: Any) -> RecordFormat:
     return RecordFormat(side="value", reader=SchemaText(json.dumps(text)), **more)
 
 
+WITHOUT = {**OLD, "fields": [{"name": "c", "type": ["null", "int"], "default": None}]}
+
+
+@pytest.fixture
+def format_of(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """A format whose reader is one of the schemas of a registry."""
+    told = {1: OLD, 2: NEW, 3: WITHOUT}
+
+    class Known:
+        @staticmethod
+        def by_id(key: Any) -> SchemaText:
+            if key not in told:
+                raise UnknownSchemaError(f"the registry has no id {key}")
+            return SchemaText(json.dumps(told[key]), key)
+
+    monkeypatch.setattr(typed_batches, "registry_of", lambda settings: Known)
+    monkeypatch.setattr(typed_batches, "_of_process", {})
+
+    def made(key: int, **more: Any) -> RecordFormat:
+        return RecordFormat(
+            side="value", reader=Known.by_id(key), registry={"url": "u"}, **more
+        )
+
+    made.told = told  # type: ignore[attr-defined]
+    return made
+
+
 def test_a_schema_as_text_reads_records_without_a_schema_id() -> None:
     formats = (own(OLD),)
 
@@ -288,6 +315,31 @@ def test_permissive_gives_reason_and_bytes_beside_null() -> None:
     assert made.column("value_bytes").to_pylist() == [None, b"\0\0", None]
 
 
+def test_bytes_name_their_schema_where_its_header_is_not_kept(format_of: Any) -> None:
+    """A dead letter would be a record without a schema."""
+    uuid_head = b"\1" + GUID.bytes
+    heads = (b"\0\0\0\0\1", uuid_head, b"", b"\7none", b"\0\0\0\0\1", None)
+    values = [b"cut", b"cut", b"cut", b"cut", None, framed(1, b"cut")]
+    rows = [
+        {"value": value, "headers": [{"key": "__value_schema_id", "value": head}]}
+        if head is not None
+        else {"value": value}
+        for head, value in zip(heads, values, strict=True)
+    ]
+    given = pa.RecordBatch.from_pylist(rows, schema=arrow_schema(True))
+    formats = (format_of(2, is_permissive=True),)
+
+    made = TypedBatches(formats, False, {})(given)
+    kept = TypedBatches(formats, True, {})(given)
+
+    assert made.column("value_bytes").to_pylist() == [
+        framed(1, b"cut"),
+        uuid_head + b"cut",
+        *values[2:],
+    ]
+    assert kept.column("value_bytes").to_pylist() == values
+
+
 def test_a_text_that_is_another_one_than_the_plans_stops_the_batch() -> None:
     with pytest.raises(
         SchemaError, match="was planned with schema text-77 for 'value'"
@@ -296,33 +348,6 @@ def test_a_text_that_is_another_one_than_the_plans_stops_the_batch() -> None:
 
 
 # --- replays under a newer schema -----------------------------------------------------
-
-
-WITHOUT = {**OLD, "fields": [{"name": "c", "type": ["null", "int"], "default": None}]}
-
-
-@pytest.fixture
-def format_of(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """A format whose reader is one of the schemas of a registry."""
-    told = {1: OLD, 2: NEW, 3: WITHOUT}
-
-    class Known:
-        @staticmethod
-        def by_id(key: Any) -> SchemaText:
-            if key not in told:
-                raise UnknownSchemaError(f"the registry has no id {key}")
-            return SchemaText(json.dumps(told[key]), key)
-
-    monkeypatch.setattr(typed_batches, "registry_of", lambda settings: Known)
-    monkeypatch.setattr(typed_batches, "_of_process", {})
-
-    def made(key: int, **more: Any) -> RecordFormat:
-        return RecordFormat(
-            side="value", reader=Known.by_id(key), registry={"url": "u"}, **more
-        )
-
-    made.told = told  # type: ignore[attr-defined]
-    return made
 
 
 MIXED = (framed(3, b"\2\x0a"), framed(1, number(7)), None, framed(3, b"\0"))

@@ -279,6 +279,22 @@ def test_nested_nulls_keep_their_places() -> None:
     assert decoded(schema, written.cast(pa.binary()), 5).to_pylist() == rows
 
 
+def test_the_id_of_another_records_schema_is_no_header() -> None:
+    kind = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
+    own, other = ("__value_schema_id", b"\0\0\0\0\1"), ("__key_schema_id", b"k")
+    names = [[own, ("h", b"x")], None, [], [own], [other, own, own], [("h", None)]]
+    rows = [each and [{"key": k, "value": v} for k, v in each] for each in names]
+    given = pa.array([[], *rows], kind)[1:]
+
+    made = column("string").headers(given)
+
+    made.validate(full=True)
+    found = [[one["key"] for one in each or ()] for each in made.to_pylist()]
+    assert found == [["h"], [], [], [], ["__key_schema_id"], ["h"]]
+    assert column("string").headers(given[5:]).equals(given[5:])
+    assert column("string").headers(given[1:2]).equals(given[1:2])
+
+
 def test_times_beyond_pythons_years_are_written() -> None:
     kind = pa.timestamp("us", tz="UTC")
     far = pa.array([2**62, -(2**62)], pa.int64()).view(kind)

@@ -53,6 +53,10 @@ def written(options: dict[str, str], *batches: list[Any]) -> None:
 
 
 def values(options: dict[str, str], count: int) -> list[bytes | None]:
+    return [message.value() for message in messages(options, count)]
+
+
+def messages(options: dict[str, str], count: int) -> list[Any]:
     consumer = Consumer(
         {
             "bootstrap.servers": options["kafka.bootstrap.servers"],
@@ -62,7 +66,7 @@ def values(options: dict[str, str], count: int) -> list[bytes | None]:
     )
     consumer.subscribe([options["topic"]])
     try:
-        return [message.value() for message in consumer.consume(count, timeout=30)]
+        return consumer.consume(count, timeout=30)
     finally:
         consumer.close()
 
@@ -184,3 +188,23 @@ def test_tasks_get_no_settings_of_the_registry(options) -> None:
     writer = KafkaTxDataSource(options).writer(COLUMNS, overwrite=False)
 
     assert all(not each.registry for each in writer._config.formats)
+
+
+def test_a_record_has_one_schema_id(options) -> None:
+    """Headers copied from the source would name another one, and win."""
+    kind = pa.struct([("id", pa.int64()), ("state", pa.string())])
+    headers = [[{"key": "__value_schema_id", "value": b"\0\0\0\0\1"}]]
+    headers[0].append({"key": "h", "value": b"x"})
+    of_headers = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
+    batch = pa.record_batch(
+        {
+            "value": pa.array([{"id": 1, "state": "NEW"}], kind),
+            "headers": pa.array(headers, of_headers),
+        }
+    )
+    writer = KafkaTxDataSource(options).writer(COLUMNS, overwrite=False)
+
+    writer.commit([writer.write(iter([batch]))])
+
+    (message,) = messages(options, 1)
+    assert message.headers() == [("h", b"x")]

@@ -364,6 +364,10 @@ class _RepeatableBatches:
             index = batch.schema.get_field_index(name)
             made = encoder.encoded(batch.column(index))
             batch = batch.set_column(index, name, made)
+            place = batch.schema.get_field_index("headers")
+            if place >= 0:
+                headers = encoder.headers(batch.column(place))
+                batch = batch.set_column(place, "headers", headers)
         return batch
 
     def close(self) -> None:
