@@ -189,7 +189,7 @@ class AvroColumn:
 
 def _with_nulls(slot: Slot, given: pa.Array, path: str) -> pa.Array:
     """As ``_plain``, of values that may be null."""
-    if not given.null_count:
+    if not given.null_count or slot.kind is Kind.NULL:
         return _plain(slot, given, path)
     if not slot.is_nullable:
         raise _refused(path, "has null", "has no null there")

@@ -279,6 +279,20 @@ def test_nested_nulls_keep_their_places() -> None:
     assert decoded(schema, written.cast(pa.binary()), 5).to_pylist() == rows
 
 
+def test_a_type_that_has_only_null_is_written() -> None:
+    schema = record(
+        _A,
+        {"name": "n", "type": "null"},
+        {"name": "l", "type": {"type": "array", "items": "null"}},
+    )
+    kind = [("a", pa.int32()), ("n", pa.null()), ("l", pa.list_(pa.null()))]
+    rows = [{"a": 1, "n": None, "l": [None, None]}, {"a": 2, "n": None, "l": []}]
+
+    written = column(schema).encoded(pa.array(rows, pa.struct(kind)))
+
+    assert decoded(schema, written.cast(pa.binary()), 5).to_pylist() == rows
+
+
 def test_the_id_of_another_records_schema_is_no_header() -> None:
     kind = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
     own, other = ("__value_schema_id", b"\0\0\0\0\1"), ("__key_schema_id", b"k")
