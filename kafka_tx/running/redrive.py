@@ -380,8 +380,7 @@ class Redrive:
         try:
             for batch in self._reader.read(wanted):
                 for _, record in records_of(batch):
-                    is_same = len(record.value or b"") == size
-                    if is_same and key in {None, record.key}:
+                    if _is_of(record, key, size):
                         return record
                     why = "is another one"
         except DamagedRecordsError:
@@ -443,6 +442,20 @@ class Redrive:
             for at, (log, done) in known.items()
             for run in (SentLetters() if sent else done).waiting(log.log_start, log.end)
         ]
+
+
+def _is_of(record: OutRecord, key: bytes | None, size: int | None) -> bool:
+    """Whether a letter without value is the record's.
+
+    The letter of a typed record may begin with the schema id of the record's header.
+    """
+    from kafka_tx.schemas.framed import ID_HEADERS, with_id
+
+    headers = dict(record.headers or ())
+    framed_key = with_id(record.key, headers.get(ID_HEADERS["key"]))
+    framed = with_id(record.value, headers.get(ID_HEADERS["value"]))
+    sizes = {len(value or b"") for value in (record.value, framed)}
+    return size in sizes and key in {None, record.key, framed_key}
 
 
 def _check_taken(

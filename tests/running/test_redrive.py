@@ -52,11 +52,11 @@ def usable(monkeypatch):
     monkeypatch.setattr(assembly, "range_reader", lambda _: None)
     monkeypatch.setattr(sink_assembly, "letter_log", lambda *_: None)
 
-    def judged(answer, policy="delete"):
+    def judged(answer, policy="delete", letter=CUT):
         made: Any = Redrive({}, "dead", 1_000)
         made._reader = Log(answer)
         made._facts["orders"] = TopicFacts("orders", 1, policy=policy)
-        return made.usable(CUT).record
+        return made.usable(letter).record
 
     return judged
 
@@ -83,6 +83,21 @@ def test_a_letter_without_its_key_is_judged_with_the_key_of_its_record(usable):
     assert usable(record, policy="compact").key == b"k"
     with pytest.raises(DeadLetterUnusableError, match="no record without key"):
         usable(OutRecord("orders", None, b"abc", (), 0), policy="compact")
+
+
+def test_a_letter_may_begin_with_the_schema_ids_of_its_records_headers(usable):
+    """The source of its query has no column ``headers``."""
+    head = b"\0\0\0\0\7"
+    headers = [("__key_schema_id", head), ("__value_schema_id", head)]
+    record = OutRecord("orders", b"k", b"abc", headers, 0)
+    about = {**ABOUT, "kafka_tx.bytes": "8"}
+    letter = DeadLetter(AT, 3, OutRecord("dead", head + b"k", None, ()), about)
+
+    found = usable(record, letter=letter)
+
+    assert (found.key, found.value, found.headers) == (b"k", b"abc", headers)
+    with pytest.raises(DeadLetterUnusableError, match="is another one"):
+        usable(OutRecord("orders", b"k", b"abc", (), 0), letter=letter)
 
 
 @pytest.mark.usefixtures("usable")
