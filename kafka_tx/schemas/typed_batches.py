@@ -65,7 +65,8 @@ class TypedBatches:
         include_headers: Whether the result has the column ``headers``; what is given
             has it if records may name their schema there.
         planned: By side the names of the schemas with which the batch was planned:
-            a replay is decoded with these. Empty: the readers' own.
+            a replay is decoded with these, and, unless it is permissive, with the
+            readers' own where these read no value. Empty: the readers' own.
 
     Raises:
         SchemaError: A planned schema cannot be had.

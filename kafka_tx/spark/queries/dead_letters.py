@@ -75,7 +75,8 @@ def with_dead_letters(
     does not know it: let the query finish its batch before you rename its ``tx.id``.
 
     A dead letter has the record's key, value and timestamp, the record's headers if the
-    source has ``includeHeaders=true``, and behind them ``kafka_tx.topic``,
+    source has ``includeHeaders=true`` (otherwise a typed key or value begins with the
+    schema id of its header), and behind them ``kafka_tx.topic``,
     ``kafka_tx.partition``, ``kafka_tx.offset``, ``kafka_tx.error`` (the reason) and
     ``kafka_tx.txid``. If the topic would refuse or soon remove a letter of this time,
     it has the present one, and the record's in ``kafka_tx.timestamp_ms``. Where a
