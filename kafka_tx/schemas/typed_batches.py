@@ -125,8 +125,8 @@ class TypedBatches:
 def _typed(reading: _Reading, values: pa.Array, named: pa.Array | None) -> TypedColumn:
     """A column of this start's type.
 
-    ``FAILFAST``: no try gave out a record that the plan's schema does not read, so
-    this start's may read it.
+    ``FAILFAST``: no try under the plan's schema gave out a record that it does not
+    read, so this start's may read it.
     """
     made = reading.planned.typed(values, named)
     if reading.planned is reading.now:
@@ -245,10 +245,12 @@ def _error(
             f" Schema {planned.name}, with which the batch was planned, does not read"
             " it either."
         )
-    if broken.schema_id not in (None, now.id):
+    named = broken.schema_id
+    if named not in (None, now.id):
+        other = f"id:{named}" if isinstance(named, int) else "latest"
         newer = (
             f" If another schema than {now.name} reads the record, start again with it,"
-            f" such as {side}.schema=latest. Otherwise set"
+            f" such as {side}.schema={other}, until the batch has ended. Otherwise set"
         )
     return RecordFormatError(
         f"the {side} of offset {offset} of {topic}-{partition} cannot be decoded:"

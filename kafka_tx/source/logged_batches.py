@@ -44,18 +44,22 @@ def first_begins(
 
     Spark's own source or an older version planned such a batch. Its start is what the
     rule resolves to ``now``, if it has not changed since. Partitions that do not answer
-    are left out.
+    are left out, unless the rule names their offset.
 
     Raises:
         OffsetsError: The rule may have resolved to other offsets at that time.
     """
     begins = {**dict.fromkeys(ends, 0), **now}
     for partition in now.keys() & ends.keys():
-        log = bounds.get(partition)
-        if log is None:
-            del begins[partition]
-            continue
-        begin = _first_begin(config, partition, now[partition], log.log_start)
+        rule: StartRule | Position = config.start
+        if isinstance(rule, PerPartition):
+            rule = rule.positions.get(partition, rule)
+        begin: int | None = now[partition]
+        if not isinstance(rule, AtOffset):
+            if (log := bounds.get(partition)) is None:
+                del begins[partition]
+                continue
+            begin = _first_begin(config, rule, now[partition], log.log_start)
         if begin is None or begin > ends[partition]:
             raise _start_not_known(ends)
         begins[partition] = begin
@@ -63,20 +67,17 @@ def first_begins(
 
 
 def _first_begin(
-    config: SourceConfig, partition: TopicPartition, now: int, log_start: int
+    config: SourceConfig, rule: StartRule | Position, now: int, log_start: int
 ) -> int | None:
     """What the rule resolved to when the batch was logged; None: unknown.
 
     The log start, also as the answer to a time, was 0: the records between were removed
     before the batch or after it. If losses are allowed, they count as lost.
     """
-    rule: StartRule | Position = config.start
-    if isinstance(rule, PerPartition):
-        rule = rule.positions.get(partition, rule)
     is_time = isinstance(rule, AtTime) and rule.timestamp_ms >= 0
     if is_time and config.start_without_match != "error":
         return None
-    if isinstance(rule, AtOffset) or (is_time and now > log_start):
+    if is_time and now > log_start:
         return now
     if not is_time and rule not in (Earliest(), AtTime(-2)):
         return None

@@ -383,7 +383,7 @@ def test_a_record_that_neither_schema_reads_is_named_with_both(format_of: Any) -
     text = str(raised.value)
     assert "Schema 1, with which the batch was planned, does not read it either" in text
     assert "another schema than 2 reads the record, start again with it" in text
-    assert "such as value.schema=latest" in text
+    assert "such as value.schema=id:3, until" in text
     TypedBatches((format_of(3),), False, {"value": "1"})(batch(*values))
 
 

@@ -919,6 +919,15 @@ def test_a_first_batch_whose_log_does_not_answer_waits(cluster, clock):
         again.ranges(start, at(9))
 
 
+def test_a_first_batch_that_began_at_an_offset_is_known_without_its_log(cluster, clock):
+    cluster.set(0, 0, 30)
+    again = source(cluster, clock, startingOffsets='{"t": {"0": 5}}')
+    start = again.initial()
+    cluster.down = {P0}
+
+    assert [str(each) for each in again.ranges(start, at(9))] == ["t-0 [5, 9)"]
+
+
 @pytest.mark.parametrize("fails", ["true", "false"])
 def test_a_first_batch_that_began_at_an_end_is_not_read_from_another_one(
     cluster, clock, fails

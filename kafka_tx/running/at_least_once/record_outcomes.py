@@ -281,7 +281,7 @@ class RecordOutcomes:
         def settle(part: OffsetRange, result: Buried | Exception) -> None:
             nonlocal left
             left -= len(part)
-            self._unwritten[spout] -= not left
+            self._unwritten[spout] -= len(part) > 0 and not left
             some = replace(dead_letter, records=part)
             self._written(spout, emission, some, result)
 

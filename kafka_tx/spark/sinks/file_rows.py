@@ -110,23 +110,31 @@ def check_types(schema: StructType, form: Form, former: str | None) -> None:
     if form.format not in _NOT_HELD:
         return
     is_not_held, why, other = _NOT_HELD[form.format]
-    if form.format == "orc" and former is not None:
-        begun = StructType.fromJson(json.loads(former))
-        if any(map(is_not_held, _kinds(begun))):
-            return
     folders = {name.lower() for name in form.partition_by}
-    for field in schema:
-        in_files = field.name.lower() not in folders
-        if in_files and any(map(is_not_held, _kinds(field.dataType))):
-            is_flat = is_not_held(field.dataType)
-            instead = f"{other.format(field.name)} or " if is_flat else ""
-            raise ConfigError(
-                f"column '{field.name}' is {field.dataType.simpleString()}, and"
-                f" {form.format} {why}. Nothing was written. Write {instead}another"
-                " format such as parquet",
-                option="df",
-                value=field.name,
-            )
+
+    def odd(columns: StructType) -> Iterator[StructField]:
+        for field in columns:
+            in_files = field.name.lower() not in folders
+            if in_files and any(map(is_not_held, _kinds(field.dataType))):
+                yield field
+
+    is_begun = (
+        form.format == "orc"
+        and former is not None
+        and any(odd(StructType.fromJson(json.loads(former))))
+    )
+    if is_begun:
+        return
+    for field in odd(schema):
+        is_flat = is_not_held(field.dataType)
+        instead = f"{other.format(field.name)} or " if is_flat else ""
+        raise ConfigError(
+            f"column '{field.name}' is {field.dataType.simpleString()}, and"
+            f" {form.format} {why}. Nothing was written. Write {instead}another"
+            " format such as parquet",
+            option="df",
+            value=field.name,
+        )
 
 
 def _kinds(kind: DataType) -> Iterator[DataType]:

@@ -84,7 +84,10 @@ class AtLeastOnceTask(StageTask):
         yield from self._guarded(self._process(packets, source), packets)
 
     def _failed(self, error: BaseException) -> BatchFailed | BatchStopped:
-        is_code = isinstance(error, ImportError) or "Can't get attribute" in str(error)
+        is_code = isinstance(error, ImportError) or (
+            isinstance(error, AttributeError)
+            and str(error).startswith("Can't get attribute")
+        )
         is_lacking = self._moment == "unpickle" and is_code
         if self._moment == "execute" or is_lacking:  # a package: no record's fault
             return super()._failed(error)
