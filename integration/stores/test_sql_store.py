@@ -1,7 +1,8 @@
 """The SQL store on a PostgreSQL that fails and refuses."""
 
-import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from urllib.parse import quote
 
 import psycopg
@@ -11,6 +12,7 @@ from sqlalchemy import make_url
 from integration.cluster.postgresql import PostgresServer
 from integration.cluster.running import running
 from integration.cluster.topics import fresh_name
+from integration.cluster.waiting import wait_until
 from integration.stored import sets, texts
 from integration.stored.jobs import go_on
 from integration.stored.sets import RELEASE
@@ -86,16 +88,36 @@ def test_a_writer_that_is_stuck_is_waited_for_and_then_told(open_store, postgres
     store.write(epoch, {"a": "1"})
 
 
+@contextmanager
+def once_somebody_waits(url, release):
+    """Give a lock back as soon as another connection waits for it."""
+    waiting = (
+        "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()"
+        " AND wait_event_type = 'Lock'"
+    )
+
+    def watch():
+        with connect(url) as database:
+            database.autocommit = True
+            wait_until(
+                "somebody waits", lambda: database.execute(waiting).fetchone() != (0,)
+            )
+        release()
+
+    with ThreadPoolExecutor(1) as pool:
+        done = pool.submit(watch)
+        yield
+        done.result()
+
+
 def test_a_writer_waits_for_another_and_then_goes_on(open_store, postgresql):
     store = open_store(postgresql)
     epoch = store.acquire()
 
     with connect(postgresql) as other:
         other.execute("SELECT * FROM kafka_tx_owner FOR UPDATE")
-        release = threading.Timer(0.5, other.rollback)
-        release.start()
-        store.write(epoch, {"a": "1"})
-        release.join()
+        with once_somebody_waits(postgresql, other.rollback):
+            store.write(epoch, {"a": "1"})
 
     assert store.get("a") == "1"
 
@@ -108,16 +130,17 @@ def test_a_start_that_waits_for_a_writer_sees_what_it_wrote(
     given = level.replace(" ", "\\ ")  # libpq takes the blank for the next option
     url = f"{postgresql}?options={quote(f'-c default_transaction_isolation={given}')}"
     store = open_store(url)
-    epoch = store.acquire({"a": "1"})
+    epoch, starting = store.acquire({"a": "1"}), open_store(url)
+    assert starting.read() == {"a": "1"}
 
     with connect(postgresql) as other:
         other.execute("SELECT * FROM kafka_tx_owner FOR UPDATE")
         other.execute("UPDATE kafka_tx_state SET value = '2'")
-        release = threading.Timer(0.5, other.commit)
-        release.start()
-        with pytest.raises(StateConflictError):
-            open_store(url).acquire(expect={"a": "1"})
-        release.join()
+        with (
+            once_somebody_waits(postgresql, other.commit),
+            pytest.raises(StateConflictError),
+        ):
+            starting.acquire(expect={"a": "1"})
 
     store.write(epoch, {"a": "3"}, expect={"a": "2"})
     assert store.read() == {"a": "3"}

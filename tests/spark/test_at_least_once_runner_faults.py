@@ -565,8 +565,8 @@ def test_a_row_without_anchors_that_hangs_costs_its_record_alone(case, monkeypat
     everything = case.fill(20)
     tried.bad = {(P0, 5): 1}
     case.bolt, case.then = WithoutAnchors, StuckLater
-    case.engine.timeout_s = 0.3
-    case.limits = replace(case.limits, timeout_ms=300, silent_timeouts=100)
+    case.engine.timeout_s = 1.0
+    case.limits = replace(case.limits, timeout_ms=1_000, silent_timeouts=100)
     case.rules = {"back_off": BackOff(limit=0)}
     handle = case.start()
     try:
@@ -579,7 +579,7 @@ def test_a_row_without_anchors_that_hangs_costs_its_record_alone(case, monkeypat
 
 
 def test_a_stop_without_a_time_out_leaves_time_for_the_last_commit(case, monkeypatch):
-    monkeypatch.setattr(at_least_once_runner, "END_WITHIN_S", 3.0)
+    monkeypatch.setattr(at_least_once_runner, "END_WITHIN_S", 1.0)
     may_go.clear()
     tried.bad = dict.fromkeys(case.fill(1), 1)
     case.bolt = Stuck
@@ -592,7 +592,12 @@ def test_a_stop_without_a_time_out_leaves_time_for_the_last_commit(case, monkeyp
     handle = case.start()
     until(lambda: tried.failed[P0, 0] == 1)
     case.store.store = slowly
-    threading.Timer(3.5, may_go.set).start()
+
+    def go():
+        monkeypatch.setattr(at_least_once_runner, "END_WITHIN_S", 60.0)
+        may_go.set()
+
+    threading.Timer(1.5, go).start()
     handle.stop(timeout_s=None)
 
     assert case.store.at(P0) == [1]
