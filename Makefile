@@ -11,10 +11,9 @@ COMPILED := .venv/compiled
 # Python keeps what it has compiled: Spark starts it often.
 unexport PYTHONDONTWRITEBYTECODE
 
-# Files go to workers, the longest first (tests/scheduling.py). Seven workers, which mostly
-# wait, leave two cores idle only near the end; four of them have a session of Spark: 2 to
-# 3 GB each. Where memory is short there are five, three of them with a session.
-WORKERS := $(shell awk '/^MemTotal/ { print $$2 < 20000000 ? 5 : 7 }' /proc/meminfo)
+# Files go to workers, the longest first (tests/scheduling.py). Five workers, which mostly
+# wait, keep two cores busy; three of them have a session of Spark: 2 to 3 GB each.
+WORKERS := 5
 SPREAD = -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 # What starts with it has a folder for temporary files of its own, in memory if it can be.
