@@ -56,10 +56,13 @@ def checked_topic(name: str) -> str:
 
 
 def _is_utf_8(text: object) -> bool:
+    if not isinstance(text, str):
+        return False
     try:
-        return isinstance(text, str) and text.encode() is not None
+        text.encode()
     except UnicodeEncodeError:  # half of a surrogate pair
         return False
+    return True
 
 
 def no_topic(name: object) -> ConfigError:

@@ -113,8 +113,9 @@ def resolve(
     wanted = positions_of(list(partitions), rule, starting=starting)
     if starting and config.start_without_match == "error":
         answers = view.offsets(wanted)
-        for partition in (p for p, answer in answers.items() if answer is None):
-            raise _unmatched(partition, wanted[partition])
+        unmatched = [p for p, answer in answers.items() if answer is None]
+        if unmatched:
+            raise _unmatched(unmatched[0], wanted[unmatched[0]])
     else:
         answers = matched_or_ends(view, wanted)
     return {

@@ -74,12 +74,12 @@ def _first_begin(
     The log start, also as the answer to a time, was 0: the records between were removed
     before the batch or after it. If losses are allowed, they count as lost.
     """
-    is_time = isinstance(rule, AtTime) and rule.timestamp_ms >= 0
-    if is_time and config.start_without_match != "error":
-        return None
-    if is_time and now > log_start:
-        return now
-    if not is_time and rule not in (Earliest(), AtTime(-2)):
+    if isinstance(rule, AtTime) and rule.timestamp_ms >= 0:
+        if config.start_without_match != "error":
+            return None
+        if now > log_start:
+            return now
+    elif rule not in (Earliest(), AtTime(-2)):
         return None
     return None if log_start and config.fails_on_data_loss else 0
 
