@@ -60,8 +60,8 @@ INTERPRETED = {
 NO_HELPER = "-Djdk.lang.Process.launchMechanism=VFORK"
 """How Java starts ``chmod`` for each checkpoint of Spark: without a program between.
 
-With it a start takes a third more time. Once it ended with 1: it had found its pipes
-closed, and said so where Hadoop does not look.
+With that program a start takes a third more time. Once a start ended with 1 and no text
+of an error, as the program does where its pipes are closed: it says so on stdout.
 """
 
 SELDOM = {"spark.sql.streaming.pollingDelay": "50ms"}
