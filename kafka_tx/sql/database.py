@@ -22,6 +22,7 @@ from typing import Any, NoReturn, TypeVar
 import sqlalchemy as sa
 from sqlalchemy import event, exc
 from sqlalchemy.engine import URL, Connection, Engine, make_url
+from sqlalchemy.pool import ConnectionPoolEntry
 
 from kafka_tx.clock import SystemClock
 from kafka_tx.errors import ConfigError, StateLostError, StateUnavailableError
@@ -72,12 +73,24 @@ Nobody waits for another one's: more are opened, and closed when they are given 
 """
 
 
+class _Connections(sa.QueuePool):
+    """Idle connections; one that is given back after all were left is closed."""
+
+    are_left = False
+
+    def _do_return_conn(self, record: ConnectionPoolEntry) -> None:
+        super()._do_return_conn(record)
+        if self.are_left:  # asked last: whoever leaves says so before it closes them
+            self.dispose()
+
+
 class Pool:
     """Connections that several users share; closed with the last user."""
 
     def __init__(self, engine: sa.Engine) -> None:
         self.engine = engine
         self._users = weakref.WeakSet[object]()
+        self._leaving = threading.Lock()
 
     def used_by(self, user: object) -> Pool:
         """Keep the connections open for one more user."""
@@ -94,10 +107,11 @@ class Pool:
 
     def leave_connections(self) -> None:
         """Close idle connections now, and those in use when they are given back."""
-        pool = self.engine.pool
-        self.engine.dispose()
-        event.listen(pool, "checkin", lambda _, record: record.invalidate())
-        pool.dispose()  # what was given back meanwhile
+        with self._leaving:
+            pool = self.engine.pool
+            assert isinstance(pool, _Connections)
+            pool.are_left = True
+            self.engine.dispose()  # and go on with a new pool
 
 
 _LOCK = threading.Lock()
@@ -417,6 +431,7 @@ def _engine(url: URL, option: str, waits: Waits) -> sa.Engine:
             url,
             connect_args=arguments,
             isolation_level=_ISOLATION.get(backend),
+            poolclass=_Connections,
             pool_pre_ping=backend != "sqlite",
             pool_size=IDLE_CONNECTIONS,
             max_overflow=-1,

@@ -7,7 +7,7 @@ import sqlalchemy as sa
 from sqlalchemy import event, exc
 
 from kafka_tx.errors import StateUnavailableError
-from kafka_tx.sql.database import Database
+from kafka_tx.sql.database import Database, Pool
 
 TABLES = sa.MetaData()
 
@@ -51,3 +51,13 @@ def test_connections_of_later_calls_are_kept(database):
         first = connection.connection.dbapi_connection
     with database.reading(TABLES) as connection:
         assert connection.connection.dbapi_connection is first
+
+
+def test_connections_can_be_left_while_one_is_given_back(database):
+    closed = []
+    pool = Pool(database._here())
+    with pool.engine.connect():
+        event.listen(pool.engine, "checkin", lambda *_: pool.leave_connections())
+        event.listen(pool.engine, "close", lambda *_: closed.append(1))
+
+    assert len(closed) == 1

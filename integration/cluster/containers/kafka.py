@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from pathlib import PurePosixPath
 
 from testcontainers.core.network import Network
 
@@ -14,8 +13,8 @@ from integration.cluster.nodes import KafkaOfNodes
 from integration.cluster.waiting import HOST, free_port
 
 DATA = "/var/lib/kafka/data"
-START = "/opt/kafka/bin/kafka-server-start.sh"
-FILE = PurePosixPath("/tmp/server.properties")
+START = """printf %s "$PROPERTIES" >/tmp/server.properties &&
+exec /opt/kafka/bin/kafka-server-start.sh /tmp/server.properties"""
 CLIENT_PORT = 9092
 CONTROLLER_PORT = 9093
 INTERNAL_PORT = 19092
@@ -83,11 +82,10 @@ def zookeeper_cluster(
         nodes[number] = ContainerServer(
             versions.KAFKA_WITH_ZOOKEEPER_IMAGE,
             ports=_bound(port),
-            environment=JVM,
+            environment={**JVM, "PROPERTIES": settings.as_properties(properties)},
             network=zookeeper.network,
             alias=_alias(number),
-            command=[START, str(FILE)],
-            files={FILE: settings.as_properties(properties)},
+            command=["sh", "-c", START],
         )
     return KafkaOfNodes(nodes, ports, lambda: None)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Mapping
-from pathlib import PurePosixPath
 
 from docker.errors import APIError, NotFound
 from testcontainers.core.container import DockerContainer
@@ -20,7 +19,7 @@ class ContainerServer:
     """A ``Node`` as a container; its data lives as long as the container does.
 
     ``ports`` leads from ports inside to ports of this machine. On a network it is known
-    to other containers as ``alias``. ``files`` are put into it before its first start.
+    to other containers as ``alias``.
     """
 
     def __init__(
@@ -32,7 +31,6 @@ class ContainerServer:
         network: Network | None = None,
         alias: str = "",
         command: list[str] | None = None,
-        files: Mapping[PurePosixPath, str] | None = None,
     ) -> None:
         self.is_running = False
         self.is_paused = False
@@ -45,8 +43,6 @@ class ContainerServer:
             self._container.with_network(network).with_network_aliases(alias)
         if command is not None:
             self._container.with_command(command)
-        for path, text in (files or {}).items():
-            self._container.with_copy_into_container(text.encode(), str(path), 0o644)
 
     def prepare(self) -> None:
         """Nothing: the image formats its storage itself."""
