@@ -21,7 +21,6 @@ _log = event_log(__name__)
 
 _SEARCH_S = 15.0
 """Longest search for the end of the damage."""
-_ANSWER_S = 2.0
 _CORRUPT = ClientError.INVALID_MSG
 _IN_VAIN, _LEAST_COUNTS = 4, 3
 """After more answers than these, in more statistics, a record that did not come is
@@ -79,7 +78,7 @@ class _Search:
 
     def _end(self, position: int) -> int | None:
         low, end = self._consumer.get_watermark_offsets(
-            ClientPartition(*self._partition), timeout=_ANSWER_S
+            ClientPartition(*self._partition), timeout=_SEARCH_S
         )
         high = self._highest(position, end)
         if high < end or self._is_reported:
