@@ -130,7 +130,7 @@ FOLLOWED: dict[str, tuple[str, ...]] = {
         _CONNECT + "test_a_planner_that_never_planned_is_no_planner",
         _NO_RECORDS,
     ),
-    "offsets::_how_to_start": (
+    "other_sources::how_to_start": (
         "tests/source/test_several_sources.py"
         "::test_a_batch_that_is_gone_is_left_by_all_sources_at_once",
     ),
@@ -171,7 +171,10 @@ FOLLOWED: dict[str, tuple[str, ...]] = {
         "integration/topologies/test_spout_groups.py"
         "::test_a_group_that_is_reset_stops_it_and_a_restart_goes_on_there",
     ),
-    "manual_changes::without_topic": (
+    "manual_changes::beside_unfinished": (
+        _CLI + "test_a_txid_with_records_of_others_is_not_dropped_and_its_ends_are_set",
+    ),
+    "manual_changes::without_topics": (
         _CLI + "test_forget_waits_until_a_topology_has_finished_what_it_planned",
     ),
     "handover::refuse_copied": (

@@ -16,6 +16,7 @@ from kafka_tx.cli.changes import Change, DryRunOption, YesOption
 from kafka_tx.cli.handover import OffsetFormat, handover_of
 from kafka_tx.cli.kafka_logs import KafkaConfigOption, KafkaOption, Logs, kafka_options
 from kafka_tx.cli.moving import remove_offsets
+from kafka_tx.cli.other_sources import how_to_start, others_of
 from kafka_tx.cli.positions import (
     committed_of,
     doors_of,
@@ -33,7 +34,7 @@ from kafka_tx.cli.stores import (
 from kafka_tx.cli.targets import EXAMPLE, Target, confirmed, target_of
 from kafka_tx.clock import now_ms
 from kafka_tx.errors import ConfigError, StateCorruptedError, StateError
-from kafka_tx.model import QueryShape, TransactionAttempt
+from kafka_tx.model import TransactionAttempt
 from kafka_tx.planning.new_checkpoints import lost_with_checkpoint
 from kafka_tx.planning.offset_json import nested
 from kafka_tx.protocols import Store
@@ -51,7 +52,13 @@ from kafka_tx.transactions.ledger.ledger_repair import (
     Repair,
     examine,
 )
-from kafka_tx.transactions.ledger.manual_changes import forgotten, moved, without_topic
+from kafka_tx.transactions.ledger.manual_changes import (
+    beside_unfinished,
+    check_read,
+    forgotten,
+    moved,
+    without_topics,
+)
 from kafka_tx.transactions.ownership.guarded_writes import take_over
 from kafka_tx.transactions.ownership.memory import StoredId
 
@@ -212,14 +219,19 @@ def set_(
     the offsets after the last records that the sink holds. For several sinks, give the
     greatest txid. Each of these sinks must hold all records below the offsets.
 
-    --to sets every partition that has a committed offset: to the start of its log, to
-    its end, or to the first record with this timestamp or a later one (where there is
-    none, to the end). It needs --bootstrap-servers.
+    --to sets every partition that the id has read: to the start of its log, to its end,
+    or to the first record with this timestamp or a later one (where there is none, to
+    the end). Of a --topic that the id has not read, it sets all partitions that the
+    brokers have. It needs --bootstrap-servers.
 
-    Unfinished txids are dropped and never used again, so that a sink cannot take the
-    next batch for one that it holds. Then start the job with a new checkpoint, or with
-    tx.onDisagreement=store. For a query with several sources, set the ids of all
-    sources, and then start it with a new checkpoint.
+    Unfinished txids without a part of these topics stay. Others are dropped and never
+    used again, so that a sink cannot take the next batch for one that it holds. The
+    command refuses to drop a txid with records of partitions that you do not name,
+    because a sink that holds the txid would get them twice: the text says how to go on.
+
+    Then start the job with a new checkpoint, or with tx.onDisagreement=store. For a
+    query with several sources, set the ids of all sources, and then start it with a new
+    checkpoint.
     """
     target = target_of(offsets_, to, topic, has_brokers=bool(bootstrap_servers))
     sink = _sink_at(numbering, attempt)
@@ -237,25 +249,30 @@ def set_(
                 " --unchecked to write them without a check",
                 option="--bootstrap-servers",
             )
-        _tell_move(change, before, _moved(before, target, sink))
+        _tell_move(change, before, _moved(state, before, target, sink))
         if sink.numbering not in ("", before.numbering):
             change.tell(f"numbering: {before.numbering or 'none'} -> {sink.numbering}")
         if not change.is_agreed():
             return
         # otherwise the sink takes the next owner for an older one
         epoch = ledger.acquire(above=sink.epoch)
-        ledger.adopt(epoch, _moved(ledger.load(), target, sink), sink.numbering)
+        wanted = _moved(state, ledger.load(), target, sink)
+        ledger.adopt(epoch, wanted, sink.numbering, keeps_later=True)
+        stays = wanted.txid < before.newest
         if sink.numbering and before.query is not None:
             ledger.describe(epoch, replace(before.query, numberings=()))
     change.done(
-        f"Done. {_how_to_start(id_, before.query)}{lost_with_checkpoint(before.query)}"
+        f"Done. {_ANEW if stays else how_to_start(id_, before.query)}"
+        f"{lost_with_checkpoint(before.query)}"
     )
 
 
 @offsets.command()
 def forget(
     id_: IdOption,
-    topic: Annotated[str, typer.Option("--topic", help="Topic to forget.")],
+    topic: Annotated[
+        list[str], typer.Option(help="Topic to forget. Repeat it for several topics.")
+    ],
     store: StoreOption = STORE,
     yes: YesOption = False,
     dry_run: DryRunOption = False,
@@ -265,12 +282,16 @@ def forget(
 
     The store keeps the offsets of a topic that the job no longer reads, and the job
     continues there if it reads the topic again. This command deletes these offsets.
-    Unfinished txids are dropped and never used again. Then start the job with a new
-    checkpoint. The job stops if the log of a new topic starts above offset 0. If
-    retention has removed records, set the topic's offsets to the start of its logs.
+    Then start a query with a new checkpoint. Unfinished txids without a part of the
+    topic stay, and the query replays them. Others are dropped and never used again. The
+    command refuses to drop a txid with records of other topics: finish it first.
+
+    The job stops if the log of a new topic starts above offset 0. If retention has
+    removed records, set the offsets of a source to the start of the logs: offsets set
+    --to earliest --topic TOPIC. For a topology, set failOnDataLoss=false of its spout.
 
     For a transactional topology, the command refuses its only topic, and a topic of
-    which an unfinished txid has records.
+    which an unfinished txid has a part.
     """
     change = Change(yes=yes, dry_run=dry_run, as_json=as_json)
     with opened(store, id_) as state:
@@ -280,23 +301,20 @@ def forget(
         only_of_a_source(state, "cannot forget a topic")
         ledger = Ledger(state)
         before = ledger.load()
-        known = (
-            {p.topic for p in before.committed.offsets} if before.committed else set()
-        )
-        for batch in before.unfinished.values():
-            known |= {p.topic for p in batch.ends()}
-        if topic not in known:
-            names = ", ".join(sorted(known)) or "none"
-            raise ConfigError.illegal("--topic", topic, f"a topic of '{id_}': {names}")
-        _tell_move(change, before, forgotten(before, topic, now_ms()))
+        check_read(id_, topic, {p.topic for p in before.partitions})
+        wanted = _forgotten(state, before, topic)
+        _tell_move(change, before, wanted)
         if not change.is_agreed():
             return
         epoch = ledger.acquire()
-        ledger.adopt(epoch, forgotten(ledger.load(), topic, now_ms()))
+        wanted = _forgotten(state, ledger.load(), topic)
+        ledger.adopt(epoch, wanted, keeps_later=True)
+    is_dropped = wanted.txid > before.txid
+    start = how_to_start(id_, before.query) if is_dropped else _ANEW
     change.done(
-        f"Done. If logs of '{topic}' start above offset 0, set their offsets to the"
-        " start (kafka-tx offsets set). Then start the job with a new checkpoint."
-        f"{lost_with_checkpoint(before.query)}"
+        "Done. If the job shall read a forgotten topic whose logs start above offset 0,"
+        " set their offsets to the start (kafka-tx offsets set --to earliest --topic"
+        f" TOPIC). {start}{lost_with_checkpoint(before.query)}"
     )
 
 
@@ -379,6 +397,9 @@ def repair(
     change.done("Done. Every record can be read.")
 
 
+_ANEW = "Start the query with a new checkpoint."
+"""A txid that stays is replayed, also as a part of a batch of several sources."""
+
 _AT_START = (
     " The at-least-once topology begins at start_offset_time of its spout, by default"
     " the start of the logs. Before you start it, empty its sinks, or they get records"
@@ -441,41 +462,35 @@ def _damage(error: StateCorruptedError) -> str:
     return "{path}: {reason}".format(**error.fields)
 
 
-def _forget_in_topology(state: Store, topic: str, change: Change) -> None:
-    without_topic(state, topic)
-    change.tell(f"{topic} -> deleted")
+def _forget_in_topology(state: Store, topics: list[str], change: Change) -> None:
+    without_topics(state, topics)
+    for topic in topics:
+        change.tell(
+            f"{topic} -> deleted. If the topology shall read it, and its logs start"
+            " above offset 0, the topology stops unless its spout has"
+            " failOnDataLoss=false"
+        )
     if not change.is_agreed():
         return
     epoch = take_over(state)
-    state.write(epoch, without_topic(state, topic))
+    state.write(epoch, without_topics(state, topics))
     change.done("Done. Start the topology.")
 
 
-def _moved(before: LedgerState, target: Target, sink: TransactionAttempt) -> Committed:
-    return moved(
-        before,
-        target.offsets,
-        target.topic_ids,
-        now_ms(),
-        sink.txid,
-        target.leader_epochs,
-    )
+def _moved(
+    state: Store, before: LedgerState, target: Target, sink: TransactionAttempt
+) -> Committed:
+    at, ids, epochs = target.offsets, target.topic_ids, target.leader_epochs
+    wanted = moved(before, at, ids, now_ms(), sink.txid, epochs)
+    named = at.keys() | {p for p in before.partitions if p.topic in target.gone}
+    stay = not sink.numbering
+    return beside_unfinished(state, before, wanted, named, may_stay=stay)
 
 
-def _how_to_start(id_: str, query: QueryShape | None) -> str:
-    if query is None or not query.has_several_sources:
-        return "Start the job with a new checkpoint or tx.onDisagreement=store."
-    others = _others_of(id_, query)
-    if not others:
-        return "Start the query with a new checkpoint."
-    return (
-        f"Set {others} of the same query, too. Then start the query with a new"
-        " checkpoint."
-    )
-
-
-def _others_of(id_: str, query: QueryShape) -> str:
-    return " and ".join(f"'{name}'" for name in query.numbered if name != id_)
+def _forgotten(state: Store, before: LedgerState, topics: list[str]) -> Committed:
+    named = {p for p in before.partitions if p.topic in topics}
+    wanted = forgotten(before, topics, now_ms())
+    return beside_unfinished(state, before, wanted, named)
 
 
 def _other_sources(state: Store) -> str:
@@ -484,7 +499,7 @@ def _other_sources(state: Store) -> str:
         query = Ledger(state).load().query
     except StateError:
         return ""
-    return _others_of(state.id, query) if query else ""
+    return others_of(state.id, query)
 
 
 def _sink_at(numbering: str, attempt: str) -> TransactionAttempt:
@@ -508,7 +523,8 @@ def _tell_move(change: Change, before: LedgerState, wanted: Committed) -> None:
     for partition in sorted(former.keys() - wanted.offsets.keys()):
         change.tell(f"{partition}: {former[partition]} -> deleted")
     for txid in before.unfinished:
-        change.tell(f"txid {txid} is dropped")
+        is_left = txid > wanted.txid
+        change.tell(f"txid {txid} {'stays unfinished' if is_left else 'is dropped'}")
     change.tell(f"next txid: {wanted.txid + 1}")
 
 

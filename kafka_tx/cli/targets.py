@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
@@ -40,13 +40,15 @@ class Target:
         offsets: By partition; empty while only ``to`` is known.
         topic_ids: Ids of their topics, as far as known.
         leader_epochs: Of the leaders that held them, as far as known.
-        to: What brokers shall find for each committed partition.
+        gone: Topics that do not exist any more: their offsets need not be named.
+        to: What brokers shall find for each partition that the id has read.
         topic: Only for partitions of this one; None: of all.
     """
 
     offsets: Mapping[TopicPartition, int] = field(default_factory=dict)
     topic_ids: Mapping[str, str] = field(default_factory=dict)
     leader_epochs: Mapping[TopicPartition, int] = field(default_factory=dict)
+    gone: Collection[str] = ()
     to: Position | None = None
     topic: str | None = None
 
@@ -68,7 +70,7 @@ def target_of(
     if offsets is not None:
         mark = json.loads(offsets).get(MARK, {}) if (given := _given(offsets)) else {}
         epochs = unpacked(mark.get("leader_epochs", {}))
-        return Target(given, mark.get("topic_ids", {}), epochs)
+        return Target(given, mark.get("topic_ids", {}), epochs, mark.get("gone", ()))
     if not has_brokers:
         raise ConfigError(
             f"--to {to} asks brokers for the offsets: add --bootstrap-servers",
@@ -81,7 +83,7 @@ def confirmed(target: Target, before: LedgerState, kafka: Mapping[str, str]) -> 
     """The same offsets, with ids and leader epochs from the brokers.
 
     Raises:
-        ConfigError: No committed offset is of the topic.
+        ConfigError: The id has not read the topic, and the brokers do not know it.
         KafkaError: Brokers do not answer, or a log does not exist or go as far.
     """
     with closing(Logs(kafka)) as logs:
@@ -116,12 +118,16 @@ def _position(to: str) -> Position:
 def _resolved(
     target: Target, before: LedgerState, logs: Logs
 ) -> dict[TopicPartition, int]:
-    known = before.committed.offsets if before.committed else {}
-    wanted = [p for p in known if target.topic in (None, p.topic)]
+    known, topic = before.partitions, target.topic
+    wanted = sorted(p for p in known if topic in (None, p.topic))
+    if topic is not None and not wanted:
+        wanted = logs.partitions([topic]).get(topic, [])
     if not wanted:
         names = ", ".join(sorted({p.topic for p in known})) or "none"
         raise ConfigError.illegal(
-            "--topic", target.topic, f"a topic with committed offsets: {names}"
+            "--topic",
+            topic,
+            f"a topic with committed offsets: {names}; or another one of the brokers",
         )
     assert target.to is not None
     found = logs.resolve(dict.fromkeys(wanted, target.to))

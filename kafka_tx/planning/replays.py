@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 
 from kafka_tx.config import TransactionsConfig
@@ -162,13 +162,10 @@ def _named(offsets: Mapping[str, str]) -> str:
 
 
 def _forget(tx_id: str, topics: Sequence[str]) -> str:
-    """The commands that forget deleted topics, before the next step."""
-    commands = [
-        f"`kafka-tx offsets forget --id {tx_id} --store <tx.store> --yes"
-        f" --topic {topic}`"
-        for topic in topics
-    ]
-    return f"run {' and '.join(commands)}, and " if commands else ""
+    """The command that forgets deleted topics, before the next step."""
+    names = "".join(f" --topic {topic}" for topic in topics)
+    command = f"`kafka-tx offsets forget --id {tx_id} --store <tx.store> --yes{names}`"
+    return f"run {command}, and " if names else ""
 
 
 def set_to(offsets: Mapping[str, str]) -> str:
@@ -186,13 +183,18 @@ def as_given(
     positions: Mapping[TopicPartition, int],
     ids: Mapping[str, str],
     leader_epochs: Mapping[TopicPartition, int],
+    gone: Collection[str] = (),
 ) -> str:
-    """Positions in the command's form, with the known ids and epochs of the logs."""
+    """Positions in the command's form, with the known ids and epochs of the logs.
+
+    ``gone``: deleted topics, whose positions are not among them.
+    """
     given: dict[str, object] = dict(nested(positions))
     epochs = {p: epoch for p, epoch in leader_epochs.items() if p in positions}
     given[MARK] = {
         "topic_ids": {t: ids[t] for t in sorted(given) if t in ids},
         "leader_epochs": packed(epochs),
+        **({"gone": sorted(gone)} if gone else {}),
     }
     return json.dumps(given)
 
@@ -230,7 +232,9 @@ def _positions(
     for partition, check in position_checks.items():
         if check.bounds is not None and check.bounds.leader_epoch is not None:
             epochs[partition] = check.bounds.leader_epoch
-    return as_given(there, {**batch.topic_ids, **cluster.found.topic_ids()}, epochs)
+    gone = {p.topic for p in positions.keys() - there}
+    ids = {**batch.topic_ids, **cluster.found.topic_ids()}
+    return as_given(there, ids, epochs, gone)
 
 
 def replay_impossible(

@@ -37,7 +37,7 @@ from kafka_tx.testing.mock import MockCluster
 from kafka_tx.transactions.layout import records
 from kafka_tx.transactions.layout.batch_records import batch_record
 from kafka_tx.transactions.layout.txid_layout import Door, Numbering
-from kafka_tx.transactions.ledger.ledger import Ledger
+from kafka_tx.transactions.ledger.ledger import Committed, Ledger
 from kafka_tx.transactions.ledger.ledger_reading import stored_batches
 from kafka_tx.zookeeper import offsets as zookeeper_offsets
 from kafka_tx.zookeeper import store as zookeeper_store
@@ -602,6 +602,7 @@ def test_forget_takes_a_topic_out_of_the_batches_of_a_topology(run, url):
 
     result = run(*asked, "--topic", "gone-1")
     assert "Nothing was written" in result.stdout
+    assert "unless its spout has failOnDataLoss=false" in result.stdout
     assert topics_of(state) == {"gone-1", "orders"}
     done = run(*asked, "--topic", "gone-1", "--yes")
     unknown = run(*asked, "--topic", "gone-1", "--yes")
@@ -867,3 +868,143 @@ def test_set_to_names_the_topics_it_can_move(run, store, url, servers):
 
     assert result.exit_code == 2
     assert "a topic with committed offsets: orders" in " ".join(result.stderr.split())
+
+
+def test_a_forgotten_topic_is_set_to_the_start_of_its_logs_as_the_text_says(
+    run, store, url, servers
+):
+    named = ("--store", url, "--id", "orders", "--yes")
+    forgotten = run("offsets", "forget", *named, "--topic", "orders").stdout
+    words = re.search(r"kafka-tx (offsets set --to earliest --topic) TOPIC", forgotten)
+    assert words is not None
+
+    done = run(
+        *(*words[1].split(), "orders", *named),
+        *("--bootstrap-servers", servers),
+    )
+
+    assert done.exit_code == 0, done.stderr
+    assert "orders-0: none -> 0" in done.stdout
+    assert Ledger(store).load().position.offsets == {ORDERS: 0}
+
+
+# --- unfinished txids of other topics -------------------------------------------------
+
+
+OLD = TopicPartition("old", 0)
+COMMITTED = Committed(4, {ORDERS: 10, OLD: 7}, {"orders": "id-1", "old": "id-2"})
+OF_ORDERS = OffsetRange(ORDERS, 10, 20)
+
+
+@pytest.fixture
+def with_old(run, url):
+    """Id ``two`` reads orders and old. Txid 5, if given, is planned, as for a sink."""
+    with closing(SqlStore(url, "two")) as state:
+
+        def begin(*ranges):
+            ledger = Ledger(state)
+            epoch = ledger.acquire()
+            ledger.adopt(epoch, COMMITTED, NUMBERING)
+            if ranges:
+                ledger.plan(epoch, BatchMetadata(5, ranges, logged_as="5@1"))
+
+        def does(*words):
+            named = ("--store", url, "--id", "two", "--yes")
+            return run("offsets", words[0], *named, *words[1:])
+
+        yield state, begin, does
+
+
+SET_OLD = ("set", "--unchecked", "--offsets", '{"old": {"0": 9}}')
+
+
+@pytest.mark.parametrize("words", [("forget", "--topic", "old"), SET_OLD])
+def test_a_txid_without_a_part_of_the_topic_stays(with_old, words):
+    """A sink that holds it gets the same txid again, with a new checkpoint."""
+    state, begin, does = with_old
+    begin(OF_ORDERS)
+    Ledger(state).describe(1, QueryShape(("other", "two")))
+    planned = Ledger(state).load().unfinished
+
+    done = does(*words)
+
+    after = Ledger(state).load()
+    assert done.exit_code == 0, done.stderr
+    assert "txid 5 stays unfinished\nnext txid: 5\n" in done.stdout
+    assert "Start the query with a new checkpoint." in done.stdout
+    assert "'other'" not in done.stdout, "it has the same batch, which comes again"
+    assert (after.txid, after.unfinished) == (4, planned)
+    assert (
+        after.position.offsets
+        == {
+            "forget": {ORDERS: 10},
+            "set": {ORDERS: 10, OLD: 9},
+        }[words[0]]
+    )
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("forget", "--topic", "old"),
+        SET_OLD,
+        (*SET_OLD, "--numbering", NUMBERING, "--attempt", "5:1"),
+    ],
+)
+def test_a_txid_with_records_of_others_is_not_dropped_and_its_ends_are_set(
+    with_old, words
+):
+    """Of the old topic it only has the position. The sinks hold it."""
+    state, begin, does = with_old
+    begin(OF_ORDERS, OffsetRange(OLD, 7, 7))
+    before = state.read()
+
+    refused = does(*words)
+
+    text = " ".join(refused.stderr.split())
+    assert refused.exit_code == 1
+    assert "txid 5 is not finished and has orders-0 [10, 20). If it is" in text
+    assert "if the sinks hold txid 5, with the ends of the ranges" in text
+    assert (state.read(), state.epoch()) == (before, 1)
+    ends = does("set", "--unchecked", "--offsets", '{"orders": {"0": 20}}')
+    again = does(*words)
+    assert (ends.exit_code, again.exit_code) == (0, 0), again.stderr
+    after = Ledger(state).load()
+    assert (after.txid, after.unfinished, after.position.offsets[ORDERS]) == (5, {}, 20)
+
+
+def test_another_numbering_drops_txids_that_have_no_part_of_the_topic(with_old):
+    _, begin, does = with_old
+    begin(OF_ORDERS)
+
+    refused = does(*SET_OLD, "--numbering", "0" * 12, "--attempt", "5:1")
+
+    assert refused.exit_code == 1
+    assert "orders-0 [10, 20)" in refused.stderr
+
+
+def test_deleted_topics_are_forgotten_at_once_and_need_not_be_named(with_old):
+    """As the error for a batch says whose topics were deleted."""
+    state, begin, does = with_old
+    records_of_both = (OF_ORDERS, OffsetRange(OLD, 7, 9))
+    begin(*records_of_both)
+
+    done = does("forget", "--topic", "old", "--topic", "orders")
+
+    assert done.exit_code == 0, done.stderr
+    assert (Ledger(state).load().txid, Ledger(state).load().position.offsets) == (5, {})
+    begin(*records_of_both)
+    given = {"orders": {"0": 20}, "_kafka_tx": {"gone": ["old"]}}
+    done = does("set", "--unchecked", "--offsets", json.dumps(given))
+    assert done.exit_code == 0, done.stderr
+
+
+def test_set_to_names_partitions_that_are_only_planned(with_old, servers):
+    _, begin, does = with_old
+    begin(OF_ORDERS, OffsetRange(TopicPartition("orders", 1), 0, 3))
+    of_orders = ("--topic", "orders", "--bootstrap-servers", servers)
+
+    done = does("set", "--to", "latest", *of_orders)
+
+    assert done.exit_code == 1
+    assert "orders-1: it does not exist" in done.stderr

@@ -10,7 +10,7 @@ import itertools
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -37,9 +37,13 @@ from kafka_tx.planning.offset_json import MARK, SourceOffset
 from kafka_tx.sinks.store_beside import check_store_beside
 from kafka_tx.testing import ManualClock
 from kafka_tx.transactions.layout.commit_stats import STATS, TaskSums
-from kafka_tx.transactions.ledger.ledger import Committed, Ledger
+from kafka_tx.transactions.ledger.ledger import Committed, Ledger, LedgerState
 from kafka_tx.transactions.ledger.ledger_reading import LedgerReader
-from kafka_tx.transactions.ledger.manual_changes import forgotten, moved
+from kafka_tx.transactions.ledger.manual_changes import (
+    beside_unfinished,
+    forgotten,
+    moved,
+)
 from kafka_tx.transactions.ownership.memory import MemorySnapshot, MemoryStore
 from tests.properties.simulated_log import Brokers
 from tests.properties.simulated_query import Checkpoint, Query, Sink, TaskFailedError
@@ -201,7 +205,7 @@ class World:
         if "It is committed" in str(error):
             self.new_checkpoint()
             return
-        gone = re.findall(r"offsets forget [^`]*--topic ([^`]+)`", str(error))
+        gone = re.findall(r" --topic ([^` ]+)", str(error))
         if any(self.brokers.exists(name) for name in gone):  # "if it is not deleted"
             self.seen["hidden topics shown"] += 1
             for name in gone:
@@ -212,7 +216,6 @@ class World:
             return
         self.frozen.clear()  # "no other run lives"
         txid = int(str(error.fields["txid"]))
-        ledger = Ledger(self.store)
         commands = str(error).split("--offsets '")[1:]
         if commands:  # else no topic is left
             has_it, has_it_not = commands
@@ -221,12 +224,28 @@ class World:
             mark = offsets.pop(MARK)
             log = mark["topic_ids"], 0, 0, unpacked(mark["leader_epochs"])
             positions = SourceOffset.from_json(offsets).positions
-            ledger.adopt(ledger.acquire(), moved(ledger.load(), positions, *log))
-        for name in gone:
+            self._set(
+                {*positions},
+                mark.get("gone", ()),
+                lambda state: moved(state, positions, *log),
+            )
+        if gone:
             self.seen["topics forgotten"] += 1
-            epoch = ledger.acquire()
-            ledger.adopt(epoch, forgotten(ledger.load(), name, 0))
+            self._set(set(), gone, lambda state: forgotten(state, gone, 0))
         self.new_checkpoint()
+
+    def _set(
+        self,
+        named: set[TopicPartition],
+        gone: Collection[str],
+        wanted: Callable[[LedgerState], Committed],
+    ) -> None:
+        """As the commands do."""
+        ledger = Ledger(self.store)
+        epoch, state = ledger.acquire(), ledger.load()
+        named |= {p for p in state.partitions if p.topic in gone}
+        at = beside_unfinished(self.store, state, wanted(state), named)
+        ledger.adopt(epoch, at, keeps_later=True)
 
     def kill(self) -> None:
         self.query = None

@@ -22,7 +22,11 @@ from kafka_tx.source.questions import Question
 from kafka_tx.source.transactional import TransactionalMicroBatches
 from kafka_tx.testing import CrashingStore
 from kafka_tx.transactions.ledger.ledger import Ledger
-from kafka_tx.transactions.ledger.manual_changes import forgotten, moved
+from kafka_tx.transactions.ledger.manual_changes import (
+    beside_unfinished,
+    forgotten,
+    moved,
+)
 from kafka_tx.transactions.ownership.memory import MemoryStore
 from kafka_tx.transactions.ownership.retry_policy import RetryingStore, RetryPolicy
 from tests.source.conftest import NUMBERING, mirror_into, offsets_in
@@ -690,13 +694,42 @@ def test_a_forgotten_topic_goes_on_where_its_log_begins(job):
         start = again.initial()
         return again.ranges(start, again.latest(start, everything=True))
 
-    set_by_hand(lambda state: forgotten(state, "u", 0))
+    set_by_hand(lambda state: forgotten(state, {"u"}, 0))
     with pytest.raises(DataLossError, match="starts from 4 instead of 0"):
         ranges_with_a_new_checkpoint()
     begin = {TopicPartition("u", 0): 4}
     set_by_hand(lambda state: moved(state, begin, {}, 0))
 
     assert ranges_with_a_new_checkpoint() == [OffsetRange(TopicPartition("u", 0), 4, 9)]
+
+
+def test_a_sink_gets_the_same_unfinished_txid_after_another_topic_was_forgotten(job):
+    """It wrote the batch, and Spark's listener was not attached."""
+    job.cluster.set(0, 0, 6, topic="u")
+    run = job.start(subscribe="t,u")
+    run.finished(run.latest(run.initial(), everything=True))
+    job.cluster.set(0, 0, 20)
+    run = job.start()
+    run.latest(run.initial(), everything=True)
+    planned = job.state().next
+    ledger = job.ledger()
+    state = ledger.load()
+    wanted = forgotten(state, {"u"}, 0)
+    named = {TopicPartition("u", 0)}
+    store = MemoryStore(job.name, job.id)
+    wanted = beside_unfinished(store, state, wanted, named)
+    ledger.adopt(ledger.acquire(), wanted, keeps_later=True)
+
+    again = job.start()
+    start = again.initial()
+    end = again.latest(start, everything=True)
+
+    assert again.ranges(start, end) == [OffsetRange(P0, 10, 20)]
+    assert end.mark.txid == planned.txid == 2
+    assert job.state().next.fingerprint() == planned.fingerprint()
+    job.cluster.set(0, 0, 25)
+    again.latest(end, everything=True)
+    assert job.state().position.offsets == {P0: 20}
 
 
 def test_the_store_may_decide(job, ahead):

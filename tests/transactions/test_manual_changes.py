@@ -15,7 +15,7 @@ STATE = LedgerState(3, Committed(7, {A: 10, B: 20}, {"a": "id-a", "b": "id-b"}),
 
 
 def test_of_a_topic_that_is_forgotten_nothing_stays_and_of_others_everything():
-    left = forgotten(STATE, "a", 5)
+    left = forgotten(STATE, {"a"}, 5)
 
     assert left == Committed(7, {B: 20}, {"b": "id-b"}, 5)
 
@@ -24,7 +24,7 @@ def test_a_number_that_a_checkpoint_decided_stays_doubtful():
     committed = Committed(7, {A: 10}, {"a": "id-a"}, by_checkpoint=True)
     decided = LedgerState(3, committed, {})
 
-    assert forgotten(decided, "a", 5).by_checkpoint
+    assert forgotten(decided, {"a"}, 5).by_checkpoint
     assert moved(decided, {A: 3}, {}, 5).by_checkpoint
     assert not moved(decided, {A: 3}, {}, 5, txid=9).by_checkpoint
 

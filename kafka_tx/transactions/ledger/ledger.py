@@ -5,6 +5,7 @@ Paths of the records in a store: ``txid_layout``.
 
 from __future__ import annotations
 
+import math
 import secrets
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
@@ -52,6 +53,7 @@ from kafka_tx.transactions.layout.txid_layout import (
     new_name,
     position,
     refuse_moved,
+    txid_of,
 )
 from kafka_tx.transactions.ledger.batch_ids import IGNORED, ids_again, unproven
 from kafka_tx.transactions.ledger.ledger_reading import (
@@ -286,12 +288,20 @@ class Ledger:
 
         self._until_unmoved(decide)
 
-    def adopt(self, epoch: int, committed: Committed, numbering: str = "") -> None:
+    def adopt(
+        self,
+        epoch: int,
+        committed: Committed,
+        numbering: str = "",
+        *,
+        keeps_later: bool = False,
+    ) -> None:
         """Set the position to ``committed`` unconditionally; drop all metadata.
 
         For a position that a checkpoint or a person decided. The next txid is
         ``committed.txid + 1``, of the stored numbering unless another one is given.
-        Works even if records cannot be read.
+        ``keeps_later``: metadata of later txids stays. Works even if records cannot be
+        read.
 
         Raises:
             ConfigError: A negative txid or offset.
@@ -302,19 +312,27 @@ class Ledger:
                 "committed", committed, "txid and every offset at least 0"
             )
         put = position_records(committed)
+        last = committed.txid if keeps_later else math.inf
+
+        def gone(texts: Mapping[str, str]) -> list[str]:
+            return [
+                p
+                for p in texts
+                if p == STATS or (p.startswith(METADATA) and txid_of(p) <= last)
+            ]
+
         if self.state.texts:
             self._until_unmoved(
                 lambda seen: self._write(
                     seen,
                     epoch,
                     {**put, **_named(seen.texts, numbering)},
-                    [p for p in seen.texts if p == STATS or p.startswith(METADATA)],
+                    gone(seen.texts),
                 )
             )
         else:  # a person's tool: the records may be corrupted
             texts = self._store.read()
-            gone = [p for p in texts if p == STATS or p.startswith(METADATA)]
-            self._store.write(epoch, put | _named(texts, numbering), gone)
+            self._store.write(epoch, put | _named(texts, numbering), gone(texts))
 
     def describe(self, epoch: int, query: QueryShape) -> None:
         """Store the shape of the query that reads this id.

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 
 from kafka_tx.errors import ConfigError, StateError
-from kafka_tx.model import TopicPartition
+from kafka_tx.model import TopicPartition, few
+from kafka_tx.planning.new_checkpoints import HALF_WRITTEN
 from kafka_tx.protocols import Store
 from kafka_tx.transactions.layout import records
 from kafka_tx.transactions.layout.batch_records import Committed, batch_record
@@ -37,46 +38,89 @@ def moved(
     )
 
 
-def forgotten(state: LedgerState, topic: str, now_ms: int) -> Committed:
-    """The position as if the topic were never read. Unfinished txids are dropped."""
+def forgotten(state: LedgerState, topics: Collection[str], now_ms: int) -> Committed:
+    """The position as if the topics were never read. Unfinished txids are dropped."""
     former = state.position
-    offsets = {p: at for p, at in former.offsets.items() if p.topic != topic}
+    offsets = {p: at for p, at in former.offsets.items() if p.topic not in topics}
     return replace(
         former,
         txid=state.newest,
         offsets=offsets,
-        topic_ids={t: id_ for t, id_ in former.topic_ids.items() if t != topic},
+        topic_ids={t: id_ for t, id_ in former.topic_ids.items() if t not in topics},
         completed_ms=now_ms,
         empty=0,
         leader_epochs=former.epochs_of(offsets),
     )
 
 
-def without_topic(store: Store, topic: str) -> dict[str, str]:
-    """The records of a topology after removing one topic, as if never read.
+def beside_unfinished(
+    store: Store,
+    state: LedgerState,
+    wanted: Committed,
+    named: Collection[TopicPartition],
+    *,
+    may_stay: bool = True,
+) -> Committed:
+    """The position of ``moved`` or ``forgotten``, before unfinished txids that stay.
+
+    ``named``: the partitions whose offsets change or go. Unfinished txids stay if they
+    have no part of these topics: a new checkpoint replays them. Else they are dropped.
 
     Raises:
-        ConfigError: The topology's last batch has no such topic.
-        StateError: An unfinished batch has the topic, or the last batch has no other.
+        StateError: A dropped txid has records of partitions that are not named. A sink
+            that holds the txid would get these records again.
+    """
+    topics = {p.topic for p in named}
+    planned = {p.topic for b in state.unfinished.values() for p in b.ends()}
+    if may_stay and topics.isdisjoint(planned):
+        return replace(wanted, txid=state.txid)
+    for txid, batch in state.unfinished.items():
+        left = [r for r in batch.ranges if len(r) and r.topic_partition not in named]
+        if left:
+            joint, seen = batch.joint, f"txid {txid}"
+            if joint is not None:
+                seen = f"txid {joint.number} of '{joint.numbers}'"
+            raise StateError(
+                f"id '{store.id}' in {store.url}: txid {txid} is not finished and has"
+                f" {few(sorted(left))}. If it is dropped, these records get another"
+                f" txid, and a sink that holds {seen} gets them twice. Nothing was"
+                " changed. First start the query with its checkpoint, attach() and"
+                " trigger(availableNow=True), which finishes the txid, and then repeat"
+                " this command. If the query cannot run, name all these partitions in"
+                f" one `kafka-tx offsets set`: if the sinks hold {seen}, with the ends"
+                " of the ranges, and if they do not, with the starts."
+                f"{HALF_WRITTEN}",
+                store=store.url,
+                id=store.id,
+                txid=txid,
+            )
+    return wanted
+
+
+def without_topics(store: Store, topics: Collection[str]) -> dict[str, str]:
+    """The records of a topology after removing topics, as if never read.
+
+    Raises:
+        ConfigError: The topology's last batch lacks one of the topics.
+        StateError: An unfinished batch has one of them, or the last batch no other.
         StateCorruptedError, StateUnavailableError: As of ``stored_batches``.
     """
     state = stored_batches(store)
-    topics = {n: {p.topic for p in b.ends()} for n, b in state.planned.items()}
-    known = topics.get(state.txid, set())
-    if topic not in known:
-        names = ", ".join(sorted(known)) or "none"
-        raise ConfigError.illegal("--topic", topic, f"a topic of '{store.id}': {names}")
-    unfinished = [txid for txid in state.unfinished if topic in topics[txid]]
+    read = {n: {p.topic for p in b.ends()} for n, b in state.planned.items()}
+    known = read.get(state.txid, set())
+    check_read(store.id, topics, known)
+    names = " and ".join(f"'{topic}'" for topic in sorted(topics))
+    unfinished = [n for n in state.unfinished if not read[n].isdisjoint(topics)]
     why = ""
     if unfinished:
         why = (
-            f"txid {unfinished[0]} is not finished and has a part of topic '{topic}',"
+            f"txid {unfinished[0]} is not finished and has a part of topic {names},"
             " which its replays must have, too. Start the topology and end it with"
             " handle.stop(), which finishes its batches, then forget the topic"
         )
-    elif known == {topic}:
+    elif known == {*topics}:
         why = (
-            f"it reads no other topic than '{topic}', and without positions its next"
+            f"it reads no other topic than {names}, and without positions its next"
             " batch would begin at the startingOffsets of its spout. Leave the topic in"
             " it: if it was deleted and is created again, its id tells that"
         )
@@ -87,10 +131,18 @@ def without_topic(store: Store, topic: str) -> dict[str, str]:
             id=store.id,
         )
     last = state.planned[state.txid]
-    left = tuple(r for r in last.ranges if r.topic_partition.topic != topic)
-    ids = {name: id_ for name, id_ in last.topic_ids.items() if name != topic}
+    left = tuple(r for r in last.ranges if r.topic_partition.topic not in topics)
+    ids = {name: id_ for name, id_ in last.topic_ids.items() if name not in topics}
     kept = replace(last, ranges=left, topic_ids=ids)
     return {metadata_path(state.txid): batch_record(kept)}
+
+
+def check_read(id_: str, topics: Collection[str], known: Collection[str]) -> None:
+    """Refuse topics that an id has not read, by a ConfigError."""
+    names = ", ".join(sorted(known)) or "none"
+    for topic in topics:
+        if topic not in known:
+            raise ConfigError.illegal("--topic", topic, f"a topic of '{id_}': {names}")
 
 
 def skipping(store: Store, txid: int) -> tuple[dict[str, str], list[str]]:
