@@ -12,6 +12,7 @@ from kafka_tx.cli.changes import Change, DryRunOption, YesOption
 from kafka_tx.cli.kafka_logs import KafkaConfigOption, KafkaOption, Logs, kafka_options
 from kafka_tx.cli.lag import row_of
 from kafka_tx.cli.moving import TASKS_OF_TOOLS
+from kafka_tx.cli.other_sources import parts_beside
 from kafka_tx.cli.stores import (
     STORE,
     IdOption,
@@ -64,7 +65,8 @@ def skip(
     ranges: the command shows them.
 
     Only the first unfinished txid can be skipped. Of a source, the later ones are
-    planned again.
+    planned again. Start a query with a new checkpoint afterwards. If it has several
+    sources, first skip the txids of the batch in all of them: the command names them.
 
     --records is for at-least-once topologies in a SQL database, such as orders-0:17-18
     for offset 17. It breaks at-least-once for these records: those that are not
@@ -107,6 +109,9 @@ def _skip_in_source(state: Store, txid: int, change: Change) -> None:
     for later in before.unfinished:
         if later != txid:
             change.tell(f"txid {later} is dropped, and its records are planned anew")
+    others = parts_beside(state.id, batch.joint)
+    if others:
+        change.tell(f"the batch also has {others}")
     if not change.is_agreed():
         return
     epoch = ledger.acquire()
@@ -114,8 +119,9 @@ def _skip_in_source(state: Store, txid: int, change: Change) -> None:
     if _first(now, txid, state) != batch:
         raise _moved(state)
     ledger.adopt(epoch, _behind(now, batch))
+    first = f"First skip {others}, too. Then start" if others else "Start"
     change.done(
-        "Done. Start the query with a new checkpoint: its old one has the skipped"
+        f"Done. {first} the query with a new checkpoint: its old one has the skipped"
         f" batch.{lost_with_checkpoint(before.query)}"
     )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import closing
 from dataclasses import replace
 
 import pyarrow as pa
@@ -14,6 +15,8 @@ from kafka_tx.model import (
     ATTEMPTS_PER_EPOCH,
     BatchMetadata,
     CommittedOffset,
+    JointBatch,
+    JointPart,
     OffsetRange,
     QueryShape,
     TopicPartition,
@@ -25,7 +28,7 @@ from kafka_tx.sql.store import SqlStore
 from kafka_tx.testing import Crash, CrashingStore
 from kafka_tx.transactions.layout.stops import Stop, last_stop, stop_id, store_stop
 from kafka_tx.transactions.layout.txid_layout import ALIVE, OWNER, numbered
-from kafka_tx.transactions.ledger.ledger import Ledger
+from kafka_tx.transactions.ledger.ledger import Committed, Ledger
 from tests.cli.conftest import COMMITTED_TXID, NUMBERING, OPEN_END, ORDERS
 from tests.cli.test_offsets import plan_of_a_topology
 
@@ -509,6 +512,24 @@ def test_a_batch_of_a_source_is_skipped(run, store, url, driver):
     assert not Ledger(store).load().unfinished
     with pytest.raises(FencedError):
         ledger.commit(epoch, txid, 1)
+
+
+def test_txids_of_other_sources_of_a_batch_that_is_skipped_are_named(run, url):
+    parts = {"a": JointPart(5, "x", "n"), "b": JointPart(7, "y", "n")}
+    joint = JointBatch("a", parts)
+    for name, (txid, _, _) in parts.items():
+        with closing(SqlStore(url, name)) as state:
+            ledger = Ledger(state)
+            epoch = ledger.acquire()
+            ledger.adopt(epoch, Committed(txid - 1, {ORDERS: 10}))
+            ranges = (OffsetRange(ORDERS, 10, 20),)
+            ledger.plan(epoch, BatchMetadata(txid, ranges, joint=joint))
+
+    done = run("skip", "--store", url, "--id", "a", "--txid", 5, "--yes")
+
+    assert "the batch also has txid 7 of 'b'" in done.stdout
+    assert "First skip txid 7 of 'b', too. Then start the query with" in done.stdout
+    assert run("skip", "--store", url, "--id", "b", "--txid", 7, "--yes").exit_code == 0
 
 
 def test_a_batch_of_a_topology_is_skipped(run, url):

@@ -11,6 +11,8 @@ from dataclasses import replace
 
 import pytest
 
+from kafka_tx.cli.changes import Change
+from kafka_tx.cli.skip import _skip_in_source
 from kafka_tx.errors import (
     CheckpointDisagreesError,
     OutOfOrderError,
@@ -21,6 +23,7 @@ from kafka_tx.planning.offset_json import SourceOffset
 from kafka_tx.source.questions import Answer, Question
 from kafka_tx.spark.queries import foreach
 from kafka_tx.transactions.ledger import ledger
+from kafka_tx.transactions.ledger.ledger import Ledger
 from tests.properties.people_advice import (
     Refusal,
     _begin_anew,
@@ -221,6 +224,31 @@ def test_a_batch_that_is_gone_is_left_by_all_sources_at_once():
     assert two.read_out() is None
 
     assert two.once_each() == 1 + 4 + 6
+
+
+@BOTH
+def test_a_new_checkpoint_starts_after_each_source_has_skipped_its_part(mode, capsys):
+    """As the command says: the new batch shall not have parts of the skipped one."""
+    two = Two(mode)
+    two.read_out()
+    two.brokers.append(A, 1)
+    two.brokers.append(B, 4)
+    two.dies_after_the_sink()
+
+    def skip(id_):
+        store = two.databases[0].store(id_)
+        (txid,) = Ledger(store).load().unfinished
+        _skip_in_source(store, txid, Change(yes=True))
+        two.new_checkpoint()
+        two.brokers.append(B, 1)
+
+    skip("A")
+    assert re.search(r"First skip txid \d+ of 'B', too", capsys.readouterr().out)
+    assert two.read_out().fields["case"] == "parted"
+    skip("B")
+    assert two.read_out() is None
+
+    assert two.once_each() == 1 + 4 + 2
 
 
 @BOTH
