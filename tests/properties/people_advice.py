@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -16,7 +15,6 @@ from kafka_tx.errors import (
     OffsetOutOfRangeError,
     UnknownTopicError,
 )
-from kafka_tx.planning.offset_json import MARK, SourceOffset
 from kafka_tx.transactions.layout.txid_layout import CURRENT, numbering_of
 from kafka_tx.transactions.ledger.ledger import Ledger
 from kafka_tx.transactions.ledger.manual_changes import moved
@@ -24,6 +22,7 @@ from tests.properties.simulated_databases import EMPTY, Copy, Table
 from tests.properties.simulated_people import KAFKA, OFF, World
 from tests.properties.simulated_query import TaskFailedError
 from tests.properties.simulated_streams import Checkpoint
+from tests.properties.told_offsets import set_offsets
 
 IN_A_CIRCLE = 30
 """Texts that were followed one after the other, after which a person gives up."""
@@ -434,11 +433,7 @@ def _set_offsets(refusal: Refusal) -> None:
     if has_it_not and not refusal.is_in_sink:
         (chosen,) = has_it_not
     for id_, given in re.findall(r"--id (\w+) .*?--offsets '(.*?)'", chosen):
-        offsets = json.loads(given)
-        ids = offsets.pop(MARK)["topic_ids"]
-        positions = SourceOffset.from_json(offsets).positions
-        ledger = Ledger(world.databases[world.job.store].store(id_))
-        ledger.adopt(ledger.acquire(), moved(ledger.load(), positions, ids, 0))
+        set_offsets(world.databases[world.job.store].store(id_), given)
     world.new_checkpoint()
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import copy
 import itertools
-import json
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -25,19 +24,18 @@ from kafka_tx.errors import (
     ReplayImpossibleError,
 )
 from kafka_tx.model import QueryShape, TopicPartition, TransactionAttempt
-from kafka_tx.offsets.leader_epochs import unpacked
 from kafka_tx.options.source import parse_source
-from kafka_tx.planning.offset_json import MARK, SourceOffset
+from kafka_tx.planning.offset_json import SourceOffset
 from kafka_tx.source.microbatches import MicroBatches
 from kafka_tx.source.questions import Answer, Question, moves
 from kafka_tx.source.transactional import TransactionalMicroBatches
 from kafka_tx.spark.queries import foreach
 from kafka_tx.testing import ManualClock
 from kafka_tx.transactions.ledger.ledger import Ledger
-from kafka_tx.transactions.ledger.manual_changes import moved
 from kafka_tx.transactions.ownership.memory import MemoryStore
 from tests.properties.simulated_log import Brokers
 from tests.properties.simulated_query import Sink
+from tests.properties.told_offsets import set_offsets
 
 PLAIN = "topic b"
 SETTLED_AFTER = 600
@@ -279,12 +277,7 @@ class World:
         commands = re.findall(r"--id (\w+) .*?--offsets '(.*?)'", text)
         half, has_it = len(commands) // 2, self.sink.newest.txid >= int(found[1])
         for id_, given in commands[:half] if has_it else commands[half:]:
-            offsets = json.loads(given)
-            mark = offsets.pop(MARK)
-            log = mark["topic_ids"], 0, 0, unpacked(mark["leader_epochs"])
-            positions = SourceOffset.from_json(offsets).positions
-            ledger = self.ledger(id_)
-            ledger.adopt(ledger.acquire(), moved(ledger.load(), positions, *log))
+            set_offsets(MemoryStore(self.name, id_), given)
         self.new_checkpoint()
         self.former.clear()
 

@@ -7,10 +7,9 @@ could be read is in the sink, and none is there twice.
 from __future__ import annotations
 
 import itertools
-import json
 import re
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -29,24 +28,19 @@ from kafka_tx.errors import (
 )
 from kafka_tx.model import SchemaText, TopicPartition, TransactionAttempt
 from kafka_tx.offsets.discovery import is_another
-from kafka_tx.offsets.leader_epochs import unpacked
 from kafka_tx.options.formats import fixed_option
 from kafka_tx.options.source import parse_source
 from kafka_tx.planning.deleted_topics import CONFIRMED_AFTER_MS
-from kafka_tx.planning.offset_json import MARK, SourceOffset
+from kafka_tx.planning.offset_json import SourceOffset
 from kafka_tx.sinks.store_beside import check_store_beside
 from kafka_tx.testing import ManualClock
 from kafka_tx.transactions.layout.commit_stats import STATS, TaskSums
-from kafka_tx.transactions.ledger.ledger import Committed, Ledger, LedgerState
+from kafka_tx.transactions.ledger.ledger import Committed, Ledger
 from kafka_tx.transactions.ledger.ledger_reading import LedgerReader
-from kafka_tx.transactions.ledger.manual_changes import (
-    beside_unfinished,
-    forgotten,
-    moved,
-)
 from kafka_tx.transactions.ownership.memory import MemorySnapshot, MemoryStore
 from tests.properties.simulated_log import Brokers
 from tests.properties.simulated_query import Checkpoint, Query, Sink, TaskFailedError
+from tests.properties.told_offsets import forget, set_offsets
 
 ONCE = {"tx.onDisagreement": "error", "failOnDataLoss": "", "tx.mode": ""}
 SETTLED_AFTER = 400
@@ -220,32 +214,11 @@ class World:
         if commands:  # else no topic is left
             has_it, has_it_not = commands
             text = has_it if self.sink.newest.txid >= txid else has_it_not
-            offsets = json.loads(text.partition("'")[0])
-            mark = offsets.pop(MARK)
-            log = mark["topic_ids"], 0, 0, unpacked(mark["leader_epochs"])
-            positions = SourceOffset.from_json(offsets).positions
-            self._set(
-                {*positions},
-                mark.get("gone", ()),
-                lambda state: moved(state, positions, *log),
-            )
+            set_offsets(self.store, text.partition("'")[0])
         if gone:
             self.seen["topics forgotten"] += 1
-            self._set(set(), gone, lambda state: forgotten(state, gone, 0))
+            forget(self.store, gone)
         self.new_checkpoint()
-
-    def _set(
-        self,
-        named: set[TopicPartition],
-        gone: Collection[str],
-        wanted: Callable[[LedgerState], Committed],
-    ) -> None:
-        """As the commands do."""
-        ledger = Ledger(self.store)
-        epoch, state = ledger.acquire(), ledger.load()
-        named |= {p for p in state.partitions if p.topic in gone}
-        at = beside_unfinished(self.store, state, wanted(state), named)
-        ledger.adopt(epoch, at, keeps_later=True)
 
     def kill(self) -> None:
         self.query = None
