@@ -311,6 +311,7 @@ class DeliveryError(KafkaError):
     """A record could not be written.
 
     ``size``: bytes of key and value. ``retryable`` is true if brokers were unavailable.
+    ``is_own``: this client has refused the record, for the sizes that it is set to.
     """
 
     error_class = "KAFKA_TX_DELIVERY"
@@ -318,6 +319,7 @@ class DeliveryError(KafkaError):
     key: bytes | None
     size: int
     code: str
+    is_own: bool = False
 
 
 class WriteDeniedError(AuthenticationError, DeliveryError):

@@ -25,6 +25,7 @@ from integration.consuming import committed_records
 from integration.reading import reader
 from integration.sizes import in_all
 from kafka_tx import sink_assembly
+from kafka_tx.cli.changes import Change
 from kafka_tx.cli.main import app
 from kafka_tx.clock import now_ms
 from kafka_tx.config import SourceConfig
@@ -466,7 +467,7 @@ def test_a_sender_that_dies_at_any_step_sends_each_letter_once(
         name = method.__name__
         patch.setattr(Transaction, name, dying)
         with pytest.raises(KeyboardInterrupt):
-            redrive.send({buried.orders}, lambda dead_letters: None, skips=False)
+            redrive.send(redrive.waiting(), {buried.orders}, lambda letters: None)
 
     output_of(buried, "send", "--yes")
 
@@ -604,6 +605,23 @@ def test_only_topics_that_are_given_are_sent_to(buried, kafka, topic, produce):
     assert "--to" in says
     assert read(kafka, other) == []
     assert "sent back: 1" in output_of(buried, "send", "--yes")
+
+
+def test_only_letters_of_the_plan_are_sent(buried, kafka, topic, produce, monkeypatch):
+    """Who may write the dead-letter topic adds one while the prompt waits."""
+    other = topic(1, "other")
+
+    def agrees(*_):
+        produce(buried.dead, [letter(other, 0)])
+        return True
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Change, "is_agreed", agrees)
+        assert f"sent back: {BAD}\n" in output_of(buried, "send")
+
+    assert read(kafka, other) == []
+    assert f"1 to {other}" in output_of(buried, "send", "--yes")
+    assert len(read(kafka, other)) == 1
 
 
 def test_letters_are_sent_once_also_when_the_group_has_expired(buried, kafka, produce):

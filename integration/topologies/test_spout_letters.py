@@ -223,7 +223,8 @@ def test_a_clock_that_is_wrong_stops_no_letter_and_send_restores_the_time(
 
     settings = {"bootstrap.servers": kafka.bootstrap_servers}
     sent: list[Any] = []
-    Redrive(settings, dead, 10_000).send(set(), sent.extend)
+    redrive = Redrive(settings, dead, 10_000)
+    redrive.send(redrive.waiting(), {name}, sent.extend)
     assert [each.record.timestamp_ms for each in sent] == [*times[:3], None]
 
 

@@ -22,6 +22,7 @@ from kafka_tx.cli.stores import JsonOption
 from kafka_tx.errors import KafkaTxError
 from kafka_tx.kafka import dead_letter_form
 from kafka_tx.logs import one_line
+from kafka_tx.model import OffsetRange
 from kafka_tx.own_topics import MARKER_TOPIC
 from kafka_tx.running.redrive import (
     DAMAGED,
@@ -65,7 +66,7 @@ def show(
     """
     options = kafka_options(bootstrap_servers, kafka, kafka_config)
     redrive = Redrive(options, topic, TIMEOUT_MS, markers=marker_topic)
-    every = _once(_waiting(redrive, sent=sent))
+    every = _once(_letters(redrive, redrive.waiting(sent=sent)))
     if as_json:
         typer.echo(
             json.dumps([_fields(dead_letter) for dead_letter in islice(every, limit)])
@@ -111,12 +112,14 @@ def send(
     One Kafka transaction holds the records and a record of the marker topic that says
     which were sent. So each dead letter is sent once, also if this command is killed
     and started again. The dead letters stay in their topic. One that cannot be sent
-    back is named, the others are sent, and the exit code is 1.
+    back is named, the others are sent, and the exit code is 1. Dead letters that come
+    after the plan wait for the next call, and only topics of the plan are written.
     """
     change = Change(yes=yes, dry_run=dry_run, as_json=as_json)
     options = kafka_options(bootstrap_servers, kafka, kafka_config)
     redrive = Redrive(options, topic, TIMEOUT_MS, markers=marker_topic, to=to or ())
-    planned, unusable = _plan(redrive, sent=sent)
+    waiting = redrive.waiting(sent=sent)
+    planned, unusable = _plan(redrive, waiting)
     for name, count in sorted(planned.items()):
         change.tell(f"{count} to {name}")
     for reason in unusable:
@@ -126,6 +129,7 @@ def send(
     report = _Report(change, set(unusable))
     try:
         redrive.send(
+            waiting,
             set(planned),
             report.sent,
             skips=skip_unusable,
@@ -180,11 +184,13 @@ class _Report:
         return ", ".join(words)
 
 
-def _plan(redrive: Redrive, *, sent: bool) -> tuple[Counter[str], list[str]]:
+def _plan(
+    redrive: Redrive, waiting: list[OffsetRange]
+) -> tuple[Counter[str], list[str]]:
     """Dead letters for each topic, and the reasons why some are not sent."""
     planned: Counter[str] = Counter()
     unusable: list[str] = []
-    for dead_letter in _waiting(redrive, sent=sent):
+    for dead_letter in _letters(redrive, waiting):
         try:
             planned[redrive.usable(dead_letter).record.topic] += 1
         except DeadLetterUnusableError as error:
@@ -192,8 +198,8 @@ def _plan(redrive: Redrive, *, sent: bool) -> tuple[Counter[str], list[str]]:
     return planned, list(dict.fromkeys(unusable))
 
 
-def _waiting(redrive: Redrive, *, sent: bool = False) -> Iterator[DeadLetter]:
-    for wanted in redrive.waiting(sent=sent):
+def _letters(redrive: Redrive, ranges: list[OffsetRange]) -> Iterator[DeadLetter]:
+    for wanted in ranges:
         yield from redrive.read(wanted)
 
 

@@ -380,7 +380,7 @@ def refused_record(
     """
     size = _size(record)
     advice = _advice(error, record.topic, limit, is_own=is_own)
-    return delivery_error(record.topic, record.key, size, error, advice)
+    return delivery_error(record.topic, record.key, size, error, advice, is_own=is_own)
 
 
 def delivery_error(
@@ -389,6 +389,8 @@ def delivery_error(
     size: int,
     error: ClientError,
     advice: str | None = None,
+    *,
+    is_own: bool = False,
 ) -> DeliveryError:
     """The same for a record of which only this is known."""
     kind = WriteDeniedError if is_refused(error) else DeliveryError
@@ -400,6 +402,7 @@ def delivery_error(
         key=key,
         size=size,
         code=error.name(),
+        is_own=is_own,
         retryable=is_unreachable(error) or error.code() in _PASSING,
     )
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -206,6 +206,7 @@ class Redrive:
 
     def send(
         self,
+        planned: Iterable[OffsetRange],
         topics: set[str],
         sent: Callable[[list[DeadLetter]], None],
         *,
@@ -213,12 +214,14 @@ class Redrive:
         again: bool = False,
         left: Callable[[DeadLetterUnusableError], object] = str,
     ) -> None:
-        """Send back all dead letters that can be sent back.
+        """Send back all planned dead letters that can be sent back.
 
-        Each one is sent or left alone. What is left is offered again the next time.
+        Each one is sent or left alone. What is left is offered again the next time, as
+        are dead letters that came after the plan.
 
         Args:
-            topics: Topics to send to, as far as known.
+            planned: What ``waiting`` returned, with the same ``sent`` as ``again``.
+            topics: The only topics to send to: those of the plan's usable dead letters.
             sent: Called with the dead letters of each committed transaction.
             skips: Do not offer those again that cannot be sent back for good.
             again: Also send dead letters that were sent back before.
@@ -235,14 +238,18 @@ class Redrive:
             f"the dead letters of '{self._topic}'",
             topics,
         )
+        ends = {wanted.topic_partition: wanted.end for wanted in planned}
         todo: list[OffsetRange] | None = None
         while todo is None or todo:
             # After a refused batch, the next try has smaller ones.
             with suppress(BatchRefusedError), moves() as moving:
                 known = self._recalled(is_sender=True)
                 if todo is None:
-                    todo = _chunks(self._waiting(known, sent=again))
-                for letters, unusable in self._moved(moving, known, todo, skips=skips):
+                    waiting = self._waiting(known, sent=again)
+                    todo = _chunks([_below(each, ends) for each in waiting])
+                for letters, unusable in self._moved(
+                    moving, known, todo, topics, skips=skips
+                ):
                     sent(letters)
                     for error in unusable:
                         left(error)
@@ -252,12 +259,13 @@ class Redrive:
         moving: Transaction,
         known: _Known,
         todo: list[OffsetRange],
+        topics: set[str],
         *,
         skips: bool,
     ) -> Iterator[tuple[list[DeadLetter], list[DeadLetterUnusableError]]]:
         """Send range after range, until none is left or a transaction is refused."""
         while todo:
-            letters, unusable = self._sorted(todo[-1])
+            letters, unusable = self._sorted(todo[-1], topics)
             offered_again = [
                 at for at, why in unusable.items() if not (skips and why.lasts)
             ]
@@ -272,13 +280,20 @@ class Redrive:
             yield letters, list(unusable.values())
 
     def _sorted(
-        self, some: OffsetRange
+        self, some: OffsetRange, topics: set[str]
     ) -> tuple[list[DeadLetter], dict[int, DeadLetterUnusableError]]:
         """The usable dead letters of a range, and why others are not, by offset."""
         letters, unusable = [], {}
         for dead_letter in self.read(some):
             try:
-                letters.append(self.usable(dead_letter))
+                usable = self.usable(dead_letter)
+                if usable.record.topic not in topics:
+                    reason = (
+                        f"its topic '{usable.record.topic}' was not in the plan: run"
+                        " the command again"
+                    )
+                    raise dead_letter.unusable(reason, lasts=False)
+                letters.append(usable)
             except DeadLetterUnusableError as error:
                 unusable[dead_letter.offset] = error
         return letters, unusable
@@ -352,7 +367,8 @@ class Redrive:
         if (refused := self._problems.get((dead_letter.at, dead_letter.offset))) or (
             refused := self._closed.get(at.topic)
         ):
-            raise dead_letter.unusable(refused.message, lasts=refused.code in _LASTS)
+            lasts = refused.code in _LASTS and not refused.is_own
+            raise dead_letter.unusable(refused.message, lasts=lasts)
         record = replace(dead_letter.record, topic=at.topic, partition=at.partition)
         facts = self._facts_of(dead_letter, at.topic)
         is_whole = BYTES not in dead_letter.about
@@ -492,6 +508,12 @@ def _dead_letter(found: tuple[int, OutRecord]) -> DeadLetter:
     time_ms = dead_letter_form.time_of(about, record.timestamp_ms)
     record = replace(record, headers=headers, timestamp_ms=time_ms)
     return DeadLetter(at, offset, record, about)
+
+
+def _below(some: OffsetRange, ends: Mapping[TopicPartition, int]) -> OffsetRange:
+    """The part of a range that was planned."""
+    end = ends.get(some.topic_partition, 0)
+    return some.between(min(some.start, end), min(some.end, end))
 
 
 def _chunks(ranges: list[OffsetRange]) -> list[OffsetRange]:

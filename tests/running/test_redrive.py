@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
+from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,11 +18,12 @@ from kafka_tx.errors import (
     UnknownTopicError,
 )
 from kafka_tx.kafka.out_record import OutRecord
-from kafka_tx.kafka.producer import delivery_error
-from kafka_tx.model import OffsetRange, TopicPartition
+from kafka_tx.kafka.producer import delivery_error, refused_record
+from kafka_tx.model import LogBounds, OffsetRange, TopicPartition
 from kafka_tx.running import redrive
 from kafka_tx.running.redrive import DeadLetter, DeadLetterUnusableError, Redrive
 from kafka_tx.sinks.letter_topic import TopicFacts
+from kafka_tx.sinks.sent_letters import SentLetters
 
 AT = TopicPartition("dead", 0)
 ABOUT = {
@@ -113,3 +117,73 @@ def test_a_topic_that_takes_no_record_for_now_is_to_blame_and_no_letter(code):
     with pytest.raises(DeadLetterUnusableError, match="was not written") as raised:
         made.usable(CUT)
     assert not raised.value.lasts
+
+
+class Writer:
+    """A transaction that keeps what it commits."""
+
+    def __init__(self) -> None:
+        self.values: list[Any] = []
+
+    def writing(self) -> Any:
+        return nullcontext()
+
+    def send(self, records: Any, *, is_small: bool = False) -> None:
+        self.values += [record.value for record in records if record]
+
+    def add_position(self, at: Any, next_offset: int, metadata: str) -> None:
+        self.position = next_offset
+
+    def commit(self) -> None:
+        pass
+
+
+@pytest.mark.usefixtures("usable")
+def test_only_letters_and_topics_of_the_plan_are_sent_to(monkeypatch):
+    """Letters may come while a person reads the plan, or become usable."""
+    made: Any = Redrive({}, "dead", 1_000)
+    made._log = SimpleNamespace(record=lambda *_: None)
+    letters = [
+        DeadLetter(
+            *(AT, offset, OutRecord("dead", None, topic.encode(), (), 0)),
+            {name: at for name, at in ABOUT.items() if name != "kafka_tx.bytes"}
+            | {"kafka_tx.topic": topic},
+        )
+        for offset, topic in enumerate(["orders", "payments", "orders", "orders"])
+    ]
+    for topic in ("orders", "payments"):
+        made._facts[topic] = TopicFacts(topic, 1)
+    made._recalled = lambda **_: {AT: (LogBounds(0, 4, "id"), SentLetters())}
+    made.read = lambda some: iter(letters[some.start : some.end])
+    writer = Writer()
+    monkeypatch.setattr(
+        sink_assembly, "group_transaction", lambda *_: nullcontext(writer)
+    )
+    sent: list[Any] = []
+    left: list[Any] = []
+
+    planned = [OffsetRange(AT, 0, 3)]
+    made.send(planned, {"orders"}, sent.extend, skips=True, left=left.append)
+
+    assert [each.offset for each in sent] == [0, 2]
+    assert (writer.values, writer.position) == ([b"orders", b"orders"], 3)
+    (error,) = left
+    assert not error.lasts
+    assert "'payments' was not in the plan: run the command again" in str(error)
+
+
+@pytest.mark.usefixtures("usable")
+@pytest.mark.parametrize("is_own", [False, True])
+def test_a_letter_that_is_too_large_for_this_client_waits_for_a_larger_limit(is_own):
+    made: Any = Redrive({}, "dead", 1_000)
+    record = OutRecord("orders", b"k", b"large")
+    why = ClientError(ClientError.MSG_SIZE_TOO_LARGE)
+    letter = replace(CUT, record=record)
+    made._blamed(
+        OffsetRange(AT, 3, 4), [letter], refused_record(record, why, is_own=is_own)
+    )
+
+    with pytest.raises(DeadLetterUnusableError, match=r"(?i)raise") as raised:
+        made.usable(letter)
+
+    assert raised.value.lasts is not is_own
