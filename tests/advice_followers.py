@@ -177,7 +177,7 @@ FOLLOWED: dict[str, tuple[str, ...]] = {
     "manual_changes::without_topics": (
         _CLI + "test_forget_waits_until_a_topology_has_finished_what_it_planned",
     ),
-    "handover::refuse_copied": (
+    "positions::refuse_copied": (
         "tests/cli/test_handover.py::test_the_offsets_of_an_id_that_was_copied_are_old",
     ),
     "positions::only_of_a_source": (

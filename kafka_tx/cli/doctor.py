@@ -320,6 +320,8 @@ def _tables(url: str) -> Iterator[tuple[str, _Check]]:
                 yield "table", partial(_unreadable, found)
                 continue
             for known in found:
+                if known.state.moved_to:  # its tables go on, too
+                    continue
                 at = known.state.numbering, known.state.txid
                 for write in last_writes(known.state.commit_stats):
                     yield "table", partial(lake_tables.inspect_table, write, *at)

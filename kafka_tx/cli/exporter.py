@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import typer
 
 from kafka_tx.cli.kafka_logs import Logs, positions_of
-from kafka_tx.cli.positions import each_id, positions_in
+from kafka_tx.cli.positions import each_id, positions_in, refuse_copied
 from kafka_tx.cli.stores import checked, url_or_file
 from kafka_tx.errors import KafkaTxError, StateError
 from kafka_tx.metrics.endpoint import serve
@@ -98,10 +98,10 @@ class _Exporter:
                     raise doors
                 typer.echo(f"kafka-tx: no figures of '{name}': {doors}", err=True)
                 continue
-            shown = [
-                one for one in doors if one.state.committed and not one.state.moved_to
-            ]
+            shown = [one for one in doors if one.current]
             if not shown:
+                for one in doors if self.wanted is not None else ():
+                    refuse_copied(name, one.state, "lag --serve")
                 continue
             state = shown[0].state  # of the job with txids: metrics name the id alone
             is_counted = shown[0].door is not Door.AT_LEAST_ONCE

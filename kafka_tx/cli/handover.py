@@ -13,7 +13,13 @@ from enum import StrEnum
 
 from kafka_tx.cli.kafka_logs import Logs
 from kafka_tx.cli.lag import row_of
-from kafka_tx.cli.positions import KnownId, at_least_once_id, doors_of, only_one
+from kafka_tx.cli.positions import (
+    KnownId,
+    at_least_once_id,
+    doors_of,
+    only_one,
+    refuse_copied,
+)
 from kafka_tx.cli.stores import opened, url_or_file
 from kafka_tx.errors import ConfigError, KafkaError, StateError, UnknownTopicError
 from kafka_tx.model import (
@@ -102,7 +108,7 @@ def _known(url: str, id_: str, logs: Logs | None) -> KnownId:
     with opened(url, id_) as store:
         found = doors_of(url, store)
         for one in found:
-            refuse_copied(store.url, id_, one.state)
+            refuse_copied(id_, one.state, "offsets show")
         known = [one for one in found if one.state.known_position is not None]
         one = only_one(known, store)
         position = one.state.known_position
@@ -132,18 +138,6 @@ def _of_group(group: str, logs: Logs | None) -> KnownId:
             id=group,
         )
     return at_least_once_id(0, found)
-
-
-def refuse_copied(url: str, id_: str, state: LedgerState) -> None:
-    """Raise StateError if the id goes on in another store."""
-    if there := state.moved_to:
-        raise StateError(
-            f"id '{id_}' was copied from {url} to {there}, and goes on there: the"
-            f" offsets here are old. Run: kafka-tx offsets show --store '{there}' --id"
-            f" {id_}, with the other options as before",
-            store=url,
-            id=id_,
-        )
 
 
 def _as_stored(

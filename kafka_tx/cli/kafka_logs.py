@@ -11,7 +11,12 @@ from typing import Annotated, NamedTuple, TypeAlias
 import typer
 
 from kafka_tx import assembly
-from kafka_tx.cli.positions import committed_of, each_id, positions_in
+from kafka_tx.cli.positions import (
+    committed_of,
+    each_id,
+    positions_in,
+    refuse_copied,
+)
 from kafka_tx.cli.stores import checked, opened, text_or_file, url_or_file
 from kafka_tx.config import SourceConfig
 from kafka_tx.errors import ConfigError, StateError
@@ -184,10 +189,10 @@ class StoredPositions(NamedTuple):
 
 
 def positions_of(url: str, wanted: str | None, logs: Logs) -> StoredPositions:
-    """The committed positions of an id, or of all ids that have some.
+    """The committed positions of an id, or of all ids that have some here.
 
     Raises:
-        StateError: The wanted id has none, or those of two topologies.
+        StateError: The wanted id has none, or those of two topologies, or was moved.
         StateCorruptedError, FormatError: The wanted id cannot be read.
     """
     if kind_of(url_or_file(url)) is StoreKind.GROUP:
@@ -201,8 +206,9 @@ def positions_of(url: str, wanted: str | None, logs: Logs) -> StoredPositions:
         return StoredPositions({wanted: of_group}, {})
     if wanted is not None:
         with opened(url, wanted) as state:
-            committed = committed_of(url, state).state.position
-        of_id = dict(sorted(committed.positions().items()))
+            known = committed_of(url, state).state
+            refuse_copied(wanted, known, "lag")
+        of_id = dict(sorted(known.position.positions().items()))
         return StoredPositions({wanted: of_id}, {})
     found = StoredPositions({}, {})
     for name, doors in each_id(checked(url)):

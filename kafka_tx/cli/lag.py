@@ -56,8 +56,9 @@ def lag(
     brokers lost the end of a log, lag counts from where other records follow.
 
     The exit code is 1 if a topic does not exist, if an offset is outside of its log, if
-    brokers do not report them, or if a record of an id cannot be read. With --store
-    kafka:, the id is the name of the group.
+    brokers do not report them, or if a record of an id cannot be read. Ids that `store
+    copy` has moved to another store are left out. With --store kafka:, the id is the
+    name of the group.
     """
     if serve is not None and as_json:
         why = "--serve prints no JSON: it serves Prometheus"
@@ -157,7 +158,7 @@ def _print(rows: list[dict[str, object]]) -> None:
             console.print(f"id {name}", style="bold", soft_wrap=True)
         _print_id(console, list(of_id))
     if not rows:
-        console.print("no id of the store has committed offsets")
+        console.print("no id goes on in this store and has committed offsets")
 
 
 def _print_id(console: Console, rows: list[dict[str, object]]) -> None:

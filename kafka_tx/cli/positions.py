@@ -31,6 +31,15 @@ class KnownId:
     offsets: Mapping[TopicPartition, CommittedOffset] = field(default_factory=dict)
     """At least once: the stored offsets, with what is completed above them."""
 
+    @property
+    def current(self) -> Committed | None:
+        """The position; None: nothing is committed, or a tool has moved the id away.
+
+        A moved id goes on in another store. Its position here never changes, so no log
+        says anything about it.
+        """
+        return None if self.state.moved_to else self.state.committed
+
 
 def known_doors(store: Store, at_least_once: Callable[[], Positions]) -> list[KnownId]:
     """The states stored under an id, one for each kind of job.
@@ -81,13 +90,13 @@ def each_id(
 
 
 def positions_in(doors: Iterable[KnownId]) -> dict[TopicPartition, LogPosition]:
-    """All committed positions; where two jobs read a partition, the lower one.
+    """All current positions; where two jobs read a partition, the lower one.
 
     So neither job hides the lag of the other.
     """
     found: dict[TopicPartition, LogPosition] = {}
     for one in doors:
-        committed = one.state.committed
+        committed = one.current
         for partition, at in committed.positions().items() if committed else ():
             if partition not in found or at.offset < found[partition].offset:
                 found[partition] = at
@@ -136,6 +145,17 @@ def only_one(found: list[KnownId], store: Store) -> KnownId:
         store=store.url,
         id=store.id,
     )
+
+
+def refuse_copied(id_: str, state: LedgerState, command: str) -> None:
+    """Raise StateError if the id goes on in another store."""
+    if there := state.moved_to:
+        raise StateError(
+            f"id '{id_}' was copied to {there}, and goes on there: the offsets here are"
+            f" old. Run: kafka-tx {command} --store '{there}' --id {id_}, with the"
+            " other options as before",
+            id=id_,
+        )
 
 
 def only_of_a_source(store: Store, why: str) -> None:

@@ -365,9 +365,9 @@ def _rate(stats: tuple[CommitStats, ...]) -> float | None:
 
 def _lags(found: list[Found], logs: Logs) -> Mapping[str, int]:
     positions = {
-        _job(one): one.known.state.committed.positions()
+        _job(one): at.positions()
         for one in found
-        if one.known and one.known.state.committed
+        if one.known and (at := one.known.current)
     }
     bounds = logs.poll(positions)
     return {

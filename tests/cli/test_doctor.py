@@ -325,6 +325,21 @@ def test_what_retention_takes_is_looked_at(run, store, url, servers):
     assert "ahead in orders-0" in outside["text"]
 
 
+def test_retention_takes_nothing_of_an_id_that_goes_on_elsewhere(
+    run, store, url, servers, tmp_path
+):
+    asked = ("doctor", "--json", "--bootstrap-servers", servers, "--store", url)
+    beyond = Committed(txid=41, offsets={TopicPartition("orders", 0): 301})
+    Ledger(store).adopt(store.acquire(), beyond)
+    before = findings(run(*asked))["retention"]
+    there = f"sqlite:///{tmp_path}/there.db"
+    assert not run("store", "copy", "--from", url, "--to", there, "--yes").exit_code
+
+    after = findings(run(*asked))["retention"]
+
+    assert (before["verdict"], after["verdict"]) == ("bad", "good")
+
+
 HOUR_MS, DAY_MS = 3_600_000, 86_400_000
 
 

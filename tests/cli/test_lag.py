@@ -208,6 +208,37 @@ def test_a_position_within_its_log_is_fine(run, servers, url):
     assert run("lag", "--store", url, "--bootstrap-servers", servers).exit_code == 0
 
 
+@pytest.fixture
+def moved(run, behind, url, tmp_path):
+    """Where ``behind`` goes on. Its old position will be below each log start."""
+    there = f"sqlite:///{tmp_path}/there.db"
+    words = ("store", "copy", "--id", "behind", "--from", url, "--to", there)
+    assert run(*words, "--yes").exit_code == 0
+    return there
+
+
+def test_an_id_that_was_moved_is_judged_where_it_goes_on(run, moved, reported, url):
+    reported(6, RECORDS, None)
+    asked = ("--bootstrap-servers", "b:1", "--json")
+
+    old = run("lag", "--store", url, *asked)
+    new = run("lag", "--store", moved, *asked)
+
+    assert (old.exit_code, json.loads(old.stdout)) == (0, [])
+    assert new.exit_code == 1
+    (row,) = json.loads(run("top", "--store", url, *asked, "-n", 1).stdout)
+    assert (row["id"], row["lag"]) == ("behind", None)
+
+
+def test_who_asks_for_a_moved_id_is_told_where_it_goes_on(run, moved, url):
+    asked = ("--store", url, "--id", "behind", "--bootstrap-servers", "b:1")
+
+    for more in ((), ("--serve", 0)):
+        told = run("lag", *asked, *more)
+        assert told.exit_code == 1
+        assert f"was copied to {moved}, and goes on there" in told.stderr
+
+
 def test_a_group_needs_its_name(run, servers):
     result = run("lag", "--store", "kafka:", "--bootstrap-servers", servers)
 

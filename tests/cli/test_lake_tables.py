@@ -80,6 +80,11 @@ def test_doctor_looks_at_the_tables_of_all_ids(run, store, url, tmp_path):
     assert table["verdict"] == "bad"
     assert f"{tmp_path}/gone holds no table" in table["text"]
 
+    there = f"sqlite:///{tmp_path}/there.db"
+    assert not run("store", "copy", "--from", url, "--to", there, "--yes").exit_code
+    old = json.loads(run("doctor", "--store", url, "--json").stdout)
+    assert not any(each["what"] == "table" for each in old)  # the tables go on, too
+
 
 def test_a_delta_table_with_the_txid_is_good(tmp_path):
     delta_commit(tmp_path, 0)
