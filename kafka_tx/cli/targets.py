@@ -68,9 +68,7 @@ def target_of(
             option="--offsets",
         )
     if offsets is not None:
-        mark = json.loads(offsets).get(MARK, {}) if (given := _given(offsets)) else {}
-        epochs = unpacked(mark.get("leader_epochs", {}))
-        return Target(given, mark.get("topic_ids", {}), epochs, mark.get("gone", ()))
+        return _marked(_given(offsets), offsets)
     if not has_brokers:
         raise ConfigError(
             f"--to {to} asks brokers for the offsets: add --bootstrap-servers",
@@ -145,6 +143,22 @@ def _given(text: str) -> dict[TopicPartition, int]:
             "--offsets", text, f"offsets of 0 and more, as in {EXAMPLE}"
         )
     return numbers
+
+
+def _marked(given: Mapping[TopicPartition, int], text: str) -> Target:
+    """The given offsets, with what the mark of a copied offset says of their logs."""
+    topics = {p.topic for p in given}
+    try:
+        mark = json.loads(text).get(MARK, {})
+        ids = {t: str(i) for t, i in mark.get("topic_ids", {}).items() if t in topics}
+        epochs = unpacked(mark.get("leader_epochs", {}))
+        gone = [str(topic) for topic in mark.get("gone", ())]
+    except (AttributeError, TypeError, ValueError):
+        raise ConfigError.illegal(
+            "--offsets", text, f"'{MARK}' as in the offset that you copy, or without it"
+        ) from None
+    epochs = {p: epoch for p, epoch in epochs.items() if p in given}
+    return Target(given, ids, epochs, gone)
 
 
 def _check(positions: Mapping[TopicPartition, LogPosition], found: Bounds) -> None:

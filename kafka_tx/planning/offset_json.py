@@ -260,13 +260,16 @@ def parse_assign(text: str) -> tuple[TopicPartition, ...]:
 def _parse_numbers(option: str, text: str, example: str) -> dict[TopicPartition, int]:
     data = only_offsets(_load(option, text, example))
     try:
-        return {
+        found = {
             TopicPartition(topic, int(number)): _number(value)
             for topic, partitions in data.items()
             for number, value in partitions.items()
         }
     except (AttributeError, TypeError, ValueError):
         raise _expected(option, text, example) from None
+    if any(partition.partition < 0 for partition in found):
+        raise _expected(option, text, example)
+    return found
 
 
 def _number(value: object) -> int:

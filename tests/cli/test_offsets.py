@@ -561,6 +561,56 @@ def test_set_takes_the_ids_of_the_topics_that_are_meant(run, store, url):
     assert committed.topic_ids == {"orders": "new"}
 
 
+def test_set_takes_from_a_copied_offset_only_what_is_of_the_given_partitions(
+    run, store, url
+):
+    """Its other topic was taken out of the JSON, and was made anew since."""
+    kept = TopicPartition("kept", 0)
+    ledger = Ledger(store)
+    offsets = {ORDERS: 250, kept: 5}
+    ids = {"orders": "a", "kept": "b"}
+    ledger.adopt(ledger.acquire(), Committed(41, offsets, ids))
+    epochs = {"orders": [[3, "0-1"]], "kept": [[3, "0"]]}
+    mark = {"topic_ids": {"orders": "a", "kept": "old"}, "leader_epochs": epochs}
+
+    result = run(
+        *("offsets", "set", "--store", url, "--id", "orders", "--yes", "--unchecked"),
+        *("--offsets", json.dumps({"orders": {"0": 7}, "_kafka_tx": mark})),
+    )
+
+    assert result.exit_code == 0
+    committed = Ledger(store).load().position
+    assert committed.positions() == {
+        ORDERS: LogPosition(7, "a", 3),
+        kept: LogPosition(5, "b", None),
+    }
+    assert committed.leader_epochs == {ORDERS: 3}
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        '{"orders": {"-1": 1}}',
+        '{"orders": {"0": 1}, "_kafka_tx": null}',
+        '{"orders": {"0": 1}, "_kafka_tx": 5}',
+        '{"orders": {"0": 1}, "_kafka_tx": {"topic_ids": 5}}',
+        '{"orders": {"0": 1}, "_kafka_tx": {"leader_epochs": 5}}',
+        '{"orders": {"0": 1}, "_kafka_tx": {"leader_epochs": {"orders": [[1, 0]]}}}',
+    ],
+)
+def test_set_refuses_offsets_of_another_form(run, store, url, given):
+    before = store.read()
+
+    result = run(
+        *("offsets", "set", "--store", url, "--id", "orders", "--yes", "--unchecked"),
+        *("--offsets", given),
+    )
+
+    assert result.exit_code == 2
+    assert "option '--offsets'" in result.stderr
+    assert store.read() == before
+
+
 def test_forget_takes_a_topic_out(run, store, url):
     result = run(
         "offsets", "forget", "--store", url, "--id", "orders", "--topic", "orders"
