@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing
 from pathlib import Path
 from typing import Annotated, NamedTuple, TypeAlias
@@ -36,7 +36,12 @@ from kafka_tx.planning.start_positions import matched_or_ends
 from kafka_tx.store_place import StoreKind, kind_of
 
 TIMEOUT_MS = 10_000
-_COMMENT_OR_LINE = re.compile(r"[ \t]*[#!].*|(?:\\[\s\S]|[^\\\n])+")
+_COMMENT_OR_LINE = re.compile(r"[ \t\f]*[#!].*|(?:\\[\s\S]|[^\\\n])+")
+_NAME_AND_VALUE = re.compile(
+    r"((?:\\.|[^\\=: \t\f])*)([ \t\f]*[=:]?[ \t\f]*)(.*)", re.DOTALL
+)
+_ESCAPE = re.compile(r"\\(u[0-9A-Fa-f]{4}|.)", re.DOTALL)
+_ESCAPED = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 Positions: TypeAlias = Mapping[TopicPartition, LogPosition]
 
 KafkaOption = Annotated[
@@ -54,7 +59,8 @@ KafkaConfigOption = Annotated[
         "--kafka-config",
         envvar="KAFKA_TX_KAFKA_CONFIG",
         help="A file with one kafka.* option a line, NAME=VALUE, as for"
-        " --command-config of Kafka's tools. --kafka overrides it.",
+        " --command-config of Kafka's tools. Escapes are undone: write each"
+        " backslash twice. --kafka overrides it.",
     ),
 ]
 
@@ -67,33 +73,52 @@ def kafka_options(
     Raises:
         ConfigError: One has no ``=``, or a file cannot be read.
     """
-    options = {}
-    for text in _lines(file) if file is not None else ():
-        where = "a line of the file of --kafka-config"
-        name, value = _pair("--kafka-config", _with_sign(text), where)
-        options[name] = value
+    options = dict(_properties(file)) if file is not None else {}
     options["bootstrap.servers"] = bootstrap_servers
     for text in more or []:
-        name, value = _pair("--kafka", text, "an option --kafka")
+        pair = text.partition("=")
+        name, value = _pair("--kafka", *pair, "an option --kafka")
         options[name] = text_or_file(value)
     return options
 
 
-def _lines(file: Path) -> list[str]:
-    """Lines of Java's properties: one that ends with a backslash has the next, too."""
-    found = _COMMENT_OR_LINE.findall(text_or_file(f"@{file}"))
-    joined = [re.sub(r"(\\\\)|\\\n[ \t]*", r"\1", line).strip() for line in found]
-    return [line for line in joined if line and not line.startswith(("#", "!"))]
+def _properties(file: Path) -> Iterator[tuple[str, str]]:
+    """Names and values, read as ``java.util.Properties`` does; the file is UTF-8.
+
+    A line that ends with a backslash has the next one, too. Then escapes are undone.
+    """
+    where = "a line of the file of --kafka-config"
+    for found in _COMMENT_OR_LINE.findall(text_or_file(f"@{file}")):
+        line = re.sub(r"(\\\\)|\\\n[ \t\f]*", r"\1", found).lstrip(" \t\f")
+        pair = _NAME_AND_VALUE.fullmatch(line)
+        if line and not line.startswith(("#", "!")) and pair is not None:
+            name, sign, value = pair.groups()
+            name, value = _unescaped(name, where), _unescaped(value, where)
+            sign = sign if value else sign.strip()
+            yield _pair("--kafka-config", name, sign, value, where)
 
 
-def _with_sign(line: str) -> str:
-    """A line of Java's properties, which may have ``:`` or a blank instead of ``=``."""
-    return re.sub(r"^([^=:\s]+)\s*(?:[=:]|\s)\s*", r"\1=", line)
+def _unescaped(text: str, where: str) -> str:
+    try:
+        meant = _ESCAPE.sub(_meant, text)
+        return meant.encode("utf-16", "surrogatepass").decode("utf-16")  # of two parts
+    except ValueError:
+        raise ConfigError(
+            f"{where} has \\u without the four hexadecimal digits of a character. Write"
+            " each backslash twice, as in Java's properties",
+            option="--kafka-config",
+        ) from None
 
 
-def _pair(option: str, text: str, where: str) -> tuple[str, str]:
+def _meant(escape: re.Match[str]) -> str:
+    character = escape[1]
+    if character.startswith("u"):
+        return chr(int(character[1:], 16))
+    return _ESCAPED.get(character, character)
+
+
+def _pair(option: str, name: str, sign: str, value: str, where: str) -> tuple[str, str]:
     """Name and value; the value may be a secret and is never shown."""
-    name, sign, value = text.partition("=")
     if not sign or not name.strip():
         raise ConfigError(
             f"{where} has no name or no value; legal: NAME=VALUE, as"

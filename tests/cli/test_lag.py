@@ -519,10 +519,45 @@ def test_a_value_of_java_properties_goes_on_behind_a_backslash(tmp_path):
             f'a.PlainLoginModule required username="me" password="#{SECRET}";'
         ),
         "ssl.truststore.location": "#1.pem",
-        "sasl.password": "two\\\\",
+        "sasl.password": "two\\",
         "client.id": "me",
         "bootstrap.servers": "b:9092",
     }
+
+
+@pytest.mark.parametrize(
+    ("line", "name", "value"),
+    [
+        (r"ssl.key.password=a\\b\=c\:d\#e\!f", "ssl.key.password", r"a\b=c:d#e!f"),
+        (r"a\=b\:c\ d = e", "a=b:c d", "e"),
+        (r"\#a=b", "#a", "b"),
+        (r"a=1\t2\n3\r4\f5", "a", "1\t2\n3\r4\f5"),
+        (r"a=\q\"\U0041", "a", 'q"u0041'.replace("u", "U")),
+        (r"a=\u00e9\u0041\uD83D\uDE00", "a", "\u00e9A\U0001f600"),
+        ("a=b\\\n  c\\\\\\\n  d", "a", "bc\\d"),
+        ("a\\\n  b=c", "ab", "c"),
+        ("\fa\f=\fb", "a", "b"),
+        ("a\u2028b=c", "a\u2028b", "c"),
+    ],
+)
+def test_escapes_of_java_properties_are_undone(tmp_path, line, name, value):
+    """The values are those of ``java.util.Properties`` of Java 17."""
+    file = tmp_path / "client.properties"
+    file.write_text(f"{line}\nclient.id=me\n")
+
+    found = kafka_options("b:9092", None, file)
+
+    assert found == {name: value, "client.id": "me", "bootstrap.servers": "b:9092"}
+
+
+@pytest.mark.parametrize("escape", [r"\users", r"\u12", r"\uD83D"])
+def test_an_escape_that_is_no_character_is_refused(tmp_path, escape):
+    file = tmp_path / "client.properties"
+    file.write_text(f"sasl.password={SECRET}{escape}\n")
+
+    with pytest.raises(ConfigError, match="each backslash twice") as refused:
+        kafka_options("b:9092", None, file)
+    assert SECRET not in f"{refused.value} {refused.value.__dict__}"
 
 
 @pytest.mark.parametrize("text", [f"sasl.password:{SECRET}", SECRET, f"={SECRET}"])
