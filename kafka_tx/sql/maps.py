@@ -25,7 +25,7 @@ from kafka_tx.sql.database import Database
 from kafka_tx.sql.dialects import chunks
 from kafka_tx.sql.map_table import MapTable, map_table
 from kafka_tx.sql.merge import merge_rows
-from kafka_tx.sql.progress import Progress, check_same
+from kafka_tx.sql.progress import Progress, check_same, digest_of
 from kafka_tx.sql.reducers import Reducer, check_reducer, folded, one_row_each, rows_of
 from kafka_tx.sql.values import (
     array_of,
@@ -38,7 +38,7 @@ from kafka_tx.sql.values import (
 
 V = TypeVar("V")
 
-_NO_WRITE = sha256().hexdigest()
+_NO_WRITE = digest_of(sha256().hexdigest(), 0.0)
 """The digest of a batch without a call that writes."""
 
 
@@ -98,6 +98,7 @@ class MapBatch:
         self._txid = txid
         self._dialect = connection.dialect.name
         self._wrote = sha256()
+        self._floats = 0.0
 
     @property
     def value_type(self) -> pa.DataType:
@@ -107,7 +108,7 @@ class MapBatch:
     @property
     def digest(self) -> str:
         """A digest of all writes so far, different for two writers' batches."""
-        return self._wrote.hexdigest()
+        return digest_of(self._wrote.hexdigest(), self._floats)
 
     def update(
         self, table: pa.Table | pa.RecordBatch, reducer: Reducer = "sum"
@@ -140,7 +141,7 @@ class MapBatch:
     def remove(self, keys: Iterable[Any]) -> None:
         """Remove keys; those that are not there are no error."""
         gone = sorted(_as_keys(keys, self._to))
-        self._wrote.update(repr((len(gone), gone[:1], gone[-1:])).encode())
+        self._hash(gone=array_of("key", gone, self._to.key_type))
         if not self.is_counted:
             self._remove(gone)
 
@@ -161,15 +162,27 @@ class MapBatch:
         return values_of(self._connection, self._to, keys)
 
     def _add_to_digest(self, rows: pa.Table) -> None:
-        """Add these rows to the digest of all writes.
+        """Add these rows, in any order, to the digest of all writes.
 
-        Their number, first and last key and sum suffice: two tasks never share keys.
+        Floats are only added up, each by its sign and place: a second try that sums in
+        another order finds other last digits.
         """
-        keys, values = rows["key"], rows["value"]
-        ends = (keys[0].as_py(), keys[-1].as_py()) if len(rows) else ()
-        is_exact = pa.types.is_integer(values.type)  # float sums depend on the order
-        total = pc.sum(pc.cast(values, pa.decimal128(38))).as_py() if is_exact else None
-        self._wrote.update(repr((len(rows), ends, total)).encode())
+        rows = rows.sort_by([("key", "ascending"), ("value", "ascending")])
+        values = rows["value"].drop_null()
+        self._hash(keys=rows["key"], has_none=pc.is_null(rows["value"]))
+        if not pa.types.is_floating(values.type):
+            self._hash(values=values)
+            return
+        count = len(values)
+        places = pa.array([1 + place / count for place in range(count)], pa.float64())
+        signed = pc.max_element_wise(values, pc.multiply(values, -1.618))
+        self._floats += pc.sum(pc.multiply(signed, places)).as_py() or 0.0
+
+    def _hash(self, **columns: pa.Array | pa.ChunkedArray) -> None:
+        table, written = pa.table(columns).combine_chunks(), pa.BufferOutputStream()
+        with pa.ipc.new_stream(written, table.schema) as stream:
+            stream.write_table(table)
+        self._wrote.update(written.getvalue())
 
     def _change(self, rows: pa.Table, reducer: Any) -> None:  # noqa: ANN401 - callable
         keys, values = rows["key"].to_pylist(), rows["value"].to_pylist()

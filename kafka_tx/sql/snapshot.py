@@ -10,7 +10,7 @@ import pyarrow as pa
 from kafka_tx.config import check_kind
 from kafka_tx.errors import ConfigError
 from kafka_tx.model import TransactionAttempt
-from kafka_tx.sql.maps import NonTransactionalMap
+from kafka_tx.sql.maps import MapBatch, NonTransactionalMap
 from kafka_tx.sql.values import array_of
 
 KEY = "$GLOBAL$"
@@ -39,19 +39,27 @@ class SnapshotValue:
 
     def set(self, attempt: TransactionAttempt, value: Any) -> bool:  # noqa: ANN401
         """Replace the value; None removes it. As ``update``."""
-        return self.update(attempt, lambda _: value)
+        with self._state.batch(attempt) as batch:
+            _put(batch, value)
+        return not batch.is_counted
 
     def update(self, attempt: TransactionAttempt, change: Callable[[Any], Any]) -> bool:
         """Count a batch: ``change`` makes the new value of the old one; None: no value.
+
+        A ``TransactionalMap`` takes a second call of the same attempt for a second try:
+        it returns False and does not call ``change``.
 
         Returns and raises as ``map.update``; also the errors of ``change``.
         """
         with self._state.batch(attempt) as batch:
             if not batch.is_counted:
-                value = change(batch.get([KEY]).get(KEY))
-                if value is None:
-                    batch.remove([KEY])
-                else:
-                    values = array_of("value", [value], batch.value_type)
-                    batch.put(pa.table({"key": [KEY], "value": values}))
+                _put(batch, change(batch.get([KEY]).get(KEY)))
         return not batch.is_counted
+
+
+def _put(batch: MapBatch, value: Any) -> None:  # noqa: ANN401 - what the map holds
+    if value is None:
+        batch.remove([KEY])
+    else:
+        values = array_of("value", [value], batch.value_type)
+        batch.put(pa.table({"key": [KEY], "value": values}))

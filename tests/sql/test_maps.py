@@ -1,5 +1,6 @@
 import pickle
 import sqlite3
+from contextlib import closing
 
 import pyarrow as pa
 import pytest
@@ -429,6 +430,82 @@ def test_a_second_writer_of_an_attempt_is_told_and_changes_nothing(
         second.update(FIRST, others)
 
     assert content(second) == {"a": 5}
+
+
+ROWS = {"a": 1, "b": 2, "c": 4}
+
+
+@BOTH
+@pytest.mark.parametrize("of", [int, float, str, lambda n: b"%d" % n])
+@pytest.mark.parametrize("reducer", ["last", "max", lambda _, new: new])
+@pytest.mark.parametrize(
+    "others",
+    [
+        {"a": 1, "b": 3, "c": 4},
+        {"a": 2, "b": 1, "c": 4},
+        {"a": 1, "bb": 2, "c": 4},
+        {"a": 1, "b": None, "c": 4},
+    ],
+    ids=["another value", "the same sum", "another key", "one is removed"],
+)
+def test_a_second_writer_between_the_same_first_and_last_key_is_told(
+    open_map, kind, of, reducer, others
+):
+    def typed(values):
+        given = {k: None if v is None else of(v) for k, v in values.items()}
+        return rows(**given)
+
+    state = open_map(kind, value=type(of(1)))
+    state.update(FIRST, typed(ROWS), reducer)
+    once = content(state)
+
+    with pytest.raises(ReplayDiffersError, match="it has two writers"):
+        state.update(FIRST, typed(others), reducer)
+
+    assert content(state) == once
+    state.update(FIRST, typed(ROWS), reducer)
+    assert content(state) == once
+
+
+@BOTH
+def test_a_second_writer_that_removes_other_keys_is_told(open_map, kind):
+    state = open_map(kind)
+    state.update(FIRST, rows(a=1, b=2, bb=3, c=4))
+    state.remove(SECOND, ["a", "b", "c"])
+
+    with pytest.raises(ReplayDiffersError, match="it has two writers"):
+        state.remove(SECOND, ["a", "bb", "c"])
+
+    state.remove(SECOND, ["c", "b", "a"])
+    assert content(state) == {"bb": 3}
+
+
+@BOTH
+@pytest.mark.parametrize("first", [-0.5, 0.1, 1e300])
+def test_floats_that_are_added_in_another_order_are_the_same_rows(
+    open_map, kind, first
+):
+    parts = [first, *(n / 7 for n in range(1, 99))]
+    sums = sum(parts), sum(reversed(parts))
+    state = open_map(kind, value=float)
+
+    for each in (sums, reversed(sums)):
+        state.update(FIRST, rows(**dict(zip("ab", each, strict=True))))
+
+    with pytest.raises(ReplayDiffersError):
+        state.update(FIRST, rows(a=-sums[0], b=sums[0]))
+
+
+@BOTH
+def test_a_digest_of_version_0_3_0_is_not_compared(open_map, url, kind):
+    state = open_map(kind)
+    state.update(FIRST, rows(a=5))
+    with closing(sqlite3.connect(url.removeprefix("sqlite:///"))) as db, db:
+        db.execute("UPDATE kafka_tx_progress SET digest = ?", (64 * "0",))
+
+    state.update(FIRST, rows(a=5))
+
+    assert content(state) == {"a": 5}
 
 
 @BOTH

@@ -4,7 +4,7 @@ import pickle
 
 import pytest
 
-from kafka_tx.errors import ConfigError
+from kafka_tx.errors import ConfigError, ReplayDiffersError
 from kafka_tx.model import TransactionAttempt
 from kafka_tx.sql.maps import NonTransactionalMap, OpaqueMap, TransactionalMap
 from kafka_tx.sql.snapshot import SnapshotValue
@@ -69,6 +69,20 @@ def test_the_same_attempt_counts_once(kind, snapshot):
 
     assert counts_again == (kind is OpaqueMap)
     assert total.get() == 5
+
+
+@pytest.mark.parametrize("kind", [TransactionalMap, OpaqueMap])
+@pytest.mark.parametrize("value", [5, 0.5, "a", b"a"])
+def test_another_value_of_the_same_attempt_is_a_second_writer(kind, value, snapshot):
+    total = snapshot(kind, value=type(value))
+    total.set(FIRST, value)
+
+    for other in (value * 2, None):
+        with pytest.raises(ReplayDiffersError):
+            total.set(FIRST, other)
+
+    assert total.set(FIRST, value) == (kind is OpaqueMap)
+    assert total.get() == value
 
 
 @KINDS
