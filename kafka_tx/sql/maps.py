@@ -336,8 +336,8 @@ class NonTransactionalMap:
 
         Raises:
             OutOfOrderError: A later txid is stored.
-            ReplayDiffersError: The same attempt is stored with other rows: the map has
-                two writers.
+            ReplayDiffersError: The same attempt has given other rows already: the map
+                has two writers. A replay notices it within one process.
             FencedError: A newer owner has written; opaque: or a later attempt.
             ConfigError: Rows or reducer do not fit, a value or sum is none that all
                 databases hold, or the name is of another kind.
@@ -366,7 +366,7 @@ class NonTransactionalMap:
             with kept_awake(connection):
                 yield batch
             self._left(connection, batch, attempt)
-        self._progress.left(attempt)
+        self._progress.left(attempt, batch.stored or batch.digest)
 
     def get(self, keys: Iterable[Any]) -> dict[Any, Any]:
         """The values of those keys that are there, as last committed.

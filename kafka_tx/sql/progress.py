@@ -24,10 +24,11 @@ NEVER = TransactionAttempt(0, 0)
 
 PROGRESS = "kafka_tx_progress"
 
-_left: dict[tuple[str, str], TransactionAttempt] = {}
-"""The attempt that this process wrote last, by database and name: for its owner only.
+_left: dict[tuple[str, str], tuple[TransactionAttempt, str]] = {}
+"""The attempt that this process wrote last, and its digest, by database and name.
 
-Where the store is in the same database, that is asked instead.
+The attempt says that a database went back, to its owner only. Where the store is in the
+same database, that is asked instead.
 """
 
 
@@ -53,7 +54,8 @@ class Found(NamedTuple):
     """The state that an attempt finds before it writes.
 
     ``is_replay``: the txid was written before. ``digest`` is the one that this very
-    attempt has stored; empty: it wrote nothing.
+    attempt has stored, or has given in this process without being stored, as a
+    transactional replay; empty: it wrote nothing.
     """
 
     is_replay: bool
@@ -139,7 +141,7 @@ class Progress:
         if attempt.txid < 1:
             raise ConfigError.illegal("txid", attempt.txid, "1 and above")
         # before the row, which is not locked while it is absent: others write now
-        left = _left.get((self._address, self._name), NEVER)
+        left = self._newest_here[0]
         row = self._row(connection, lock=True)
         self.check_name(connection)  # reads as of now or later, not as of before
         stored = _newest(row) if row else NEVER
@@ -158,8 +160,7 @@ class Progress:
             except sa.exc.IntegrityError as error:
                 raise self._raced(what) from error
             return Found(is_replay)
-        is_again = attempt == TransactionAttempt(row.txid, row.attempt_id)
-        found = Found(is_replay, row.digest if is_again else "")
+        found = Found(is_replay, self._digest(row, attempt) if is_replay else "")
         if is_replay and not self._is_opaque:
             if attempt.epoch == stored.epoch:
                 return found
@@ -173,9 +174,21 @@ class Progress:
         stored = sa.update(self._table).where(self._is_ours).values(digest=digest)
         connection.execute(stored)
 
-    def left(self, attempt: TransactionAttempt) -> None:
+    def left(self, attempt: TransactionAttempt, digest: str) -> None:
         """The attempt is committed: remember it as this process's newest."""
-        _left[self._address, self._name] = attempt
+        _left[self._address, self._name] = attempt, digest
+
+    @property
+    def _newest_here(self) -> tuple[TransactionAttempt, str]:
+        return _left.get((self._address, self._name), (NEVER, ""))
+
+    def _digest(self, row: sa.Row[Any], attempt: TransactionAttempt) -> str:
+        """As of ``Found``, of a replay."""
+        if attempt == TransactionAttempt(row.txid, row.attempt_id):
+            return str(row.digest)
+        left, digest = self._newest_here
+        is_same = (attempt, attempt.numbering) == (left, left.numbering)
+        return digest if is_same and not self._is_opaque else ""
 
     def _raced(self, what: str) -> StateUnavailableError:
         """Another writer made the row first; the next try finds it, and locks it."""
@@ -293,7 +306,7 @@ def check_same(name: str, attempt: TransactionAttempt, stored: str, now: str) ->
     if exact == exact_now and is_near:
         return
     raise ReplayDiffersError(
-        f"map '{name}' holds attempt {attempt} already, with other rows: it"
+        f"attempt {attempt} has given map '{name}' other rows already: the map"
         f" has two writers. The first write of txid {attempt.txid} is committed;"
         " this second one changed nothing. Leave the first write as it is, and give"
         " the second one a map of its own, with another name; then start again. Do"

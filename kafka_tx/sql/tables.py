@@ -90,7 +90,7 @@ def append_rows(
 
     with closing(database):
         is_new = database.retry_policy(whole)
-    progress.left(attempt)
+    progress.left(attempt, call)
     return is_new
 
 

@@ -426,7 +426,7 @@ def test_a_second_writer_of_an_attempt_is_told_and_changes_nothing(
     open_map(kind).update(FIRST, rows(a=5))
     second = open_map(kind)
 
-    with pytest.raises(ReplayDiffersError, match="it has two writers"):
+    with pytest.raises(ReplayDiffersError, match="the map has two writers"):
         second.update(FIRST, others)
 
     assert content(second) == {"a": 5}
@@ -459,7 +459,7 @@ def test_a_second_writer_between_the_same_first_and_last_key_is_told(
     state.update(FIRST, typed(ROWS), reducer)
     once = content(state)
 
-    with pytest.raises(ReplayDiffersError, match="it has two writers"):
+    with pytest.raises(ReplayDiffersError, match="the map has two writers"):
         state.update(FIRST, typed(others), reducer)
 
     assert content(state) == once
@@ -473,7 +473,7 @@ def test_a_second_writer_that_removes_other_keys_is_told(open_map, kind):
     state.update(FIRST, rows(a=1, b=2, bb=3, c=4))
     state.remove(SECOND, ["a", "b", "c"])
 
-    with pytest.raises(ReplayDiffersError, match="it has two writers"):
+    with pytest.raises(ReplayDiffersError, match="the map has two writers"):
         state.remove(SECOND, ["a", "bb", "c"])
 
     state.remove(SECOND, ["c", "b", "a"])

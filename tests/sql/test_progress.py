@@ -4,7 +4,7 @@ import pyarrow as pa
 import pytest
 import sqlalchemy as sa
 
-from kafka_tx.errors import ConfigError, FencedError
+from kafka_tx.errors import ConfigError, FencedError, ReplayDiffersError
 from kafka_tx.sql import progress
 from kafka_tx.sql.maps import NonTransactionalMap, OpaqueMap, TransactionalMap
 from kafka_tx.sql.progress import PROGRESS, Progress
@@ -16,6 +16,15 @@ from tests.conformance.sink_suite import attempt
 @pytest.fixture
 def url(tmp_path):
     return f"sqlite:///{tmp_path}/sinks.db"
+
+
+def write(url, kind, name, given, value=1):
+    rows = pa.table({"key": ["a"], "value": [value]})
+    if kind is None:
+        return append_rows(url, name, given, rows)
+    if kind is SnapshotValue:
+        return SnapshotValue(TransactionalMap(url, name)).set(given, value)
+    return kind(url, name).update(given, rows)
 
 
 @pytest.mark.parametrize(
@@ -58,6 +67,34 @@ def test_a_table_takes_one_call_of_an_attempt_whatever_its_url_is_called(
         assert db.execute(sa.text("SELECT count(*) FROM t")).scalar() == 4
 
 
+@pytest.mark.parametrize("is_refused_first", [True, False])
+@pytest.mark.parametrize("kind", [TransactionalMap, SnapshotValue, None])
+def test_a_replay_refuses_a_second_write_as_the_first_try_does(
+    url, monkeypatch, kind, is_refused_first
+):
+    """The first try may also die between both."""
+    error = ConfigError if kind is None else ReplayDiffersError
+    assert write(url, kind, "t", attempt(1))
+    if is_refused_first:
+        with pytest.raises(error):
+            write(url, kind, "t", attempt(1), 2)
+    monkeypatch.setattr(progress, "_left", {})  # another process
+
+    for epoch in (2, 3):
+        assert not write(url, kind, "t", attempt(1, epoch=epoch))
+        with pytest.raises(error):
+            write(url, kind, "t", attempt(1, epoch=epoch), 2)
+    assert write(url, kind, "t", attempt(2, epoch=3), 2)
+
+
+def test_a_replay_of_a_map_may_come_again_with_the_same_rows(url):
+    tries = attempt(1), attempt(1, epoch=2), attempt(1, epoch=2)
+
+    written = [write(url, TransactionalMap, "t", given) for given in tries]
+
+    assert written == [True, False, False]
+
+
 def test_a_call_that_is_made_again_knows_what_it_has_written(url, monkeypatch):
     """Its answer was lost: the same call tries once more."""
     rows = pa.table({"value": [1, 2]})
@@ -80,7 +117,7 @@ def test_what_another_thread_commits_while_there_is_no_row_is_no_loss(url, monke
 
     def interleaved(self, connection, *, lock=False):
         found = row(self, connection, lock=lock)
-        self.left(attempt(1))
+        self.left(attempt(1), "")
         return found
 
     monkeypatch.setattr(Progress, "_row", interleaved)
@@ -109,15 +146,6 @@ def test_who_comes_second_to_the_first_write_of_a_name_is_told_so(
 
 
 KINDS = (NonTransactionalMap, TransactionalMap, OpaqueMap, SnapshotValue, None)
-
-
-def write(url, kind, name, given, value=1):
-    rows = pa.table({"key": ["a"], "value": [value]})
-    if kind is None:
-        return append_rows(url, name, given, rows)
-    if kind is SnapshotValue:
-        return SnapshotValue(TransactionalMap(url, name)).set(given, value)
-    return kind(url, name).update(given, rows)
 
 
 @pytest.mark.parametrize("kind", KINDS)
