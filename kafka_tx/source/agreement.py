@@ -44,7 +44,7 @@ class Case(Enum):
     """The checkpoint has transactions that the store does not have."""
 
     TOGETHER = "together"
-    """AHEAD, and the sinks in the store's database do not have them either."""
+    """AHEAD, and the sinks in the store's database match the store."""
 
     ALONE = "alone"
     """AHEAD, and the sinks in the store's database have them."""
@@ -314,11 +314,12 @@ def ahead(sinks: Mapping[str, int], stored: int, done: int) -> Case:
     """The kind of ``Case.AHEAD``, by the sinks in the store's database.
 
     ``sinks`` has the last txid that each sink wrote. Sinks that match the store have
-    the txid ``stored``, or the next one, whose commit came too late. The checkpoint's
+    the txid ``stored``, or the next one, whose commit came too late. Lower ones prove
+    nothing: such a sink is no longer written, or not by each batch. The checkpoint's
     last finished txid is ``done``: sinks had it.
     """
-    newest = max(sinks.values(), default=None)
-    if newest is None:
+    newest = max(sinks.values(), default=-1)
+    if newest < stored:
         return Case.AHEAD
     if newest >= done:
         return Case.ALONE

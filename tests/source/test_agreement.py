@@ -7,7 +7,7 @@ import pytest
 from kafka_tx.config import TransactionsConfig
 from kafka_tx.model import BatchMetadata, OffsetRange, TopicPartition
 from kafka_tx.planning.offset_json import SourceOffset, TransactionMark
-from kafka_tx.source.agreement import Case, agrees, case_of
+from kafka_tx.source.agreement import Case, agrees, ahead, case_of
 from kafka_tx.transactions.ledger.ledger import Committed, LedgerState
 
 P0, P1 = TopicPartition("orders", 0), TopicPartition("orders", 1)
@@ -47,3 +47,19 @@ def test_a_checkpoint_is_ahead_only_of_a_store_that_it_follows(unread, last, exp
     offset = SourceOffset({P0: 50}, TransactionMark("job", 5, 3, numbering="n"))
 
     assert case_of(config, store, offset, dict) is expected
+
+
+@pytest.mark.parametrize(
+    ("sinks", "case"),
+    [
+        ({}, Case.AHEAD),
+        ({"old": 5}, Case.AHEAD),
+        ({"old": 5, "live": 89}, Case.AHEAD),
+        ({"old": 5, "live": 90}, Case.TOGETHER),
+        ({"live": 91}, Case.TOGETHER),
+        ({"live": 92}, Case.SCATTERED),
+        ({"old": 5, "live": 100}, Case.ALONE),
+    ],
+)
+def test_only_a_sink_that_has_the_stores_txid_tells_that_both_went_back(sinks, case):
+    assert ahead(sinks, stored=90, done=100) is case

@@ -25,6 +25,7 @@ class World:
     def __init__(self, cluster, clock, url, mode):
         self.cluster, self.clock, self.url, self.mode = cluster, clock, url, mode
         self.kind = OpaqueMap if mode == "opaque" else TransactionalMap
+        self.maps = url
         self.ends, self.produced, self.batches = [], 0, 0
         self.database = Rewound(url)
 
@@ -80,7 +81,7 @@ class World:
 
     @property
     def map(self):
-        return self.kind(self.url, "totals")
+        return self.kind(self.maps, "totals")
 
     def total(self):
         return self.map.get(["all"])["all"]
@@ -167,6 +168,25 @@ def test_records_that_alone_went_back_go_on_where_the_checkpoint_is(world, mode)
         assert "Set tx.onDisagreement=checkpoint for one run" in refusal
     job.start(tx__onDisagreement="checkpoint").batch()
     assert job.total() == job.produced
+
+
+@BOTH
+def test_a_map_that_is_no_longer_written_proves_nothing(world, mode, tmp_path):
+    job = world(mode)
+    job.batch()
+    job.maps = f"sqlite:///{tmp_path}/other.db"
+    for _ in range(3):
+        job.batch()
+    job.database.copy()
+    for _ in range(2):
+        job.batch()
+    job.database.put_back()
+
+    refusal = job.refused()
+    assert "{'totals': 1}" in refusal
+    assert "Txid 6 or later: set tx.onDisagreement=checkpoint" in refusal
+    job.start(tx__onDisagreement="checkpoint").batch()
+    assert job.total() == job.produced - 10  # the first batch is in the former map
 
 
 def test_sinks_that_are_at_neither_are_not_written(world):
