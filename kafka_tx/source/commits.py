@@ -252,7 +252,7 @@ class CommitFeed:
         state = query.ledger.load()
         txid, stored = _which(batch, end.mark, state)
         if not txid:
-            return True  # no txid was requested
+            return True  # no txid was requested, or the store is another one
         if query.may_go_back:
             query.seen_txid = min(query.seen_txid, txid - 1)
             query.may_go_back = False
@@ -407,7 +407,11 @@ class CommitFeed:
 def _which(
     batch: Finished, mark: TransactionMark, state: LedgerState
 ) -> tuple[int, BatchMetadata | None]:
-    """The txid of a batch (0: none), and its stored metadata."""
+    """The txid of a batch (0: none of this store), and its stored metadata."""
+    numberings = {mark.numbering, state.numbering} - {""}
+    if len(numberings) > 1:
+        logger.info("is of the former numbering %s", mark.numbering, txid=mark.txid)
+        return 0, None
     if batch.has_records:
         return mark.txid, state.planned.get(mark.txid)
     stored = state.batch_of(batch.spark_batch) if batch.spark_batch else None

@@ -12,6 +12,7 @@ from kafka_tx.planning.offset_json import SourceOffset
 from kafka_tx.source.commits import RELEASED_AFTER_MS, CommitFeed, Finished
 from kafka_tx.source.read_reports import ReadReport, ReadReports
 from kafka_tx.testing import CrashingStore
+from kafka_tx.transactions.layout.batch_records import Committed
 from kafka_tx.transactions.layout.commit_stats import CommitStats, TableWrite, TaskSums
 from kafka_tx.transactions.ledger.ledger import Ledger
 from kafka_tx.transactions.ownership.memory import MemoryStore
@@ -71,12 +72,10 @@ def read(start, end):
     return found
 
 
-def finished(txid, start, end, *, epoch=1, latest=None):
+def finished(txid, start, end, *, epoch=1, latest=None, numbering=""):
     def offset(n, position):
-        return {
-            "t": {"0": position},
-            "_kafka_tx": {"v": 3, "id": "job", "txid": n, "epoch": epoch},
-        }
+        mark = {"v": 3, "id": "job", "txid": n, "epoch": epoch, "numbering": numbering}
+        return {"t": {"0": position}, "_kafka_tx": mark}
 
     return Finished(
         start=SourceOffset.from_json(offset(txid - 1, start)),
@@ -256,6 +255,31 @@ def test_a_store_that_was_put_back_between_two_runs_is_opened_anew(
     assert planner.txid() == 3
     assert value(registry, "kafka_tx_records_total", id="job") == 7 * 5
     assert value(registry, "kafka_tx_committed_txid", id="job") == 3
+    feed.close()
+
+
+def test_a_waiting_batch_of_a_former_numbering_does_not_hold_up_the_new_one(
+    registry, mirrored, clock
+):
+    """The id was reset between two runs of one program."""
+    planner, after_reset = Planner(), Planner()
+    feed = CommitFeed(
+        lambda _: (planner.open(), mirror_into(mirrored)), registry, clock
+    )
+    planner.ledger.adopt(planner.epoch, Committed(49, {P0: 490}), "former")
+    planner.plan(50, 490, 500)
+    planner.epoch = planner.ledger.acquire()
+    feed.finished(finished(50, 490, 500, numbering="former"))
+    assert planner.txid() == 49
+
+    planner = after_reset
+    feed.began("job")
+    planner.ledger.adopt(planner.epoch, Committed(0, {P0: 0}), "new")
+    planner.plan(1, 0, 10)
+    feed.finished(finished(1, 0, 10, numbering="new"))
+
+    assert planner.txid() == 1
+    assert value(registry, "kafka_tx_records_total", id="job") == 7
     feed.close()
 
 
