@@ -178,6 +178,10 @@ class _Batch:
     def check_stored(self, _: TransactionAttempt) -> None:
         """Nothing: it is in the sink only with its rows."""
 
+    def has_rows(self) -> bool:
+        """A batch without rows is stored, too."""
+        return True
+
     def write(self, attempt: TransactionAttempt) -> bool:
         with self._waiting():
             before, sink = self._former, self._sink

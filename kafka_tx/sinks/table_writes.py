@@ -40,7 +40,7 @@ _noted: dict[tuple[str, str, int], list[TableWrite]] = {}
 """Recent table writes of this program, by id, numbering and txid."""
 
 _left: dict[Hashable, TransactionAttempt] = {}
-"""The attempt that this program wrote last, by sink."""
+"""The attempt that this program wrote, or found written, last, by sink."""
 
 
 class CommitPace:
@@ -155,6 +155,9 @@ class SinkTable(Protocol):
     def check_stored(self, stored: TransactionAttempt) -> None:
         """Raise StateLostError if a rollback of the table removed a batch's rows."""
 
+    def has_rows(self) -> bool:
+        """Whether ``write`` would commit the batch."""
+
     def write(self, attempt: TransactionAttempt) -> bool:
         """Commit the batch and the attempt; nothing if the txid was committed before.
 
@@ -211,6 +214,7 @@ def write_batch(
     for _ in range(TRIES):
         if _is_done(table, given, stored, is_opaque=is_opaque):
             table.check_stored(stored)
+            _pass(table, given, left, apart)
             return False
         _check_left(table, left, given, stored)
         try:
@@ -241,12 +245,24 @@ def write_batch(
 def _check_first(
     table: SinkTable,
     given: TransactionAttempt,
-    stored: TransactionAttempt,
+    former: TransactionAttempt,
     apart: tuple[str, str],
 ) -> None:
-    if _is_same(given, stored):
+    if _is_same(given, former):
         option, advice = apart
         raise second_write(given, what=table.what, option=option, advice=advice)
+
+
+def _pass(
+    table: SinkTable,
+    given: TransactionAttempt,
+    left: TransactionAttempt,
+    apart: tuple[str, str],
+) -> None:
+    """Remember a replay; refuse its second write, as that of the first try."""
+    if table.has_rows():
+        _check_first(table, given, left, apart)
+        _left[table.sink] = given
 
 
 def _is_done(

@@ -233,6 +233,9 @@ class Sink:
     def check_stored(self, stored):
         self._lake.check_stored(stored)
 
+    def has_rows(self):
+        return not self._is_empty
+
     def write(self, given):
         self._world.may_happen(self._driver, "write")
         if self._is_empty:

@@ -50,6 +50,9 @@ class Table:
     def check_stored(self, stored):
         self.checked = stored
 
+    def has_rows(self):
+        return True
+
     def write(self, given):
         self.between()
         if self.stored(given).txid < given.txid:
@@ -123,6 +126,33 @@ def test_a_replay_asks_whether_the_rows_are_still_there(table):
 
     assert not write_batch(table, attempt(1, epoch=2))
     assert table.checked == attempt(1)
+
+
+@pytest.mark.parametrize("is_refused_first", [True, False])
+def test_a_replay_refuses_a_second_write_as_the_first_try_does(
+    table, monkeypatch, is_refused_first
+):
+    write_batch(table, attempt(1))
+    if is_refused_first:
+        with pytest.raises(ConfigError, match="was written already"):
+            write_batch(table, attempt(1))
+    monkeypatch.setattr(table_writes, "_left", {})  # another program
+
+    for epoch in (2, 3):
+        assert not write_batch(table, attempt(1, epoch=epoch))
+        with pytest.raises(ConfigError, match="was written already"):
+            write_batch(table, attempt(1, epoch=epoch))
+
+    assert write_batch(table, attempt(2, epoch=3))
+
+
+def test_a_write_without_rows_is_no_first_one_of_a_replay_either(table):
+    table.has_rows = lambda: False
+    write_batch(table, attempt(1))
+    assert not write_batch(table, attempt(1, epoch=2))
+    del table.has_rows
+
+    assert not write_batch(table, attempt(1, epoch=2))
 
 
 def test_a_batch_without_rows_needs_no_commit_and_its_replay_neither(table):

@@ -164,6 +164,10 @@ class DeltaSink(ABC):
         """Address of the table; empty: unknown."""
         return ""
 
+    def has_rows(self) -> bool:
+        """As of ``SinkTable``."""
+        return not self._df.isEmpty()
+
     @abstractmethod
     def write(self, attempt: TransactionAttempt) -> bool:
         """As of ``SinkTable``."""

@@ -95,6 +95,10 @@ class IcebergSink(ABC):
     def check_stored(self, stored: TransactionAttempt) -> None:  # noqa: B027 - nothing to do
         """As of ``SinkTable``: ``stored`` leaves out what was rolled back."""
 
+    def has_rows(self) -> bool:
+        """As of ``SinkTable``."""
+        return not self._df.isEmpty()
+
     @abstractmethod
     def write(self, attempt: TransactionAttempt) -> bool:
         """As of ``SinkTable``."""
