@@ -62,6 +62,7 @@ _QUICK = (
     (r"\[1d:1m\]", "[60s:1s]"),
     (r"\[1d\]", "[60s]"),
     (r"\[30m:1m\]", "[20s:1s]"),
+    (r"\[2m\] offset 1m", "[2s] offset 1s"),
     (r"\b(10m|15m|30m|1h)\b", "8s"),
 )
 """What the rules wait for, and what they wait for in tests."""
