@@ -95,6 +95,9 @@ BROKEN = {
         ("        staged.unlink()", "        pass"),
     ),
     "the last writer wins": (("os.link(", "os.replace("), ("staged.unlink()", "pass")),
+    "only another write of the txid is noticed": (
+        ('f"after-{last:020}.jsonl"', 'f"{attempt.txid:020}.jsonl"'),
+    ),
     "the attempt loses its names": (
         ("attempt.as_json()", "TransactionAttempt.parse(str(attempt)).as_json()"),
     ),

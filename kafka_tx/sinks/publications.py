@@ -2,8 +2,8 @@
 
 Each attempt at a batch writes files into a folder of its own, and then publishes it: a
 *publication* is one small file that appears as a whole. Of each txid the publication of
-the greatest attempt counts. So a frozen driver that wakes, and publishes an older
-attempt, changes nothing.
+the greatest attempt counts, unless a later txid has left it out. So a frozen driver that
+wakes, and publishes an older attempt, changes nothing.
 
 Files of publications have a line for each, and a name that tells the greatest attempt
 in them. From time to time some of them are merged into one of the next level.
@@ -84,7 +84,7 @@ class Publication:
             the same file.
         at_ms: Unix time of the publication, for clean-ups.
         follows: The txid that was published before this one; 0: none was. So a
-            publication that is missing is noticed.
+            publication that is missing is noticed, and one that comes too late.
         is_floor: The files of this txid and of all earlier ones were removed.
         more: Members that this version does not know.
     """
@@ -153,7 +153,12 @@ def counting(
     every = sorted(publications, key=attrgetter("order"))
     floor = _floor(every)
     found = {p.attempt.txid: p for p in every if p.attempt.txid > floor}
-    return [p for txid, p in found.items() if as_of is None or txid <= as_of]
+    counted: list[Publication] = []
+    for p in reversed(found.values()):
+        # 6 follows 4: a frozen driver has published 5, which was left out, after 6
+        if not counted or not 0 < counted[-1].follows < p.attempt.txid:
+            counted.append(p)
+    return [p for p in counted[::-1] if as_of is None or p.attempt.txid <= as_of]
 
 
 def missing(publications: Iterable[Publication]) -> int | None:

@@ -304,6 +304,22 @@ class TransactionalSinkSuite(SinkSuite):
         assert first(self.batch(["c"]), attempt(3, epoch=2))
         assert sorted(self.found()) == ["a", "b", "c"]
 
+    def test_a_write_that_comes_after_a_later_txid_changes_nothing(self) -> None:
+        """Of a frozen driver whose batch was left out meanwhile."""
+        late, first = self.open(), self.open()
+        first(self.batch(["a"]), attempt(1))
+        write, others = late.write, [attempt(3, epoch=2)]
+
+        def waits(*given: Any) -> None:  # noqa: ANN401
+            while others:
+                assert first(self.batch(["c"]), others.pop())
+            write(*given)
+
+        late.write = waits  # type: ignore[method-assign, assignment]
+
+        assert _tried(late, self.batch(["b"]), attempt(2)) == "FencedError"
+        assert sorted(self.found()) == ["a", "c"]
+
     def test_writers_of_one_txid_at_the_same_time_are_one(self) -> None:
         self.open()(self.batch(["a"]), attempt(1))
         batches = [

@@ -30,7 +30,7 @@ def name(txid, level=0, token=0):
     return Name(txid, attempt(txid).attempt_id, level, f"{token:016x}")
 
 
-def published(txid, epoch=1, schema="{}", at_ms=0):
+def published(txid, epoch=1, schema="{}", at_ms=0, follows=0):
     given = attempt(txid, epoch)
     folder = str(Name(txid, given.attempt_id, 0, f"{epoch:016x}"))
     return Publication(
@@ -40,6 +40,7 @@ def published(txid, epoch=1, schema="{}", at_ms=0):
         form=FORM,
         schema=schema,
         at_ms=at_ms,
+        follows=follows,
     )
 
 
@@ -69,6 +70,16 @@ def test_of_each_txid_the_greatest_attempt_counts_whatever_their_order():
     for order in ([late, other, first], [first, other, late]):
         assert counting(order) == [late, first]
         assert counting(order, as_of=1) == [late]
+
+
+def test_a_txid_that_later_ones_left_out_does_not_count():
+    first, late = published(1), published(2, follows=1)
+    later = [published(3, epoch=2, follows=1), published(4, epoch=2, follows=3)]
+
+    for order in ([first, late, *later], [*later, late, first]):
+        assert counting(order) == [first, *later]
+        assert counting(order, as_of=2) == [first]
+        assert counting(with_schemas(read(merged(order)))) == [first, *later]
 
 
 def test_files_of_one_level_are_merged_and_the_newest_stays():
