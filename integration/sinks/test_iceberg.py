@@ -109,6 +109,38 @@ def test_a_commit_in_between_is_read_and_the_rows_are_computed_once(lake, table)
     assert table.rows() == ["a", "b", "c", "x", "y", "z"]
 
 
+@pytest.mark.parametrize(
+    ("brought", "name", "change"),
+    [
+        ("1 AS n, 2 AS more", "more", "INSERT INTO TABLE t SELECT 'x' AS key, 1 AS n"),
+        ("1 AS n, 2 AS more", "more", "ALTER TABLE t ADD COLUMN other INT"),
+        ("3000000000 AS n", "n", "INSERT INTO TABLE t SELECT 'x' AS key, 1 AS n"),
+    ],
+    ids=["append", "column", "type"],
+)
+def test_columns_that_a_batch_brings_outlive_a_commit_in_between(
+    lake, table, brought, name, change
+):
+    table.append(lake.sql("SELECT 'a' AS key, 1 AS n"), attempt(1))
+    table.sql(
+        "ALTER TABLE t SET TBLPROPERTIES ('write.spark.accept-any-schema'='true')"
+    )
+    stage, changes = iceberg.IcebergAppend._stage, [change]
+
+    def late(self, transaction, given):
+        if changes:
+            table.sql(changes.pop())
+        stage(self, transaction, given)
+
+    df = lake.sql(f"SELECT 'b' AS key, {brought}")
+    with mock.patch.object(iceberg.IcebergAppend, "_stage", late):
+        assert table.append(df, attempt(2), options={"mergeSchema": "true"})
+
+    found = {row.key: row[name] for row in table.read().collect()}
+    assert found.pop("b") == (2 if name == "more" else 3_000_000_000)
+    assert set(found.values()) == ({None} if name == "more" else {1})
+
+
 def test_a_first_batch_without_rows_is_no_snapshot(table):
     table.write(attempt(1), ["a"])
     before = table.versions()

@@ -12,7 +12,7 @@ import json
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from py4j.protocol import Py4JJavaError
@@ -34,6 +34,7 @@ from kafka_tx.sinks.table_writes import (
     record_of,
     warn_of_rollback,
 )
+from kafka_tx.spark.sinks.conflicts import overtaken
 from kafka_tx.spark.sinks.formats import Batch, active_session, full_name, quoted
 
 OWN_OPTIONS = (
@@ -259,9 +260,11 @@ class IcebergAppend(_InJvm):
 
     _files: Sequence[Any] = ()
     """Data files of this batch that an earlier try has written, in no version yet."""
+    _layout: tuple[Any, ...] = ()
+    """Of the table that they were written for, as that try has changed it."""
 
     def write(self, attempt: TransactionAttempt) -> bool:
-        """As of ``SinkTable``: rows are computed once, however many tries it takes."""
+        """As of ``SinkTable``; the next try uses the files again if they still fit."""
         if self._base is None:
             self._seen = self._made()
         table = self._seen
@@ -279,10 +282,11 @@ class IcebergAppend(_InJvm):
         raised = self._raised(attempt, head.snapshotId(), _order(head))
         transaction.updateProperties().set(self._property, raised).commit()
         try:
-            with _overtaken("org.apache.iceberg."):  # not tried again inside Iceberg
+            with overtaken(*COULD_NOT[:2]):  # not tried again inside Iceberg
                 table.operations().commit(before, staged.operations().current())
         except OvertakenError:
             self._files = list(head.addedDataFiles(staged.io()))
+            self._layout = _layout(staged)
             raise
         self._has_committed = True
         return True
@@ -296,7 +300,7 @@ class IcebergAppend(_InJvm):
         """Add a snapshot with the rows to the transaction."""
         kept = f"snapshot-property.{KEY}"
         options = {**self._batch.options, kept: self._record(attempt)}
-        if not self._files:
+        if not self._files or self._layout != _layout(transaction.table()):
             self._run(transaction, options)
             return
         append = transaction.newAppend()
@@ -336,7 +340,7 @@ class IcebergStatement(_InJvm):
             raise ConfigError.illegal("table", self._table, legal)
         branch = f"{self._branches}{attempt.attempt_id}"
         self._open(branch)
-        with _overtaken(*COULD_NOT[:1]):  # the branch was removed by another driver
+        with overtaken(*COULD_NOT[:1]):  # the branch was removed by another driver
             self._batch.statement(
                 self._df, f"{self._table}.{quoted([f'branch_{branch}'])}"
             )
@@ -351,7 +355,7 @@ class IcebergStatement(_InJvm):
     def _open(self, branch: str) -> None:
         """Let the branch begin at the version that ``stored`` has seen."""
         table = self._loaded()
-        with _overtaken(*COULD_NOT):
+        with overtaken(*COULD_NOT):
             if table.refs().containsKey(branch):
                 table.manageSnapshots().removeBranch(branch).commit()
             if self._base is not None:
@@ -364,7 +368,7 @@ class IcebergStatement(_InJvm):
     def _publish(self, attempt: TransactionAttempt, branch: str) -> None:
         """Publish the branch and record the attempt, in one commit."""
         table = self._loaded()
-        with _overtaken(*COULD_NOT):
+        with overtaken(*COULD_NOT):
             self._check_target(table, branch)
             transaction = table.newTransaction()
             if _number(transaction.table().currentSnapshot()) != self._base:
@@ -424,18 +428,6 @@ def _order(snapshot: Any) -> tuple[int, int]:  # noqa: ANN401 - of Iceberg
     return snapshot.sequenceNumber(), snapshot.timestampMillis()
 
 
-@contextmanager
-def _overtaken(*names: str) -> Iterator[None]:
-    """Report commits in between: a cause of the error has a class of these names."""
-    try:
-        yield
-    except (Py4JJavaError, PySparkException) as error:
-        cause = getattr(error, "java_exception", None) or getattr(
-            error, "_origin", None
-        )
-        while cause is not None:
-            name = cause.getClass().getName()
-            if name in COULD_NOT and name.startswith(names):
-                raise OvertakenError(str(cause.getMessage())) from error
-            cause = cause.getCause()
-        raise
+def _layout(table: Any) -> tuple[Any, ...]:  # noqa: ANN401 - of Iceberg
+    """What the files of an append must fit: a file knows its columns by number."""
+    return table.uuid(), table.schema().asStruct(), table.spec()
