@@ -470,7 +470,7 @@ DELTA: Proofs = {
         _TABLES + "test_a_table_that_was_altered_between_two_tries_has_the_batch_once",
     ),
     "other programs write to the table, or compact it": (
-        _LAKE + "test_other_writers_compaction_and_a_cleaned_log_are_in_nobodys_way",
+        _LAKE + "test_a_batch_is_written_again_where_another_program_was_faster",
     ),
     "other programs delete the rows of a batch before it comes again": (
         _TABLES + "test_rows_that_others_delete_stay_out",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import uuid
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -17,7 +18,8 @@ import kafka_tx
 from integration.bounded import DeadError
 from integration.capabilities import LAKE, need
 from integration.cluster.spark_local import delta_session
-from integration.sinks.table_driver import merge
+from integration.cluster.waiting import wait_until
+from integration.sinks.table_driver import merge, paused
 from integration.sinks.table_suite import Rival, Table, TableSuite, forget, fresh
 from kafka_tx.errors import ConfigError, FencedError, StateLostError
 from kafka_tx.spark.sinks import delta, delta_append
@@ -347,6 +349,50 @@ def test_what_is_no_delta_table_is_refused_by_name(spark, lake, table):
 def counts(table):
     table.make_counts()
     return table
+
+
+UPDATE = "UPDATE {} SET n = n + 10"
+ALTER = "ALTER TABLE {} SET TBLPROPERTIES ('team' = 'orders')"
+
+
+@pytest.mark.parametrize(
+    ("door", "change"),
+    [
+        ("statement", UPDATE),
+        ("append", ALTER),
+        pytest.param("statement", ALTER, marks=pytest.mark.all),
+        pytest.param("statement", "OPTIMIZE {}", marks=pytest.mark.all),
+    ],
+)
+def test_a_batch_is_written_again_where_another_program_was_faster(
+    lake, counts, tmp_path, door, change
+):
+    for key in "ab":
+        lake.sql(f"INSERT INTO {counts.name} VALUES ('{key}', 1)")
+    row = lake.createDataFrame([("a", 1)], "key string, n bigint").coalesce(1)
+    job, runs = tmp_path / "job", []
+
+    def write(df):
+        if door == "append":
+            return counts.append(df, attempt(1))
+        return kafka_tx.write_to_table(df, attempt(1), counts.name, merges)
+
+    def merges(df, target):
+        runs.append(target)
+        merge(df, target)
+
+    with ThreadPoolExecutor(1) as pool:
+        wrote = pool.submit(write, paused(row, job))
+        try:
+            wait_until("the batch is computed", job.with_suffix(".reached").exists)
+            lake.newSession().sql(change.format(counts.name))
+        finally:
+            job.with_suffix(".go").touch()
+        assert wrote.result()
+
+    assert len(runs) == (2 if door == "statement" else 0)
+    counted = sum(row.n for row in counts.read().collect())
+    assert counted == (23 if change == UPDATE else 3)
 
 
 @pytest.mark.all

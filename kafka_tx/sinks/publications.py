@@ -2,8 +2,8 @@
 
 Each attempt at a batch writes files into a folder of its own, and then publishes it: a
 *publication* is one small file that appears as a whole. Of each txid the publication of
-the greatest attempt counts, unless a later txid has left it out. So a frozen driver that
-wakes, and publishes an older attempt, changes nothing.
+the greatest attempt counts, unless a later txid has left it out. So a frozen driver
+that wakes, and publishes an older attempt, changes nothing.
 
 Files of publications have a line for each, and a name that tells the greatest attempt
 in them. From time to time some of them are merged into one of the next level.

@@ -33,6 +33,7 @@ from kafka_tx.sinks.table_writes import (
     NEVER,
     RETENTION,
     Commit,
+    OvertakenError,
     attempt_in,
     check_replaced,
     record_in,
@@ -40,6 +41,7 @@ from kafka_tx.sinks.table_writes import (
     warn_of_rollback,
 )
 from kafka_tx.spark.sinks import delta_append
+from kafka_tx.spark.sinks.conflicts import conflict_in, overtaken
 from kafka_tx.spark.sinks.formats import Batch, is_path
 
 OWN_OPTIONS = ("txnappid", "txnversion", "usermetadata")
@@ -52,6 +54,8 @@ _FILES = ("numFiles", "numTargetFilesAdded", "numAddedFiles")
 """Files that a commit has added: of an append, a MERGE, an UPDATE or DELETE."""
 _ROWS = ("numOutputRows", "numUpdatedRows", "numCopiedRows")
 """Rows in these files: of an append or MERGE, or the sum for an UPDATE or DELETE."""
+COULD_NOT = "io.delta.exceptions."
+"""Errors of Delta if the table has changed since it was read; nothing is written."""
 _SPENT = "DELTA_INVALID_IDEMPOTENT_WRITES_OPTIONS"
 """Delta took the txid from the session, and a second statement asks for one."""
 _FORGOTTEN = 100
@@ -203,7 +207,8 @@ class DeltaSink(ABC):
         )
         writer = writer.options(**self._batch.options).options(**identity)
         save = writer.save if is_path(self._table) else writer.saveAsTable
-        save(self._table)
+        with overtaken(COULD_NOT):
+            save(self._table)
 
     def _of_another_format(self) -> ConfigError:
         legal = "a Delta table, or a name or path without a table"
@@ -420,9 +425,10 @@ class DeltaAppend(_InJvm):
             return True
         options = {**self._batch.options, **self._identity(attempt)}
         table, by = self._catalog_table, self._batch.partition_by
-        self._has_committed = delta_append.append(
-            self._df, log, snapshot, table, options, by
-        )
+        with overtaken(COULD_NOT):
+            self._has_committed = delta_append.append(
+                self._df, log, snapshot, table, options, by
+            )
         return self._has_committed
 
 
@@ -441,13 +447,16 @@ class DeltaStatement(_InJvm):
         if log is None:
             legal = "a table that is there: make it before the first batch"
             raise ConfigError.illegal("table", self._table, legal)
-        identity = self._identity(attempt)
+        identity, self.late = self._identity(attempt), None
         try:
             with self._carrying(identity):
                 self._batch.statement(self._df, self._target)
         except Exception as error:
             is_second = _SPENT in str(error)
             self.late = self._second(before.version()) if is_second else error
+            conflict = conflict_in(error, COULD_NOT)
+            if conflict and self.stored(attempt).txid < attempt.txid:
+                raise OvertakenError(conflict) from error
             raise
         if self.stored(attempt).txid < attempt.txid:
             self._check_session(before.version())

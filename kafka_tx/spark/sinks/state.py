@@ -171,7 +171,7 @@ def append_to_table(
         ReplayDiffersError: The txid is there from other records.
         StateLostError: The table does not hold what this program, or an earlier try at
             the batch, has written: it was made anew, or taken back by ``RESTORE``.
-        StateGivenUpError: Iceberg: others added rows at each of ten tries.
+        StateGivenUpError: Others committed first at each of ten tries.
         pyspark.errors.PySparkException: What Spark and the format raise, such as for
             columns that do not fit; nothing of the batch is in the table.
     """
@@ -210,8 +210,8 @@ def write_to_table(
         table: As of ``append_to_table``; the table is there.
         write: Called with ``df`` and its target as SQL names it; not called where the
             table has the batch. Runs in ``df.sparkSession``. Delta: at most one
-            statement. Iceberg: any number, and it is called again, ten times at most,
-            if others have committed in between.
+            statement. Iceberg: any number. It is called again, ten times at most, if
+            others have committed in between.
         sink: As of ``append_to_table``.
 
     Returns:
