@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import itertools
 import uuid
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -26,7 +27,9 @@ from integration.cluster.jars import jar_paths
 from integration.cluster.running import running
 from integration.cluster.spark_local import DELTA_SETTINGS
 from integration.cluster.versions import DELTA, DELTA_JARS, ICEBERG, ICEBERG_JARS
+from integration.cluster.waiting import wait_until
 from integration.sinks.iceberg_tables import COMPACT, EXPIRE
+from integration.sinks.table_driver import paused
 from integration.sinks.table_suite import Table, forget
 from kafka_tx.errors import ConfigError, FencedError, StateGivenUpError, StateLostError
 from kafka_tx.sinks import publications, table_writes
@@ -225,6 +228,37 @@ def test_an_iceberg_table_is_asked_after_commits_in_between(iceberg):
     ):
         iceberg.write(attempt(3), ["c"])
     assert iceberg.write(attempt(3, epoch=2), ["c"])
+
+
+def test_a_batch_is_appended_again_where_another_program_was_faster(delta, tmp_path):
+    delta.write(attempt(1), ["a"])
+    job, append = tmp_path / "job", DeltaConnectAppend._append
+    reached, go = job.with_suffix(".reached"), job.with_suffix(".go")
+    tries: list[Any] = []
+
+    def begins(self, *given):
+        if not tries:  # Spark has looked whether there is a row
+            reached.unlink()
+            go.unlink()
+        tries.append(given)
+        append(self, *given)
+
+    go.touch()
+    with (
+        ThreadPoolExecutor(1) as pool,
+        mock.patch.object(DeltaConnectAppend, "_append", begins),
+    ):
+        df = paused(delta.batch(["b"]), job)
+        wrote = pool.submit(delta.append, df, attempt(2))
+        try:
+            wait_until("the append computes", lambda: tries and reached.exists())
+            delta.sql("ALTER TABLE t SET TBLPROPERTIES ('team' = 'orders')")
+        finally:
+            go.touch()
+        assert wrote.result()
+
+    assert len(tries) == 2
+    assert delta.rows() == ["a", "b"]
 
 
 def test_compaction_and_expiry_leave_the_txid_of_an_iceberg_table(iceberg):

@@ -17,6 +17,9 @@ def conflict_in(error: Exception, *classes: str) -> str:
     A name that ends with a dot is that of a package.
     """
     cause = getattr(error, "java_exception", None) or getattr(error, "_origin", None)
+    if cause is None:  # Spark Connect only names the class
+        text = str(error)
+        return text.partition("\n")[0] if any(f"({c}" in text for c in classes) else ""
     while cause is not None:
         if cause.getClass().getName().startswith(classes):
             return str(cause.getMessage())

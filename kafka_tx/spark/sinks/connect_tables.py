@@ -14,11 +14,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
-from pyspark.errors import AnalysisException, PySparkException
+from pyspark.errors import AnalysisException
 from pyspark.sql import Row
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
@@ -29,11 +28,11 @@ from kafka_tx.sinks.table_writes import (
     RETENTION,
     Commit,
     Floor,
-    OvertakenError,
     Snapshot,
     attempt_in,
     record_in,
 )
+from kafka_tx.spark.sinks.conflicts import overtaken
 from kafka_tx.spark.sinks.delta import FARTHEST, DeltaSink, Found
 from kafka_tx.spark.sinks.formats import Batch, is_path
 from kafka_tx.spark.sinks.iceberg import COULD_NOT, IcebergSink, commit_of
@@ -162,7 +161,7 @@ class IcebergConnectAppend(IcebergSink):
         }
         if self._base is not None:
             options["validate-from-snapshot-id"] = str(self._base)
-        with _overtaken():
+        with overtaken(*COULD_NOT[:2]):
             self._df.writeTo(self._table).options(**options).overwrite(F.lit(False))
         self._raise_floor(attempt, record)
         return True
@@ -246,14 +245,3 @@ class IcebergConnectAppend(IcebergSink):
 
 def _at_ms() -> Any:  # noqa: ANN401 - a Column
     return F.unix_millis("committed_at")
-
-
-@contextmanager
-def _overtaken() -> Iterator[None]:
-    """Report commits in between: the server names the class of its error."""
-    try:
-        yield
-    except PySparkException as error:
-        if any(f"({name})" in str(error) for name in COULD_NOT[:2]):
-            raise OvertakenError(str(error).partition("\n")[0]) from error
-        raise
