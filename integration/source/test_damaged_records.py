@@ -107,8 +107,12 @@ def put_batches(kafka, topic, partition, size, values, headers=None, **settings)
 
 
 def of_batches(kafka, size, **settings):
-    """A batch leaves when it is full: a flush could send its first record alone."""
+    """A batch leaves when it is full, for a flush could send its first record alone.
+
+    Idempotent, for another that tries again could write batches in another order.
+    """
     full = {"linger.ms": "30000", "batch.num.messages": size, **settings}
+    full["enable.idempotence"] = True
     return Producer({"bootstrap.servers": kafka.bootstrap_servers, **full})
 
 
