@@ -41,6 +41,8 @@ _labels: defaultdict[tuple[str, ...], dict[Key, str]] = defaultdict(dict)
 """Label sets as text; they rarely change between two scrapes."""
 _answers: dict[tuple[object, ...], bytes] = {}
 """The text of each format until a metric changes: scrapes in between share it."""
+_KEPT_ANSWERS = 8
+"""A client names the version of its format, and so may ask for any number of them."""
 _lock = Lock()
 
 
@@ -90,6 +92,8 @@ def exposition(
         taken = [_refreshed(registry) for registry in registries]
         asked = (*map(id, taken), content_type, compressed)
         if asked not in _answers:
+            if len(_answers) == _KEPT_ANSWERS:
+                _answers.clear()
             shown = [
                 (_head(encode, metric), lines)
                 for metric in catalogue.ALL
@@ -159,7 +163,6 @@ def _deflated(text: bytes) -> bytes:
     return stream.compress(text) + stream.flush(zlib.Z_FULL_FLUSH)
 
 
-@cache
 def _head(encode: _Encode, metric: Metric) -> bytes:
     name = metric.name.removesuffix("_total").removesuffix("_info")
     bare = Family(name, metric.help, metric.kind.value, metric.unit)

@@ -5,6 +5,7 @@ import math
 import re
 import sys
 import time
+import tracemalloc
 from collections.abc import Callable, Iterator
 from threading import Event, Thread
 
@@ -210,6 +211,29 @@ def test_many_partitions_cost_a_fraction_of_what_the_library_takes(
     theirs = calls_of(lambda: encode(prometheus(registry)))
 
     assert ours < theirs / 20
+
+
+@pytest.mark.parametrize(
+    "accept", [OPENMETRICS, "application/openmetrics-text; version=1.{}"]
+)
+def test_scrapes_leave_nothing_behind(registry: MetricsRegistry, accept: str) -> None:
+    def scrape(number: int) -> None:
+        if accept == OPENMETRICS:  # many versions: of the same metrics
+            registry.record_commit(batch(txid=number))
+        exposition([registry], accept.format(number))
+
+    for number in range(100):
+        scrape(number)
+
+    tracemalloc.start()
+    try:
+        for number in range(100, 1_100):
+            scrape(number)
+        left = tracemalloc.get_traced_memory()[0]
+    finally:
+        tracemalloc.stop()
+
+    assert left < 700_000  # bytes
 
 
 @pytest.fixture
