@@ -19,6 +19,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from errno import ETIMEDOUT
 from itertools import count
 
 from kafka_tx.errors import FailedException, TransactionError
@@ -303,17 +304,11 @@ class PermitServer:
         """Send heartbeats until the task has ended."""
         connection.settimeout(BEAT_S)
         try:
-            while True:
-                try:
-                    said = connection.recv(1)
-                    if not said:
-                        return
-                    if said == DONE:
-                        with self._changed:
-                            self._permits.done(holder)
-                except TimeoutError:
-                    connection.sendall(BEAT)
-        except (ConnectionResetError, BrokenPipeError):
+            while said := _heard(connection):
+                if said == DONE:
+                    with self._changed:
+                        self._permits.done(holder)
+        except ConnectionResetError:
             return
         except OSError as error:
             logger.warning(
@@ -324,6 +319,17 @@ class PermitServer:
             )
             with self._changed:
                 self._changed.wait_for(lambda: self._is_closed, SILENCE_S + BEAT_S)
+
+
+def _heard(connection: socket.socket) -> bytes:
+    """The next byte of a task, with heartbeats until it comes; empty: none will."""
+    while True:
+        try:
+            return connection.recv(1)
+        except TimeoutError as error:
+            if error.errno == ETIMEDOUT:  # of the connection, not of ``settimeout``
+                raise
+            connection.sendall(BEAT)
 
 
 def _server(

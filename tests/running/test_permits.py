@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 import time
+from errno import ECONNRESET, EHOSTUNREACH, EPIPE, ETIMEDOUT
 
 import pytest
 
@@ -143,3 +144,59 @@ def test_a_closed_desk_lets_nobody_wait(server):
 
     driver.join(WITHIN_S)
     assert not driver.is_alive()
+
+
+class FakeConnection:
+    """Its ``recv`` gives one of ``heard`` after the other, bytes or an error.
+
+    A heartbeat raises ``sent``, if any.
+    """
+
+    def __init__(self, heard, sent):
+        self.heard, self.sent = iter(heard), sent
+
+    def settimeout(self, _):
+        pass
+
+    def recv(self, _):
+        found = next(self.heard)
+        if isinstance(found, OSError):
+            raise found
+        return found
+
+    def sendall(self, said):
+        if said == permits.BEAT and self.sent is not None:
+            raise self.sent
+
+
+SILENT = TimeoutError("timed out")  # as of ``settimeout``: without a number
+LOST, RESET = OSError(ETIMEDOUT, "lost"), OSError(ECONNRESET, "reset")
+USED_UP = OSError(EPIPE, "its error was raised before")
+
+
+@pytest.mark.parametrize(
+    ("heard", "sent", "is_lost"),
+    [
+        ([LOST], USED_UP, True),
+        ([SILENT], LOST, True),
+        ([SILENT], USED_UP, True),
+        ([OSError(EHOSTUNREACH, "lost")], None, True),
+        ([b""], None, False),
+        ([SILENT, permits.DONE, b""], None, False),
+        ([SILENT, RESET], None, False),
+        ([SILENT], RESET, False),
+    ],
+)
+def test_a_task_whose_connection_is_lost_counts_as_working_for_a_while(
+    server, monkeypatch, heard, sent, is_lost
+):
+    waits = []
+    monkeypatch.setattr(server._changed, "wait_for", lambda *given: waits.append(given))
+
+    server._permits.open(ATTEMPT)
+    server._serve(
+        FakeConnection(heard, sent), {"attempt": str(ATTEMPT), "task": "note[0]"}
+    )
+
+    assert [within_s for _, within_s in waits] == [35] * is_lost
+    assert not server._permits.holders(ATTEMPT)
