@@ -63,13 +63,14 @@ class InFlightWatch:
         """Poll every query once."""
         for query_id, ids in self._running().items():
             phase = self._phase_of(query_id)
-            has_work = any(self._registry.lag_of(id_) != 0 for id_ in ids)
-            if phase == "planning" and not has_work:
+            if phase == "planning" and not self._has_work(ids):
                 phase = ""
             with self._lock:
-                self._saw(query_id, phase)
-                self._show(query_id, ids)
-                self._show_first_plan(query_id, ids)
+                left = self._running().get(query_id)
+                if left is not None:  # it has not ended meanwhile
+                    self._saw(query_id, phase)
+                    self._show(query_id, left)
+                    self._show_first_plan(query_id, left)
 
     def batch_ended(self, query_id: str) -> None:
         """Drop a batch that is in Spark's commit log. Call from any thread."""
@@ -77,7 +78,10 @@ class InFlightWatch:
             self._in_flight.pop(query_id, None)
 
     def ended(self, query_id: str, ids: set[str]) -> None:
-        """Drop the batch of a query that has ended. Call from any thread."""
+        """Drop the batch of a query that ``running`` no longer returns.
+
+        Call from any thread.
+        """
         with self._lock:
             self._in_flight.pop(query_id, None)
             for id_ in ids:
@@ -87,6 +91,9 @@ class InFlightWatch:
         """End the thread."""
         self._is_closed.set()
         self._thread.join(timeout=5)
+
+    def _has_work(self, ids: set[str]) -> bool:
+        return any(self._registry.lag_of(id_) != 0 for id_ in ids)
 
     def _saw(self, query_id: str, phase: str) -> None:
         now_ms = self._clock.now_ms()

@@ -21,15 +21,25 @@ class Query:
     def __init__(self, registry, clock):
         self.registry = registry
         self.phase = ""
+        self.running = {"query": {"job"}}
+        self.meanwhile = lambda: None
         self.asked = threading.Event()
         self.watch = InFlightWatch(
             registry,
-            lambda: {"query": {"job"}},
-            lambda _: self.phase,
+            self.running.copy,
+            self.phase_of,
             lambda ids: self.asked.set(),
             clock,
             NEVER_S,
         )
+
+    def phase_of(self, _):
+        self.meanwhile()
+        return self.phase
+
+    def end(self):
+        ids = self.running.pop("query")
+        self.watch.ended("query", ids)
 
     def poll(self, phase):
         self.phase = phase
@@ -83,9 +93,32 @@ def test_a_query_that_plans_and_finds_no_records_has_no_batch(query):
 def test_nothing_is_left_of_a_query_that_ended(query):
     query.poll("processing")
 
-    query.watch.ended("query", {"job"})
+    query.end()
 
     assert query.since_s == 0
+
+
+def test_nothing_is_left_of_a_query_that_ends_while_it_is_looked_at(query):
+    assert query.poll("processing") == {"processing"}
+    query.meanwhile = query.end
+
+    assert query.poll("processing") == set()
+
+    assert query.since_s == 0
+
+
+@pytest.mark.parametrize(
+    ("phase", "times"), [("", 0), ("processing", 0), ("planning", 1)]
+)
+def test_the_lag_is_asked_for_only_while_a_batch_is_planned(
+    query, monkeypatch, phase, times
+):
+    asked = []
+    monkeypatch.setattr(query.registry, "lag_of", asked.append)
+
+    query.poll(phase)
+
+    assert asked == ["job"] * times
 
 
 def test_the_store_is_asked_once_where_the_very_first_batch_begins(query):
