@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from kafka_tx.metrics import catalogue
 from kafka_tx.metrics.metric import Metric
@@ -110,7 +110,8 @@ class PartitionLags:
         self._edge = series_of(catalogue.RETENTION_EDGE)
         self._behind = series_of(catalogue.BEHIND_LATEST)
         self._clocks: dict[Key, LagClock] = {}
-        self._positions: dict[Key, LogPosition] = {}
+        self._positions: dict[str, dict[Key, LogPosition]] = {}
+        """By id: most questions are about one of many."""
         self._logs: dict[Key, LogBounds] = {}
         self._edges: dict[Key, int] = {}
         self._unanswered: set[Key] = set()
@@ -125,10 +126,11 @@ class PartitionLags:
         now_ms: float,
     ) -> None:
         """These positions are stored; the logs were last seen with these bounds."""
+        mine = self._positions.setdefault(tx_id, {})
         for partition, position in committed.items():
             key = partition_key(tx_id, partition)
             self._committed.set(key, position.offset)
-            self._positions[key] = position
+            mine[key] = position
         self.polled(tx_id, bounds, now_ms)
         for partition in committed.keys() - bounds.keys():
             self._derive(partition_key(tx_id, partition), now_ms)
@@ -161,8 +163,7 @@ class PartitionLags:
         """The stored positions of an id."""
         return {
             TopicPartition(topic, int(number)): position
-            for (id_, topic, number), position in self._positions.items()
-            if id_ == tx_id
+            for (_, topic, number), position in self._positions.get(tx_id, {}).items()
         }
 
     def lag(self, tx_id: str) -> int | None:
@@ -170,10 +171,8 @@ class PartitionLags:
 
         None: there was no poll, or the last one had no answer for a partition.
         """
-        lags = self._lag_records.samples()
-        known = {*lags, *self._positions, *self._unanswered}
-        mine = {key for key in known if key[0] == tx_id}
-        if not mine or mine & self._unanswered or not mine <= lags.keys():
+        lags, mine = self._lag_records.values(), self._positions.get(tx_id, {}).keys()
+        if not mine or not mine <= lags.keys() or self._silent(tx_id):
             return None
         return int(sum(lags[key][0] for key in mine))
 
@@ -188,9 +187,10 @@ class PartitionLags:
 
     def waits_for_brokers(self, tx_id: str) -> bool:
         """Whether the last poll had an answer for no partition."""
-        silent = {key for key in self._unanswered if key[0] == tx_id}
-        known = {key for key in self._positions | self._logs if key[0] == tx_id}
-        return bool(silent) and known <= silent
+        silent = self._silent(tx_id)
+        if not silent or not self._positions.get(tx_id, {}).keys() <= silent:
+            return False
+        return all(key in silent for key in self._logs if key[0] == tx_id)
 
     def near_loss(self) -> dict[str, int]:
         """The ids whose next records retention deletes soon, with the least headroom.
@@ -222,14 +222,19 @@ class PartitionLags:
 
     def forget(self, is_gone: Callable[[Key], bool]) -> None:
         """Drop the figures of these partitions (the registry drops their series)."""
-        mine = self._clocks, self._positions, self._logs, self._edges, self._gaps
-        for known in mine:
+        mine: list[dict[Key, Any]] = [*self._positions.values()]
+        for known in (*mine, self._clocks, self._logs, self._edges, self._gaps):
             for key in [key for key in known if is_gone(key)]:
                 del known[key]
+        self._positions = {id_: each for id_, each in self._positions.items() if each}
         self._unanswered = {key for key in self._unanswered if not is_gone(key)}
 
+    def _silent(self, tx_id: str) -> set[Key]:
+        """The partitions of an id for which the last poll had no answer."""
+        return {key for key in self._unanswered if key[0] == tx_id}
+
     def _derive(self, key: Key, now_ms: float) -> None:
-        position, log = self._positions.get(key), self._logs.get(key)
+        position, log = self._positions.get(key[0], {}).get(key), self._logs.get(key)
         if position is None or log is None:
             return
         check = check_position(position, log)

@@ -1,5 +1,9 @@
 """What is shown of each partition, and for how long it has been behind."""
 
+import sys
+from collections.abc import Callable
+from typing import Any
+
 import pytest
 
 from kafka_tx.metrics import MetricsRegistry
@@ -197,3 +201,33 @@ def test_the_lag_of_an_id_is_unknown_before_all_of_its_logs_were_polled(
     registry.record_commit(batch(bounds={ORDERS_0: LogBounds(50, 200)}))
 
     assert registry.lag_of("job") is None
+
+
+def test_the_lag_of_an_id_costs_the_same_beside_many_others(
+    registry: MetricsRegistry,
+) -> None:
+    registry.record_commit(batch())
+    alone = steps_of(lambda: registry.lag_of("job"))
+
+    for number in range(100):
+        registry.record_commit(batch(id=f"other-{number}"))
+
+    assert steps_of(lambda: registry.lag_of("job")) == alone
+
+
+def steps_of(call: Callable[[], object]) -> int:
+    """How many lines of Python it runs, each time that a loop does."""
+    steps = 0
+
+    def count(*_: object) -> Any:
+        nonlocal steps
+        steps += 1
+        return count
+
+    former = sys.gettrace()
+    sys.settrace(count)
+    try:
+        call()
+    finally:
+        sys.settrace(former)
+    return steps

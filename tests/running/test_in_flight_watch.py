@@ -113,7 +113,7 @@ def test_nothing_is_left_of_a_query_that_ends_while_it_is_looked_at(query):
 def test_the_lag_is_asked_for_only_while_a_batch_is_planned(
     query, monkeypatch, phase, times
 ):
-    asked = []
+    asked: list[str] = []
     monkeypatch.setattr(query.registry, "lag_of", asked.append)
 
     query.poll(phase)
