@@ -60,6 +60,7 @@ class Finished:
         dead_letters: None: the query writes none.
         ignores_ids: The run's sink is of a kind that remembers no batch ids.
         is_bounded: The run ends by itself.
+        is_former: Another run of the id has begun since.
     """
 
     start: SourceOffset | None
@@ -72,6 +73,7 @@ class Finished:
     dead_letters: Mapping[TopicPartition, int] | None = None
     ignores_ids: bool = False
     is_bounded: bool = False
+    is_former: bool = False
 
     @property
     def entry(self) -> int:
@@ -148,6 +150,8 @@ class CommitFeed:
         if query is None:
             return
         query.ended_ms = None
+        if batch.has_records:
+            _drop_former(query.waiting, mark.txid)
         query.waiting.append(batch)
         self._flush(mark.id, query)
 
@@ -165,11 +169,15 @@ class CommitFeed:
         """A query of this id has started.
 
         What is shown stays, and its next batch opens the store anew: somebody may have
-        put a copy back between two runs.
+        put a copy back between two runs. Batches of the former run that still wait are
+        left to the planner, which knows whether they are in the store.
         """
         self._ended_at(id_, None)
-        if id_ in self._queries:
-            self._queries[id_].is_former = True
+        query = self._queries.get(id_)
+        if query is not None:
+            query.is_former = True
+            former = (replace(each, is_former=True) for each in query.waiting)
+            query.waiting = deque(former, _WAITING)
 
     def has_positions(self, id_: str, partitions: Iterable[TopicPartition]) -> None:
         """The committed offsets of exactly these partitions of a query are shown."""
@@ -253,13 +261,13 @@ class CommitFeed:
         txid, stored = _which(batch, end.mark, state)
         if not txid:
             return True  # no txid was requested, or the store is another one
-        if query.may_go_back:
-            query.seen_txid = min(query.seen_txid, txid - 1)
-            query.may_go_back = False
         tables = self._tables(end.mark.id, end.mark.numbering, txid)
         from_tasks = _task_sums(batch, stored, tables)
         if not self._is_committed(query, batch, state.txid, txid, stored, from_tasks):
             return False
+        if query.may_go_back:
+            query.seen_txid = min(query.seen_txid, txid - 1)
+            query.may_go_back = False
         if query.numbering != end.mark.numbering:
             query.numbering, query.seen_txid = end.mark.numbering, 0
         if txid > query.seen_txid:
@@ -292,9 +300,9 @@ class CommitFeed:
         mine = done and query.doubtful_txid == txid == committed_txid
         if not done:
             ends = dict(end.positions)
-            if stored is None or not (
-                stored.spark_batch or stored.logged_ends() == ends
-            ):
+            if batch.is_former or stored is None:
+                return False
+            if not stored.spark_batch and stored.logged_ends() != ends:
                 return False
             query.doubtful_txid = txid
             now_ms = self._clock.now_ms()
@@ -402,6 +410,17 @@ class CommitFeed:
             name = catalogue.MIRROR_FAILURES.name
             self._registry.add(name, failures - seen, id=end.mark.id)
         query.mirror_failures = {end.mark.epoch: failures}
+
+
+def _drop_former(waiting: deque[Finished], txid: int) -> None:
+    """Drop what a former run had at a txid that a later run has finished, or above.
+
+    The store was put back between the two runs, or the batch was processed again.
+    """
+    for each in [*waiting]:
+        mark = each.end.mark
+        if each.is_former and mark is not None and mark.txid >= txid:
+            waiting.remove(each)
 
 
 def _which(

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from kafka_tx.errors import StateUnavailableError
+from kafka_tx.errors import StateLostError, StateUnavailableError
 from kafka_tx.metrics.registry import MetricsRegistry
 from kafka_tx.model import BatchMetadata, OffsetRange, TopicPartition
 from kafka_tx.planning.offset_json import SourceOffset
@@ -281,6 +281,93 @@ def test_a_waiting_batch_of_a_former_numbering_does_not_hold_up_the_new_one(
     assert planner.txid() == 1
     assert value(registry, "kafka_tx_records_total", id="job") == 7
     feed.close()
+
+
+@pytest.fixture
+def put_back(registry, mirrored, clock):
+    """A program whose store is replaced by a copy: both have the same numbering."""
+    case = PutBack(registry, mirrored, clock)
+    yield case
+    case.feed.close()
+
+
+class PutBack:
+    def __init__(self, registry, mirrored, clock):
+        self.planner = self.at(5)
+        self.feed = CommitFeed(
+            lambda _: (self.planner.open(), mirror_into(mirrored)), registry, clock
+        )
+
+    def at(self, txid):
+        planner = Planner()
+        planner.ledger.adopt(planner.epoch, Committed(txid, {P0: txid * 10}), "same")
+        return planner
+
+    def plan(self, txid):
+        self.planner.plan(txid, txid * 10 - 10, txid * 10)
+
+    def finished(self, txid):
+        report = finished(txid, txid * 10 - 10, txid * 10, numbering="same")
+        self.feed.finished(report)
+
+    def wait_for_the_planner(self):
+        self.plan(6)
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr(Ledger, "load", lost)
+            self.finished(6)
+        assert self.planner.txid() == 5
+
+
+def lost(_):
+    raise StateLostError("the store is at txid 1", store="memory", id="job")
+
+
+@pytest.mark.parametrize("is_idle_before", [False, True])
+def test_a_waiting_batch_does_not_hold_up_a_store_that_was_put_back(
+    put_back, registry, is_idle_before
+):
+    put_back.wait_for_the_planner()
+
+    put_back.planner = put_back.at(1)
+    put_back.feed.began("job")
+    if is_idle_before:
+        put_back.feed.flush()
+    for txid in (2, 3):
+        put_back.plan(txid)
+        put_back.finished(txid)
+        assert put_back.planner.txid() == txid
+
+    assert value(registry, "kafka_tx_records_total", id="job") == 7 * 2
+    assert value(registry, "kafka_tx_committed_txid", id="job") == 3
+
+
+def test_a_batch_that_a_former_run_has_finished_is_not_committed_for_the_new_one(
+    put_back, registry
+):
+    """The copy has its plan under the same epoch, and the new run processes it."""
+    put_back.wait_for_the_planner()
+
+    put_back.planner = put_back.at(5)
+    put_back.plan(6)
+    put_back.feed.began("job")
+    put_back.feed.flush()
+
+    assert put_back.planner.txid() == 5
+    put_back.finished(6)
+    assert put_back.planner.txid() == 6
+    assert value(registry, "kafka_tx_records_total", id="job") == 7
+
+
+def test_a_waiting_batch_that_the_next_run_commits_is_measured(put_back, registry):
+    put_back.wait_for_the_planner()
+
+    put_back.feed.began("job")
+    put_back.planner.ledger.commit(put_back.planner.epoch, 6, 0)
+    put_back.plan(7)
+    put_back.finished(7)
+
+    assert put_back.planner.txid() == 7
+    assert value(registry, "kafka_tx_records_total", id="job") == 7 * 2
 
 
 @pytest.mark.parametrize("at_load", [False, True])
