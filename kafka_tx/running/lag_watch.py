@@ -74,6 +74,9 @@ class LagWatch:
                 self._registry.record_silence(id_)
             elif id_ not in self._former:
                 self._registry.record_log(id_, found)
+                gone = {*partitions}.difference(self._positions().get(id_, partitions))
+                if gone:  # deleted while brokers were asked
+                    self._registry.forget(id_, gone)
 
     def poll_soon(self) -> None:
         """Poll now instead of after the pause. Any thread; does not wait."""

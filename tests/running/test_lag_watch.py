@@ -5,11 +5,11 @@ import time
 from kafka_tx.errors import BrokerUnavailableError
 from kafka_tx.metrics.events import OffsetsStored
 from kafka_tx.metrics.registry import MetricsRegistry
-from kafka_tx.model import LogPosition, TopicPartition
+from kafka_tx.model import LogBounds, LogPosition, TopicPartition, Unavailable
 from kafka_tx.running.lag_watch import LagWatch
 from tests.fake_cluster import FakeCluster
 
-P0 = TopicPartition("t", 0)
+P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
 
 
 class Registry(MetricsRegistry):
@@ -88,6 +88,25 @@ def test_a_cluster_is_left_whose_id_is_no_longer_watched():
     assert closed == ["ended"]
     watching.close()
     assert closed == ["ended", "job"]
+
+
+def test_nothing_is_left_of_a_partition_that_is_dropped_while_it_is_polled():
+    watched, registry = {"job": [P0, P1]}, MetricsRegistry()
+
+    class View(FakeCluster):
+        def bounds(self, partitions):
+            watched["job"] = [P0]
+            registry.forget("job", [P1])
+            return {P0: LogBounds(0, 50), P1: Unavailable("deleted")}
+
+    committed = {P0: LogPosition(30, None)}
+    registry.record_stored(OffsetsStored(id="job", committed=committed))
+    watching = LagWatch(registry, lambda: dict(watched), lambda _: View(), 3600)
+
+    watching.poll()
+    watching.close()
+
+    assert registry.lag_of("job") == 20
 
 
 def test_it_polls_by_itself(cluster):
