@@ -76,6 +76,7 @@ Nobody waits for another one's: more are opened, and closed when they are given 
 class _Connections(sa.QueuePool):
     """Idle connections; one that is given back after all were left is closed."""
 
+    __module__ = sa.QueuePool.__module__  # the name of its logger begins with it
     are_left = False
 
     def _do_return_conn(self, record: ConnectionPoolEntry) -> None:

@@ -1,5 +1,6 @@
 """Connections that a thread uses while another one closes the database."""
 
+import logging
 import sqlite3
 
 import pytest
@@ -43,6 +44,14 @@ def test_a_connection_in_use_is_closed_when_it_is_given_back(database, happens):
     assert len(closed) == others + 1
     with database.reading(TABLES) as connection:
         assert connection.execute(sa.text("SELECT 1")).scalar() == 1
+
+
+def test_a_pool_logs_nothing_in_our_name(database, caplog):
+    caplog.set_level(logging.INFO)
+
+    lose(database)
+
+    assert not [each for each in caplog.records if each.name.startswith("kafka_tx")]
 
 
 def test_connections_of_later_calls_are_kept(database):
