@@ -665,20 +665,6 @@ def test_a_spout_that_cannot_plan_is_named(world):
     assert (raised.value.component, raised.value.txid) == ("spout", 1)
 
 
-def test_what_a_spout_raises_when_it_opens_is_raised_by_start(world):
-    class Closed(TransactionalSpout):
-        fields = ("key",)
-
-        def open(self):
-            raise ConnectionError("nobody there")
-
-    jobs = world()
-    jobs.spout = Closed()
-
-    with pytest.raises(ConnectionError, match="nobody there"):
-        jobs.start()
-
-
 def test_a_spout_that_cannot_plan_yet_is_asked_again(world):
     jobs = world(rows=4)
     plan, refusals = jobs.spout.initialize_transaction, [1, 2]
@@ -965,6 +951,28 @@ def test_a_start_that_is_refused_does_not_fence_the_owner(world):
         made.start()
 
     source.check(epoch)
+
+
+def test_a_spout_that_cannot_be_opened_fences_no_owner_and_is_closed(world):
+    class Closed(TransactionalSpout):
+        fields, is_closed = ("key",), False
+
+        def open(self):
+            raise ConnectionError("nobody there")
+
+        def close(self):
+            self.is_closed = True
+
+    made = world()
+    made.start()
+    former, made.spout = made.handle, Closed()
+
+    with pytest.raises(ConnectionError, match="nobody there"):
+        made.start()
+
+    assert made.spout.is_closed
+    assert former.process_all_available(WITHIN_S)
+    assert assembly.open_store(made.store, "jobs").epoch() == 1
 
 
 class Group:

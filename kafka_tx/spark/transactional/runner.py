@@ -12,7 +12,7 @@ from kafka_tx.errors import KafkaTxError
 from kafka_tx.logs import event_log
 from kafka_tx.model import TransactionAttempt
 from kafka_tx.protocols import Store
-from kafka_tx.running.lag_watch import POLL_EVERY_MS, SpoutLagWatch
+from kafka_tx.running.lag_watch import POLL_EVERY_MS
 from kafka_tx.running.serial_worker import SerialWorker
 from kafka_tx.running.transactional.batch_progress import (
     Journal,
@@ -30,7 +30,7 @@ from kafka_tx.spark.topologies.running import (
 )
 from kafka_tx.spark.transactional.attempt import Attempts, Event
 from kafka_tx.spark.versions.job_failures import SparkStoppedError
-from kafka_tx.topology.declare.spouts import Json, Spout
+from kafka_tx.topology.declare.spouts import Json
 from kafka_tx.topology.plan.physical import PhysicalPlan
 from kafka_tx.transactions.coordinator.actions import (
     Action,
@@ -75,7 +75,7 @@ class TransactionalRunner(TopologyLoop[list[Action[Json]]]):
     Args:
         plan: Of the topology.
         engine: Runs the jobs of attempts; closed at the end.
-        spout: The user's spout; closed at the end.
+        spout: Opened; closed at the end.
         coordinator: Opened with the state from the store.
         journal: Records the progress of attempts.
         store: This process is its owner; closed at the end.
@@ -88,7 +88,7 @@ class TransactionalRunner(TopologyLoop[list[Action[Json]]]):
         self,
         plan: PhysicalPlan,
         engine: AttemptEngine,
-        spout: Spout,
+        spout: SpoutThread,
         coordinator: TransactionCoordinator[Json],
         journal: Journal,
         store: Store,
@@ -104,12 +104,7 @@ class TransactionalRunner(TopologyLoop[list[Action[Json]]]):
         self._owned = OwnedPosition(store, Door.TRANSACTIONAL)
         self._epoch = coordinator.state.epoch
         self._idleness = Idleness()
-        bounds = getattr(spout, "bounds", None)
-        edges = getattr(spout, "edges", None)
-        watch = SpoutLagWatch(bounds, self.registry, self.id, self._clock, edges)
-        name = plan.graph.components[0].name
-        worker = SerialWorker(f"kafka-tx {self.id} spout")
-        self._spout = SpoutThread(worker, spout, name, watch.poll)
+        self._spout = spout
         self._watch_at_ms = self._clock.monotonic_ms() + POLL_EVERY_MS
         self._attempts = Attempts(
             engine, plan, coordinator, journal, self._spout, self._post
@@ -122,7 +117,6 @@ class TransactionalRunner(TopologyLoop[list[Action[Json]]]):
     # --- called from other threads ---
 
     def _open(self) -> None:
-        self._spout.open()
         self._copy_to_group()  # a former owner may have left it behind
 
     def _ask_idle(self) -> Callable[[], bool]:

@@ -19,7 +19,9 @@ from kafka_tx.options.topology import TopologySettings, parse_settings
 from kafka_tx.planning.other_topics import check_shared
 from kafka_tx.protocols import Store
 from kafka_tx.running.kafka_sink_bolt import KafkaBolt
+from kafka_tx.running.lag_watch import SpoutLagWatch
 from kafka_tx.running.last_run import show_committed, show_last_stop
+from kafka_tx.running.serial_worker import SerialWorker
 from kafka_tx.running.transactional.batch_progress import (
     BatchProgress,
     Journal,
@@ -27,8 +29,13 @@ from kafka_tx.running.transactional.batch_progress import (
     TerminalProgress,
 )
 from kafka_tx.running.transactional.kafka_spouts import KafkaSpoutFromOptions
+from kafka_tx.running.transactional.spout_thread import SpoutThread
 from kafka_tx.spark.topologies.engine import SparkEngine
-from kafka_tx.spark.topologies.running import AttemptEngine, RunningTopology
+from kafka_tx.spark.topologies.running import (
+    END_WITHIN_S,
+    AttemptEngine,
+    RunningTopology,
+)
 from kafka_tx.spark.topologies.start import start_topology
 from kafka_tx.spark.transactional.runner import TransactionalRunner
 from kafka_tx.topology.builder import (
@@ -298,26 +305,41 @@ def open_runner(
     Raises:
         ConfigError: ``tx.commitGroupId`` is set, but the spout does not read Kafka, or
             names a group that takes no offsets.
-        StateError: The store cannot be reached, or its records cannot be read. It is
-            closed then.
+        StateError: The store cannot be reached, or its records cannot be read.
+        Exception: The error that the spout raises when it is opened. After each error,
+            the spout and the store are closed.
     """
     called = list(listeners)
     if settings.shows_progress:
         called.append(TerminalProgress(topology.id))
-    try:  # the last check of a start: a refused start fences no owner
+    spout = _spout_thread(topology, registry)
+    try:  # the last checks of a start: a refused start fences no owner
+        spout.open()
         mirror = _mirror(topology, settings.commit_group_id, registry)
         coordinator, journal = taken_over(
             store, lambda: _opened(topology, settings, store, registry)
         )
     except BaseException:
+        spout.close(END_WITHIN_S)
         store.close()
         raise
     show_committed(registry, topology.id, coordinator.state)
     return TransactionalRunner(
-        *(plan, engine, topology.spout, coordinator, journal, store),
+        *(plan, engine, spout, coordinator, journal, store),
         listeners=called,
         mirror=mirror,
     )
+
+
+def _spout_thread(
+    topology: TransactionalTopology, registry: MetricsRegistry
+) -> SpoutThread:
+    spout, id_ = topology.spout, topology.id
+    bounds, edges = getattr(spout, "bounds", None), getattr(spout, "edges", None)
+    watch = SpoutLagWatch(bounds, registry, id_, assembly.SystemClock(), edges)
+    worker = SerialWorker(f"kafka-tx {id_} spout")
+    name = topology.plan.graph.components[0].name
+    return SpoutThread(worker, spout, name, watch.poll)
 
 
 def _opened(
