@@ -11,6 +11,7 @@ import time
 import uuid
 from asyncio import CancelledError
 from collections import Counter
+from dataclasses import replace
 from functools import partial
 from itertools import pairwise
 from typing import Any
@@ -21,6 +22,7 @@ from kafka_tx import assembly
 from kafka_tx.errors import (
     BrokerUnavailableError,
     ComponentError,
+    ConfigError,
     FailedException,
     FencedError,
     OtherTopicsError,
@@ -975,6 +977,24 @@ def test_a_spout_that_cannot_be_opened_fences_no_owner_and_is_closed(world):
     assert assembly.open_store(made.store, "jobs").epoch() == 1
 
 
+@pytest.mark.parametrize("id_", ["jobs", "other"])
+def test_a_spout_object_serves_one_run_at_a_time(world, id_):
+    """Its plans are of one numbering; also a later run of the same id is refused."""
+    made, opens = world(), list[str]()
+    made.spout.open = partial(opens.append, "opened")
+    former = made.start()
+    topology = replace(made.topology(), id=id_)
+
+    with pytest.raises(ConfigError, match="topology 'jobs' still reads this spout"):
+        made.open(topology)
+
+    assert opens == ["opened"]
+    assert former.process_all_available(WITHIN_S)
+    former.stop()
+    made.start().process_all_available(WITHIN_S)
+    assert made.table.total() == made.rows
+
+
 class Group:
     """Takes offsets as a Kafka group does."""
 
@@ -1148,6 +1168,24 @@ def test_a_topology_that_reads_none_of_the_ids_topics_is_refused_and_fences_nobo
     assert two_topics.snapshot() == before
     opened(two_topics, "t,u")
     assert two_topics.epoch() == 2
+
+
+def test_a_start_without_a_group_forgets_the_group_of_a_former_start(
+    two_topics, monkeypatch
+):
+    monkeypatch.setattr(assembly, "check_group", lambda _: None)
+    monkeypatch.setattr(assembly, "group_mirror", lambda *_: None)
+    options = {"kafka.bootstrap.servers": "b:9092", "subscribe": "t"}
+    spout = TransactionalKafkaSpout(options)
+    built = TransactionalTopologyBuilder("jobs", "spout", spout).build(dumps=no_dumps)
+
+    groups = []
+    for group in ("g", None):
+        topologies._mirror(built, group, MetricsRegistry())
+        assert spout.config.transactions is not None
+        groups.append(spout.config.transactions.commit_group_id)
+
+    assert groups == ["g", None]
 
 
 def test_an_opaque_topology_may_read_other_topics_before_its_first_commit(two_topics):

@@ -97,7 +97,7 @@ class KafkaSpoutFromOptions(KafkaBatchSpout):
         )
 
     def commits_to(self, transactions: TransactionsConfig) -> None:
-        """Set the id and group that the topology commits to. Called before ``open``."""
+        """Set the id and group that the topology commits to. Called at each start."""
         self.config = replace(self.config, transactions=transactions)
 
     def committed_offsets(

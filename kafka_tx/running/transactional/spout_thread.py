@@ -6,7 +6,7 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any, NamedTuple
 
-from kafka_tx.errors import KafkaTxError
+from kafka_tx.errors import ConfigError, KafkaTxError
 from kafka_tx.logs import event_log
 from kafka_tx.model import TransactionAttempt
 from kafka_tx.running.serial_worker import SerialWorker
@@ -33,8 +33,14 @@ class Poll(NamedTuple):
     drained_at: int = 0
 
 
+_readers: dict[int, SpoutThread] = {}
+"""The threads that have opened spouts and not closed them, by the spouts' ``id``."""
+
+
 class SpoutThread:
     """Calls a spout, one call after the other, in the order of the requests.
+
+    A spout holds the plans of one run. So only one thread at a time opens a spout.
 
     Args:
         worker: The thread.
@@ -57,13 +63,23 @@ class SpoutThread:
         self._polling: Future[Poll] | None = None
         self._watching: Future[None] | None = None
         self._is_closing = False
+        self._topology = ""
 
-    def open(self) -> None:
-        """Open the spout, and wait until it is open.
+    def open(self, topology: str) -> None:
+        """Open the spout for the topology of this id, and wait until it is open.
 
         Raises:
+            ConfigError: A topology reads the spout, which ``close`` then leaves open.
             Exception: The error of the spout's ``open``.
         """
+        self._topology = topology
+        reader = _readers.setdefault(id(self._spout), self)
+        if reader is not self:
+            raise ConfigError(
+                f"component '{self._component}': topology '{reader._topology}' still"
+                " reads this spout object. Make another spout object for this start, or"
+                " stop that topology first."
+            )
         self._worker.submit(self._spout.open).result()
 
     def poll(self, txid: int, question: int = 0) -> Poll | None:
@@ -158,8 +174,15 @@ class SpoutThread:
     def close(self, timeout_s: float) -> bool:
         """Close the spout and end the thread; False if that takes longer."""
         self._is_closing = True
-        self._tell(self._spout.close)
+        if _readers.get(id(self._spout), self) is self:
+            self._tell(self._close)
         return self._worker.close(timeout_s)
+
+    def _close(self) -> None:
+        try:
+            self._spout.close()
+        finally:
+            _readers.pop(id(self._spout), None)
 
     def _tell(self, call: Callable[[], None]) -> Future[None]:
         told = self._worker.submit(call)

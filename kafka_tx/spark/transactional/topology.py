@@ -149,7 +149,7 @@ class TransactionalTopology(Topology):
     """A checked topology of numbered batches that Spark can run; immutable.
 
     Attributes:
-        spout: The user's spout; stays on the driver.
+        spout: The user's spout; stays on the driver. Serves one run at a time.
     """
 
     spout: Spout
@@ -172,7 +172,8 @@ class TransactionalTopology(Topology):
             registry: Takes the metrics; a new one if None.
 
         Raises:
-            ConfigError: A setting, the store's URL or the session cannot be used.
+            ConfigError: A setting, the store's URL or the session cannot be used, or a
+                running topology reads the spout object.
             StateError: The store cannot be reached, or its records cannot be read.
             Exception: The error that the spout raises when it is opened.
         """
@@ -209,7 +210,8 @@ class TransactionalTopologyBuilder(Builder):
         topology_id: Names the stored txids and metadata: 1 to 200 of the characters
             ``A-Z a-z 0-9 . _ -``. Keep it the same over restarts.
         spout_name: The spout's component name.
-        spout: A transactional, partitioned or opaque spout.
+        spout: A transactional, partitioned or opaque spout. Each topology that runs
+            needs a spout object of its own.
         parallelism: Number of tasks that read the spout.
 
     Raises:
@@ -303,8 +305,9 @@ def open_runner(
     """Become the owner of the topology's state, and make its runner.
 
     Raises:
-        ConfigError: ``tx.commitGroupId`` is set, but the spout does not read Kafka, or
-            names a group that takes no offsets.
+        ConfigError: Another running topology reads the spout object. Or
+            ``tx.commitGroupId`` is set, but the spout does not read Kafka, or names a
+            group that takes no offsets.
         StateError: The store cannot be reached, or its records cannot be read.
         Exception: The error that the spout raises when it is opened. After each error,
             the spout and the store are closed.
@@ -314,7 +317,7 @@ def open_runner(
         called.append(TerminalProgress(topology.id))
     spout = _spout_thread(topology, registry)
     try:  # the last checks of a start: a refused start fences no owner
-        spout.open()
+        spout.open(topology.id)
         mirror = _mirror(topology, settings.commit_group_id, registry)
         coordinator, journal = taken_over(
             store, lambda: _opened(topology, settings, store, registry)
@@ -369,10 +372,10 @@ def _mirror(
     topology: TransactionalTopology, group: str | None, registry: MetricsRegistry
 ) -> MirrorThread | None:
     """The mirror into the Kafka group; None without ``tx.commitGroupId``."""
-    if group is None:
-        return None
     spout = topology.spout
     if not isinstance(spout, KafkaSpoutFromOptions):
+        if group is None:
+            return None
         raise ConfigError.illegal(
             "tx.commitGroupId", group, "set only where the spout reads Kafka"
         )

@@ -62,7 +62,9 @@ class Spout:
     def open(self) -> None:
         """Drop all plans: the topology starts, perhaps not for the first time.
 
-        Called on the driver, first. The store's state decides where batches go on.
+        Called on the driver, first; no other running topology has the object. An error
+        refuses the start, before the topology becomes the owner of its id. The store's
+        state decides where batches go on.
         """
 
     def is_ready(self) -> bool:
