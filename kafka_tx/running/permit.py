@@ -63,7 +63,9 @@ class Permits:
 
     def done(self, holder: int) -> None:
         """Mark a holder's task as done: it may not begin again."""
-        self._done.add(self._holders[holder])
+        attempt, task = self._holders[holder]
+        if attempt in self._open:
+            self._done.add((attempt, task))
 
     def ended(self, holder: int) -> None:
         """Remove a holder whose task or process has ended. Harmless twice."""

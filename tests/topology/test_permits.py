@@ -63,6 +63,21 @@ def test_a_task_that_was_done_is_not_let_in_again_in_this_phase():
     assert permits.ask(4, ONE, "note[0]")
 
 
+def test_a_task_that_is_done_after_the_end_of_its_phase_leaves_nothing():
+    """As a task that was given up just before its last line."""
+    permits = Permits()
+    permits.open(ONE)
+    permits.ask(1, ONE, "note[0]")
+    permits.close(ONE)
+
+    permits.done(1)
+    permits.ended(1)
+
+    assert not permits._done
+    permits.open(ONE)
+    assert permits.ask(2, ONE, "note[0]")
+
+
 def test_one_phase_does_not_wait_for_the_tasks_of_another():
     permits = Permits()
     permits.open(ONE)
