@@ -66,6 +66,7 @@ def test_several_fields_hash_together_and_in_order(rows):
         (7, np.int32(7)),
         (1.5, np.float64(1.5)),
         (b"a", bytearray(b"a")),
+        (Decimal("sNaN"), float("nan")),
         ((1, 2), [1, 2]),
         ({"a": 1, "b": 2}, {"b": 2, "a": 1}),
         (
@@ -75,6 +76,23 @@ def test_several_fields_hash_together_and_in_order(rows):
     ],
 )
 def test_equal_values_hash_equally(one, other):
+    assert hash_value(one) == hash_value(other)
+
+
+@pytest.mark.parametrize("digits", [4_300, 4_301, 5_000])
+def test_numbers_that_are_too_long_for_a_text_are_hashed(digits):
+    """Python makes no text of an integer of more than 4,300 digits."""
+    number = 10 ** (digits - 1)
+
+    hashes = [hash_value(each) for each in (number, -number, number + 1)]
+
+    assert len(set(hashes)) == 3
+    assert hashes[:2] == [hash_value(Decimal(each)) for each in (number, -number)]
+
+
+def test_a_number_that_is_too_large_for_an_int_is_hashed():
+    one, other = Decimal("1e999999999"), Decimal("10e999999998")
+
     assert hash_value(one) == hash_value(other)
 
 

@@ -38,6 +38,10 @@ _MIX_1 = 0xBF58476D1CE4E5B9
 _MIX_2 = 0x94D049BB133111EB
 _NONE = 0x6E756C6C
 _NAN = 0x6E616E
+_LONG_DIGITS = 4_300
+_LONG = 10**_LONG_DIGITS
+"""From here on Python refuses to make text of an integer. Python's own hash of numbers
+is the same in every process, and the same for an int and an equal Decimal."""
 _EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001 - naive values are hashed without a zone
 
 
@@ -114,6 +118,8 @@ def _mix_all(numbers: Hashes) -> Hashes:
 def _hash_int(value: int) -> int:
     if -(1 << 63) <= value < (1 << 63):
         return _mix(value & _MASK)
+    if abs(value) >= _LONG:
+        return _mix(int.__hash__(value) & _MASK)
     return _mix(crc32(str(value).encode()))
 
 
@@ -126,8 +132,12 @@ def _hash_float(value: float) -> int:
 
 
 def _hash_decimal(value: Decimal) -> int:
-    if not value.is_finite():
+    if value.is_nan():
+        return _NAN
+    if value.is_infinite():
         return _hash_float(float(value))
+    if value.adjusted() >= _LONG_DIGITS:
+        return _mix(hash(value) & _MASK)
     if value == value.to_integral_value():
         return _hash_int(int(value))
     as_float = float(value)
