@@ -41,6 +41,7 @@ from kafka_tx.transactions.coordinator.actions import (
     TransactionCommitted,
     Write,
 )
+from kafka_tx.transactions.coordinator.actions import Outcome as Ended
 from kafka_tx.transactions.coordinator.idleness import Idleness
 from kafka_tx.transactions.coordinator.in_flight_batches import BatchPhase
 from kafka_tx.transactions.layout.commit_stats import CommitStats, stats_record
@@ -198,7 +199,8 @@ class Owner:
         self._jobs: list[Work] = []
         self._committing: list[Work] = []
         self._flying: dict[int, TransactionAttempt] = {}
-        self._damaged_reads: Counter[int] = Counter()
+        self._damaged_reads, self._failures = Counter[int](), Counter[int]()
+        self._begins_at_ms: dict[int, int] = {}
         self._batches: dict[TransactionAttempt, Batch] = {}
         stored = world.store.txids("meta") if not is_opaque else []
         self._planned_to = max([world.store.currtx() - 1, *stored])
@@ -298,6 +300,7 @@ class Owner:
         if attempts:
             self._world.seen.update(["steps", "lost executors"])
             attempt = attempts[which % len(attempts)]
+            self.coordinator.now_ms = self._world.now_ms
             self._carry_out(self.coordinator.failed(attempt, "executor lost"))
 
     def stop(self, *, finish: bool) -> None:
@@ -421,6 +424,7 @@ class Owner:
 
     def _answer(self, answer: Callable[[], list[Action[Json]]]) -> None:
         self._answers = [*self._answers[-7:], answer]
+        self.coordinator.now_ms = self._world.now_ms
         self._carry_out(answer())
 
     def _begin(self, work: Work) -> Work:
@@ -466,8 +470,8 @@ class Owner:
                 assert attempt.txid == self._committed + 1, "committed out of order"
                 work = self._begin(self._commit(attempt, self._batches[attempt]))
                 self._committing.append(work)
-            case Cancel(attempts=attempts):
-                self._cancel(attempts)
+            case Cancel():
+                self._cancel(action)
             case TransactionCommitted(attempt=attempt):
                 self._recorded(attempt)
             case Stopped(error=error):
@@ -479,7 +483,7 @@ class Owner:
         self._committed = attempt.txid
         if not self.coordinator.phases:
             self._idleness.committed(attempt.txid)
-        del self._damaged_reads[attempt.txid]
+        del self._damaged_reads[attempt.txid], self._failures[attempt.txid]
 
     def _stopped(self, error: BaseException | None) -> None:
         assert not self._flying, "stopped with batches in flight"
@@ -491,7 +495,10 @@ class Owner:
             most = max(self._damaged_reads.values())
             assert most >= TRIES, f"too early: {most}"
 
-    def _cancel(self, attempts: tuple[TransactionAttempt, ...]) -> None:
+    def _cancel(self, cancel: Cancel) -> None:
+        attempts = cancel.attempts
+        if cancel.outcome is Ended.FAILED and cancel.reason != "damaged":
+            self._pauses(attempts[0].txid)
         self._world.seen["cancelled attempts"] += len(attempts)
         for attempt in attempts:
             assert self._flying.pop(attempt.txid) == attempt
@@ -501,6 +508,12 @@ class Owner:
         left = [txid for txid in self._flying if txid > attempts[0].txid]
         assert not left, "a later batch was left alive"
 
+    def _pauses(self, txid: int) -> None:
+        """The first replay begins at once, the next one after 100 ms, and so on."""
+        failures = self._failures[txid] = self._failures[txid] + 1
+        pause_ms = min(25 << failures, 5_000) if failures > 1 else 0
+        self._begins_at_ms[txid] = self._world.now_ms + pause_ms
+
     def job_ended(self, attempt: TransactionAttempt) -> None:
         """A cancelled job has ended. That is no answer: its task may go on."""
 
@@ -509,6 +522,9 @@ class Owner:
         lower = range(self._committed + 1, txid)
         assert all(t in self._flying for t in lower), f"{txid} started before {lower}"
         assert txid not in self._flying
+        begins_at_ms = self._begins_at_ms.pop(txid, 0)
+        assert begins_at_ms <= self._world.now_ms, f"{txid} was replayed too early"
+        self._world.seen["replays after a pause"] += self._failures[txid] > 1
         if not self.is_lost:
             self._world.check_started(attempt, batch)
         self._flying[txid] = attempt

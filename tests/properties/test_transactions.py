@@ -169,6 +169,7 @@ WHAT_MUST_HAPPEN = (
     "identical replays",
     "offers missed",
     "damaged reads",
+    "replays after a pause",
     "topologies that stopped at damage",
     "cancelled attempts",
     "void plans",
@@ -216,6 +217,29 @@ class ReadsDamageForEver(TransactionCoordinator[Any]):
 
     def failed(self, attempt, reason, stops=None):
         return super().failed(attempt, reason)
+
+
+class ReplaysAtOnce(TransactionCoordinator[Any]):
+    """As it was: however often a batch has failed."""
+
+    def commit_failed(self, attempt, reason):
+        actions = super().commit_failed(attempt, reason)
+        self._pauses.landed(attempt.txid)
+        return actions
+
+
+class CountsFromTheLastTick(TransactionCoordinator[Any]):
+    """As it was: a pause was over before it had begun."""
+
+    ticked_ms = 0
+
+    def tick(self, now_ms, *, is_ready):
+        self.ticked_ms = now_ms
+        return super().tick(now_ms, is_ready=is_ready)
+
+    def failed(self, attempt, reason, stops=None):
+        self.now_ms = self.ticked_ms
+        return super().failed(attempt, reason, stops)
 
 
 class CommitsOutOfOrder(TransactionCoordinator[Any]):
@@ -355,6 +379,8 @@ def test_the_simulation_notices_waits_that_end_late_or_early(part, broken, how):
         ForgetsThatACrashEndsACommit,
         LeavesLaterBatches,
         RemovesBeforeItCompares,
+        ReplaysAtOnce,
+        CountsFromTheLastTick,
         CommitsOutOfOrder,
         CountsAttemptsAnew,
         BelievesALateCommit,

@@ -738,6 +738,32 @@ def test_rows_that_the_spout_takes_for_planned_are_planned_again_if_the_plan_fai
     assert jobs.table.total() == jobs.rows
 
 
+def test_a_batch_whose_commit_takes_long_and_fails_again_is_replayed_after_a_pause(
+    world,
+):
+    jobs, began_s, failed_s = world(rows=5), list[float](), list[float]()
+    commit = jobs.table.commit
+
+    def refuse(attempt, counts):
+        began_s.append(time.monotonic())
+        if len(began_s) < 4:
+            time.sleep(0.25)  # longer than the pauses
+            failed_s.append(time.monotonic())
+            raise FailedException("the database is away")
+        commit(attempt, counts)
+
+    jobs.table.commit = refuse
+    assert jobs.start().process_all_available(WITHIN_S)
+
+    pauses_s = [
+        later - former for former, later in zip(failed_s, began_s[1:], strict=True)
+    ]
+    assert len(pauses_s) == 3
+    assert pauses_s[1] > 0.098
+    assert pauses_s[2] > 0.198
+    assert jobs.table.total() == jobs.rows
+
+
 def test_a_newer_owner_fences_the_older_one_off(world):
     jobs = world()
     gate = jobs.engine.held[1] = threading.Event()

@@ -96,7 +96,7 @@ class Driver:
         self.processed: dict = {}
 
     def run(self, ready):
-        self.now += 1
+        self.now += 5_000  # no replay waits for longer
         actions = self.coordinator.tick(self.now, is_ready=ready)
         while actions:
             actions = [*actions[1:], *(self._do(actions[0]) or [])]

@@ -152,6 +152,86 @@ def test_late_answers_of_an_old_attempt_touch_nothing(mode):
     assert not drive.machine.is_stopped
 
 
+PAUSES_MS = (100, 200, 400, 800, 1_600, 3_200, 5_000, 5_000)
+
+
+@BOTH
+@pytest.mark.parametrize("phase", ["processing", "committing"])
+def test_a_batch_that_fails_again_and_again_is_replayed_after_longer_pauses(
+    mode, phase
+):
+    drive = Drive(mode)
+    (attempt,) = drive.start(1)
+    drive.asked = None
+    fail(drive, attempt, phase)
+    attempt = replayed(drive, drive.tick())
+    for pause_ms in PAUSES_MS:
+        fail(drive, attempt, phase)
+        wakes_at_ms = drive.machine.wakes_at_ms() or 0
+        assert drive.now_ms < wakes_at_ms <= drive.now_ms + pause_ms
+        assert drive.tick(pause_ms - 1) == []
+        attempt = replayed(drive, drive.tick(1))
+
+    drive.process(attempt)
+    drive.commit(attempt)
+    (second,) = drive.start(2)
+    drive.machine.failed(second, "a bolt")
+
+    assert replayed(drive, drive.tick()).txid == 2  # counted anew
+
+
+def fail(drive, attempt, phase):
+    if phase == "committing":
+        drive.process(attempt)
+        assert StartCommit(attempt) in drive.tick()
+        drive.machine.commit_failed(attempt, "a committer")
+    else:
+        drive.machine.failed(attempt, "a bolt")
+
+
+@BOTH
+def test_a_pause_begins_when_the_batch_fails(mode):
+    """Not at the last tick, which may be long ago."""
+    drive = Drive(mode)
+    (attempt,) = drive.start(1)
+    drive.asked = None
+    drive.machine.failed(attempt, "a bolt")
+    attempt = replayed(drive, drive.tick())
+
+    drive.now_ms = drive.machine.now_ms = 3_000
+    drive.machine.failed(attempt, "a bolt")
+
+    assert drive.tick(99) == []
+    assert replayed(drive, drive.tick(1)).txid == 1
+
+
+def test_the_failures_of_a_later_batch_hold_up_no_lower_one():
+    drive = Drive(max_pending=2, timeout_ms=TIMEOUT_MS)
+    first, second = drive.start(1, 2)
+    drive.machine.failed(second, "a bolt")
+    (second,) = (batch.attempt for batch in drive.tick())
+    drive.machine.failed(second, "a bolt")
+    assert drive.tick() == []
+
+    drive.machine.failed(first, "a bolt")
+    (again,) = drive.tick()
+    assert again.attempt.txid == 1
+    drive.process(again.attempt)
+    drive.commit(again.attempt)
+
+    assert drive.tick(99, is_ready=False) == []
+    assert [a.attempt.txid for a in drive.tick(1, is_ready=False)] == [2]
+
+
+def test_a_batch_that_was_late_is_replayed_at_once():
+    drive = Drive(max_pending=1, timeout_ms=TIMEOUT_MS)
+    drive.start(1)
+
+    for doubled in (1, 2, 4):
+        _, again = drive.tick(doubled * TIMEOUT_MS)
+        assert again.attempt.txid == 1
+
+
 @BOTH
 def test_damaged_records_are_read_again_after_longer_and_longer_pauses(mode):
     drive = Drive(mode)
@@ -197,10 +277,13 @@ def test_tries_count_anew_for_each_batch():
     assert not drive.machine.is_stopped
 
 
-def test_a_stop_does_not_wait_for_damaged_records():
+@pytest.mark.parametrize("stops", [None, DamagedRecordsError("damaged")])
+def test_a_stop_does_not_wait_for_a_replay(stops):
     drive = Drive()
     (attempt,) = drive.start(1)
-    drive.machine.failed(attempt, "damaged", DamagedRecordsError("damaged"))
+    drive.machine.failed(attempt, "a bolt")
+    attempt = replayed(drive, drive.tick())
+    drive.machine.failed(attempt, "again", stops)
 
     drive.machine.stop(finish=True)
 

@@ -141,6 +141,7 @@ class TransactionalRunner(TopologyLoop[list[Action[Json]]]):
         except Empty:
             self._attempts.cancel_again()
         else:
+            self._machine.now_ms = self._clock.monotonic_ms()
             self._perform(event)
 
     def _show(self) -> None:

@@ -9,7 +9,6 @@ from typing import Any, Generic, TypeVar
 from kafka_tx.config import Mode
 from kafka_tx.errors import KafkaTxError, TransactionError
 from kafka_tx.model import TransactionAttempt
-from kafka_tx.offsets.damaged_reads import OF_BATCHES, DamagedReads
 from kafka_tx.transactions.coordinator.actions import (
     Action,
     Cancel,
@@ -27,7 +26,7 @@ from kafka_tx.transactions.coordinator.in_flight_batches import (
     BatchPhase,
     InFlightBatches,
 )
-from kafka_tx.transactions.coordinator.pacing import Pacing, PlanningGate
+from kafka_tx.transactions.coordinator.pacing import Pacing, PlanningGate, ReplayPauses
 from kafka_tx.transactions.coordinator.uncommitted import Change, MetadataChain
 from kafka_tx.transactions.ledger.ledger_reading import LedgerReader, LedgerState
 
@@ -42,8 +41,9 @@ class TransactionCoordinator(Generic[M]):
 
     Runs in the driver, on one thread; never waits and never calls the runner. The
     runner carries out the actions and sends the answers back as events, in any order,
-    late or twice. An answer counts only if its whole attempt matches. **After every
-    event the runner calls** ``tick``; only ``tick`` starts batches.
+    late or twice. An answer counts only if its whole attempt matches. **Before every
+    event the runner sets** ``now_ms``, **and after it the runner calls** ``tick``; only
+    ``tick`` starts batches.
 
     Life of txid n:
 
@@ -66,13 +66,15 @@ class TransactionCoordinator(Generic[M]):
     epoch once, so no attempt id is used twice, and none needs to be stored.
 
     Source: Storm, TransactionalSpoutCoordinator (deviates: compares attempts before it
-    removes; stops at the first txid that is not ready; writes before it emits).
+    removes; stops at the first txid that is not ready; writes before it emits; pauses
+    before it replays a txid again).
 
     ``reader`` has read ``state``. Its epoch was acquired *before* the read, so that no
     older owner can write in between.
 
     Attributes:
         is_stopped: Whether ``Stopped`` was given.
+        now_ms: When the event happens; monotonic.
     """
 
     def __init__(
@@ -88,10 +90,10 @@ class TransactionCoordinator(Generic[M]):
         }
         self._gate = PlanningGate(pacing, self._chain.newest)
         self._in_flight = InFlightBatches(pacing.timeout_ms, pacing.end_timeout_ms)
-        self._damaged = DamagedReads[int](OF_BATCHES)
+        self._pauses = ReplayPauses()
         self._writes = WriteQueue(self._chain)
         self._attempts = 0
-        self._now_ms = 0
+        self.now_ms = 0
         self._confirmed_ms: int | None = None  # when the store last took our write
         self._is_paused = self._is_stopping = self.is_stopped = False
 
@@ -103,7 +105,7 @@ class TransactionCoordinator(Generic[M]):
         Call it also at ``wakes_at_ms`` without an event. ``now_ms`` is monotonic.
         ``is_ready``: the spout's answer if ``asks_ready``, else False.
         """
-        self._now_ms = now_ms
+        self.now_ms = now_ms
         if self.is_stopped:
             return []
         attempt = self._in_flight.endless(now_ms)
@@ -119,7 +121,7 @@ class TransactionCoordinator(Generic[M]):
         ]
 
     def _time_out(self) -> list[Action[M]]:
-        late = self._in_flight.late(self._now_ms)
+        late = self._in_flight.late(self.now_ms)
         if late is None:
             return []
         txid = late.attempt.txid
@@ -137,8 +139,8 @@ class TransactionCoordinator(Generic[M]):
     def _poll_store(self) -> list[Action[M]]:
         """Confirm at intervals when idle, to notice a restored or replaced store."""
         if self._confirmed_ms is None:
-            self._confirmed_ms = self._now_ms
-        if self._writes or self._now_ms < self._confirmed_ms + POLL_MS:
+            self._confirmed_ms = self.now_ms
+        if self._writes or self.now_ms < self._confirmed_ms + POLL_MS:
             return []
         nothing = TransactionAttempt(self._current, 0)
         return self._write(nothing, Change(), Purpose.CONFIRM)
@@ -152,7 +154,7 @@ class TransactionCoordinator(Generic[M]):
         batch = self._in_flight.may_commit(self._current)
         if batch is None:
             return []
-        batch.phase, batch.since_ms = BatchPhase.COMMITTING, self._now_ms
+        batch.phase, batch.since_ms = BatchPhase.COMMITTING, self.now_ms
         return [StartCommit(batch.attempt)]
 
     def _fill_window(self, is_ready: bool) -> list[Action[M]]:
@@ -168,7 +170,7 @@ class TransactionCoordinator(Generic[M]):
         for txid in self._window():
             if txid in self._in_flight:
                 continue
-            if self._damaged.opens_at_ms(txid) > self._now_ms:
+            if self._pauses.opens_at_ms(txid) > self.now_ms:
                 return actions
             if not self._chain.has(txid):
                 was_asked = is_ready or not actions or not self._gate.is_new(txid)
@@ -179,7 +181,7 @@ class TransactionCoordinator(Generic[M]):
     def _plan(self, txid: int, is_ready: bool) -> list[Action[M]]:
         if self._writes.holds(Purpose.KEEP):
             return []
-        if not self._gate.lets_pass(txid, self._now_ms, is_ready=is_ready):
+        if not self._gate.lets_pass(txid, self.now_ms, is_ready=is_ready):
             return []
         self._gate.planning = attempt = self._new_attempt(txid)
         previous = self._chain.metadata(txid - 1) if txid > 1 else self._chain.start
@@ -188,14 +190,14 @@ class TransactionCoordinator(Generic[M]):
     def _start(self, txid: int) -> Action[M]:
         attempt = self._chain.attempt(txid) or self._new_attempt(txid)
         attempt = replace(attempt, plan=self._chain.digest(txid))
-        self._in_flight.start(attempt, self._now_ms)
-        self._damaged.started(txid)
+        self._in_flight.start(attempt, self.now_ms)
+        self._pauses.started(txid)
         return StartBatch(attempt, self._chain.metadata(txid), self.committed_txid)
 
     def _fail_from(
         self, txid: int, reason: str, outcome: Outcome = Outcome.FAILED
     ) -> list[Action[M]]:
-        dropped = self._in_flight.drop_from(txid, self._now_ms)
+        dropped = self._in_flight.drop_from(txid, self.now_ms)
         self._chain.drop_from(txid)
         if self._chain.is_opaque:
             self._gate.planning = None  # for a later txid, from a dropped plan
@@ -254,7 +256,7 @@ class TransactionCoordinator(Generic[M]):
             self._writes.again_at_ms,
             self._plans_at_ms(),
             self._polls_at_ms(),
-            self._reads_at_ms(),
+            self._replays_at_ms(),
         )
         return min((at_ms for at_ms in times if at_ms is not None), default=None)
 
@@ -269,7 +271,7 @@ class TransactionCoordinator(Generic[M]):
         """
         if attempt != self._gate.planning:
             return []
-        self._gate.planned(self._now_ms, is_empty=is_empty)
+        self._gate.planned(self.now_ms, is_empty=is_empty)
         first = self._chain.keep(attempt, metadata)
         return self._write(attempt, first, Purpose.KEEP) if first else []
 
@@ -277,7 +279,7 @@ class TransactionCoordinator(Generic[M]):
         """The plan failed; it is asked for again after ``retry_ms``."""
         if attempt != self._gate.planning:
             return []
-        self._gate.failed(self._now_ms)
+        self._gate.failed(self.now_ms)
         return []
 
     # --- events: phases ---
@@ -308,7 +310,7 @@ class TransactionCoordinator(Generic[M]):
     ) -> list[Action[M]]:
         """The commit phase has failed and ended: replay this txid and later ones."""
         is_live = self._in_flight.find(attempt, BatchPhase.COMMITTING) is not None
-        actions = self._fail_from(attempt.txid, reason) if is_live else []
+        actions = self.failed(attempt, reason) if is_live else []
         self._in_flight.has_ended(attempt)
         return actions
 
@@ -320,8 +322,9 @@ class TransactionCoordinator(Generic[M]):
     ) -> list[Action[M]]:
         """A part of this attempt was lost or failed: replay this txid and later ones.
 
-        With ``stops`` (records are damaged) the replay waits, longer each time; after
-        the last one everything stops with this error.
+        The first replay of a txid begins at once, each later one after a longer pause.
+        With ``stops`` (records are damaged) the first one waits, too; after the last
+        one everything stops with this error.
 
         During its commit phase, the next commit phase waits until that call has ended
         (``committed``, ``commit_failed`` or ``crashed``): two must never overlap. The
@@ -329,7 +332,9 @@ class TransactionCoordinator(Generic[M]):
         """
         if self._in_flight.find(attempt, *CAN_FAIL) is None:
             return []
-        if stops and not self._damaged.failed(attempt.txid, self._now_ms):
+        is_damaged = stops is not None
+        goes_on = self._pauses.failed(attempt.txid, self.now_ms, is_damaged=is_damaged)
+        if stops and not goes_on:
             return self.abort(stops)
         return self._fail_from(attempt.txid, reason)
 
@@ -353,7 +358,7 @@ class TransactionCoordinator(Generic[M]):
         """The write is in the store: we own the store, and nobody has changed it."""
         if not self._writes.is_under_way(write_id):
             return []
-        self._confirmed_ms = self._now_ms
+        self._confirmed_ms = self.now_ms
         done, following = self._writes.done()
         txid, committed = done.attempt.txid, list[Action[M]]()
         if done.purpose is Purpose.RECORD:
@@ -361,7 +366,7 @@ class TransactionCoordinator(Generic[M]):
                 TransactionCommitted(done.attempt, self._chain.metadata(txid))
             )
             self._in_flight.land(txid)
-            self._damaged.landed(txid)
+            self._pauses.landed(txid)
             self._gate.committed()
         return [*committed, *self._commit_lowest(), *following]
 
@@ -371,7 +376,7 @@ class TransactionCoordinator(Generic[M]):
             return []
         if not getattr(error, "retryable", False):
             return self.abort(error)
-        self._writes.again_at_ms = self._now_ms + self._pacing.retry_ms
+        self._writes.again_at_ms = self.now_ms + self._pacing.retry_ms
         return []
 
     # --- events: operator ---
@@ -416,9 +421,9 @@ class TransactionCoordinator(Generic[M]):
             return None
         return self._confirmed_ms + POLL_MS
 
-    def _reads_at_ms(self) -> int | None:
+    def _replays_at_ms(self) -> int | None:
         is_at_rest = self._is_paused or self._is_stopping or self.is_stopped
-        return None if is_at_rest else self._damaged.wakes_after(self._now_ms)
+        return None if is_at_rest else self._pauses.wakes_after(self.now_ms)
 
     def _endless(self, attempt: TransactionAttempt) -> TransactionError:
         return TransactionError(
@@ -439,7 +444,7 @@ class TransactionCoordinator(Generic[M]):
         if txid is None or (only_new and not self._gate.is_new(txid)):
             return None
         before = range(self._current, txid + 1)
-        first_ms = max(map(self._damaged.opens_at_ms, before))
+        first_ms = max(map(self._pauses.opens_at_ms, before))
         return max(self._gate.opens_at_ms(txid), first_ms)
 
     def _has_to_start(self) -> bool:

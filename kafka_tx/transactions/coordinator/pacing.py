@@ -6,6 +6,8 @@ from dataclasses import dataclass
 
 from kafka_tx.errors import ConfigError
 from kafka_tx.model import TransactionAttempt
+from kafka_tx.offsets.damaged_reads import OF_BATCHES, DamagedReads
+from kafka_tx.offsets.retry import BackOff
 from kafka_tx.option_rows import option, whole
 from kafka_tx.planning import log_bounds
 
@@ -71,6 +73,50 @@ class Pacing:
             value = getattr(self, name)
             if value is not None and value < least:
                 raise ConfigError.illegal(name, value, f"a whole number >= {least}")
+
+
+_REPLAYS = BackOff(initial_delay_ms=100, multiplier=2, max_delay_ms=5_000)
+
+
+class ReplayPauses:
+    """When a failed txid begins again: at once, then after longer and longer pauses.
+
+    Damaged records wait from the first failure on, and have a number of tries.
+    """
+
+    def __init__(self) -> None:
+        self._damaged = DamagedReads[int](OF_BATCHES)
+        self._again = DamagedReads[int](_REPLAYS)
+        self._failed: set[int] = set()
+
+    def failed(self, txid: int, now_ms: int, *, is_damaged: bool) -> bool:
+        """Count a failure of this txid; False if that was the last try."""
+        if is_damaged:
+            return self._damaged.failed(txid, now_ms)
+        if txid in self._failed:
+            self._again.failed(txid, now_ms)
+        self._failed.add(txid)
+        return True
+
+    def opens_at_ms(self, txid: int) -> int:
+        """When the txid may begin; 0: it does not wait."""
+        return max(self._damaged.opens_at_ms(txid), self._again.opens_at_ms(txid))
+
+    def started(self, txid: int) -> None:
+        """Its replay begins."""
+        self._damaged.started(txid)
+        self._again.started(txid)
+
+    def landed(self, txid: int) -> None:
+        """It is committed."""
+        self._damaged.landed(txid)
+        self._again.landed(txid)
+        self._failed.discard(txid)
+
+    def wakes_after(self, now_ms: int) -> int | None:
+        """The time of the first replay after ``now_ms``; None: there is none."""
+        times = (self._damaged.wakes_after(now_ms), self._again.wakes_after(now_ms))
+        return min((at_ms for at_ms in times if at_ms is not None), default=None)
 
 
 class PlanningGate:
