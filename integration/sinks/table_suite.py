@@ -321,6 +321,24 @@ class TableSuite:
         assert rival.result(other) == "FencedError"
         assert shared.counted() == {"a": 3}
 
+    def test_a_replay_refuses_a_second_statement_after_one_without_rows(self, counts):
+        assert counts.count(attempt(1))
+        forget()
+
+        for epoch in (2, 3):
+            assert not counts.count(attempt(1, epoch=epoch))
+            with pytest.raises(ConfigError, match="was written already"):
+                counts.count(attempt(1, epoch=epoch), "a")
+
+    def test_a_first_batch_without_rows_is_no_write(self, table):
+        assert not table.write(attempt(1), [])
+        assert table.write(attempt(1), ["a"])
+        forget()
+
+        assert not table.write(attempt(1, epoch=2), [])
+        assert not table.write(attempt(1, epoch=2), ["a"])
+        assert table.rows() == ["a"]
+
     def test_a_driver_that_was_frozen_before_its_commit_writes_nothing(self, table):
         table.write(attempt(1), ["a"])
         write = table.appends.write

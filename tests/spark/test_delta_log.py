@@ -1,10 +1,14 @@
 """What a program remembers of the log of a Delta table."""
 
+from types import SimpleNamespace
 from unittest.mock import Mock
 
+import pytest
+
 from kafka_tx.model import TransactionAttempt
-from kafka_tx.spark.sinks import delta
-from kafka_tx.spark.sinks.delta import DeltaAppend, Found
+from kafka_tx.spark.sinks import delta, delta_append
+from kafka_tx.spark.sinks.delta import DeltaAppend, DeltaStatement, Found
+from kafka_tx.spark.sinks.iceberg import IcebergAppend, IcebergStatement
 
 
 class Reader(DeltaAppend):
@@ -44,3 +48,28 @@ def test_a_thread_that_reads_an_older_version_takes_nothing_from_another(monkeyp
     assert older.last["n"].attempt.txid == 1
     assert newest[0].last["n"].attempt.txid == 2
     assert fast.read(2).last["n"].attempt.txid == 2
+
+
+STATS = "spark.databricks.delta.stats.collect"
+
+
+@pytest.mark.parametrize(
+    ("kind", "is_known", "conf", "commits"),
+    [
+        (DeltaStatement, True, {}, True),
+        (IcebergStatement, True, {}, True),
+        (DeltaAppend, False, {}, True),
+        (DeltaAppend, True, {STATS: "false"}, True),
+        (DeltaAppend, True, {}, False),
+        (IcebergAppend, True, {}, False),
+    ],
+)
+def test_it_is_known_which_sinks_commit_a_batch_without_rows(
+    monkeypatch, kind, is_known, conf, commits
+):
+    monkeypatch.setattr(delta_append, "is_known", lambda _: is_known)
+    sink = object.__new__(kind)
+    sink._df = SimpleNamespace(isEmpty=lambda: True)
+    sink._jvm, sink._spark = None, SimpleNamespace(conf=conf)
+
+    assert sink.has_rows() == commits

@@ -410,6 +410,12 @@ class _InJvm(DeltaSink):
 class DeltaAppend(_InJvm):
     """Appends the batch."""
 
+    def has_rows(self) -> bool:
+        """As of ``SinkTable``: Delta may commit an append without rows, too."""
+        notices = self._spark.conf.get("spark.databricks.delta.stats.collect", "true")
+        is_noticed = delta_append.is_known(self._jvm) and notices != "false"
+        return not is_noticed or super().has_rows()
+
     def write(self, attempt: TransactionAttempt) -> bool:
         """As of ``SinkTable``: one append.
 
@@ -421,6 +427,8 @@ class DeltaAppend(_InJvm):
             self._log()  # refuses what another format's catalog has made of it
         log, snapshot = self._last_opened
         if log is None or not delta_append.is_known(self._jvm):
+            if not self.has_rows():
+                return False
             self._append(self._df, "append", self._identity(attempt))
             return True
         options = {**self._batch.options, **self._identity(attempt)}
@@ -440,6 +448,10 @@ class DeltaStatement(_InJvm):
 
     late: Exception | None = None
     """What the function raised after its statement was committed."""
+
+    def has_rows(self) -> bool:
+        """As of ``SinkTable``: also a statement without rows is committed."""
+        return True
 
     def write(self, attempt: TransactionAttempt) -> bool:
         """As of ``SinkTable``; a statement without effect makes an empty commit."""

@@ -333,6 +333,10 @@ class IcebergStatement(_InJvm):
     late: Exception | None = None
     """Nothing that the function raises comes after its commit."""
 
+    def has_rows(self) -> bool:
+        """As of ``SinkTable``: also a statement without rows is committed."""
+        return True
+
     def write(self, attempt: TransactionAttempt) -> bool:
         """As of ``SinkTable``; a statement without effect leaves the property only."""
         if self._loaded() is None:
