@@ -290,7 +290,7 @@ def _newest(row: sa.Row[Any]) -> TransactionAttempt:
 
 def digest_of(exact: str, floats: float) -> str:
     """The digest of a map's writes: of a hash, and a sum that stands for all floats."""
-    return f"{exact[:40]} {floats:.9e}"
+    return f"{exact[:40]} {floats:.14e}"
 
 
 def check_same(name: str, attempt: TransactionAttempt, stored: str, now: str) -> None:
@@ -302,7 +302,7 @@ def check_same(name: str, attempt: TransactionAttempt, stored: str, now: str) ->
     if not floats:
         return
     exact_now, _, floats_now = now.partition(" ")
-    is_near = isclose(float(floats), float(floats_now), rel_tol=1e-8, abs_tol=1e-9)
+    is_near = isclose(float(floats), float(floats_now), rel_tol=1e-10, abs_tol=1e-9)
     if exact == exact_now and is_near:
         return
     raise ReplayDiffersError(

@@ -497,6 +497,44 @@ def test_floats_that_are_added_in_another_order_are_the_same_rows(
 
 
 @BOTH
+@pytest.mark.parametrize("beside", [{}, {"b": 5.0}, {"b": -1e12, "c": float("inf")}])
+def test_a_float_whose_sum_cancels_is_the_same_in_another_order(open_map, kind, beside):
+    sums = 1e9 + 0.1 - 1e9 - 0.1, 1e9 - 1e9 + 0.1 - 0.1
+    assert len(set(sums)) == 2
+    state = open_map(kind, value=float)
+
+    for more in (0.0, 5.0):
+        for each in sums:
+            given = TransactionAttempt(1 + int(more), 10)
+            state.update(given, rows(a=more + each, **beside))
+
+
+@BOTH
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ({"a": 0.5}, {"a": 0.501}),
+        ({"a": 1e12, "b": 1.0}, {"a": 1e12, "b": 5000.0}),
+        ({"a": float("inf"), "b": 1.0}, {"a": float("inf"), "b": 2.0}),
+        ({"a": 1e300}, {"a": float("inf")}),
+        ({"a": 1e15}, {"a": 1e15 + 1e8}),
+        (dict.fromkeys(map(str, range(1000)), 1e6), {"500": 1e6 + 4}),
+        (dict(zip(map(str, range(1000)), range(1000))), {"500": 501, "501": 500}),
+    ],
+)
+def test_other_floats_are_other_rows(open_map, kind, first, second):
+    def floats(given):
+        return rows(**{key: float(value) for key, value in given.items()})
+
+    state = open_map(kind, value=float)
+    state.update(FIRST, floats(first))
+
+    with pytest.raises(ReplayDiffersError, match="the map has two writers"):
+        state.update(FIRST, floats(first | second))
+    state.update(FIRST, floats(first))
+
+
+@BOTH
 def test_a_digest_of_version_0_3_0_is_not_compared(open_map, url, kind):
     state = open_map(kind)
     state.update(FIRST, rows(a=5))
