@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from kafka_tx.model import JointBatch, QueryShape
+from collections.abc import Callable
+
+from kafka_tx.errors import StateError
+from kafka_tx.model import BatchMetadata, QueryShape
+from kafka_tx.transactions.ledger.ledger import LedgerState
 
 
 def others_of(id_: str, query: QueryShape | None) -> str:
@@ -11,14 +15,35 @@ def others_of(id_: str, query: QueryShape | None) -> str:
     return " and ".join(f"'{name}'" for name in names if name != id_)
 
 
-def parts_beside(id_: str, joint: JointBatch | None) -> str:
-    """The txids that other ids have of a batch; empty: none."""
-    parts = joint.parts if joint else {}
-    return " and ".join(
-        f"txid {part.txid} of '{name}'"
-        for name, part in sorted(parts.items())
-        if part.txid and name != id_
-    )
+def unfinished_beside(
+    id_: str, batch: BatchMetadata, state_of: Callable[[str], LedgerState]
+) -> str:
+    """The txids that other ids have of a batch and have not finished; empty: none.
+
+    ``state_of`` reads an id of this store. An id that is in another one is named.
+
+    Raises:
+        StateError: Another id has committed its part, so the batch is processed.
+    """
+    found = []
+    joint = batch.joint
+    for name, part in sorted(joint.parts.items()) if joint else ():
+        if not part.txid or name == id_:
+            continue
+        state = state_of(name)
+        planned = state.planned.get(part.txid)
+        is_it = joint is not None and planned and joint.is_same(planned.joint)
+        if is_it and state.txid >= part.txid:
+            raise StateError(
+                f"txid {batch.txid} of '{id_}' is processed: '{name}' has committed"
+                f" txid {part.txid} of the same batch. Nothing was changed. Start the"
+                f" query: this finishes txid {batch.txid}, too",
+                id=id_,
+                txid=batch.txid,
+            )
+        if is_it or not state.numbering:
+            found.append(f"txid {part.txid} of '{name}'")
+    return " and ".join(found)
 
 
 def how_to_start(id_: str, query: QueryShape | None) -> str:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
+from functools import partial
 from typing import Annotated
 
 import typer
@@ -12,13 +14,14 @@ from kafka_tx.cli.changes import Change, DryRunOption, YesOption
 from kafka_tx.cli.kafka_logs import KafkaConfigOption, KafkaOption, Logs, kafka_options
 from kafka_tx.cli.lag import row_of
 from kafka_tx.cli.moving import TASKS_OF_TOOLS
-from kafka_tx.cli.other_sources import parts_beside
+from kafka_tx.cli.other_sources import unfinished_beside
 from kafka_tx.cli.stores import (
     STORE,
     IdOption,
     JsonOption,
     StoreOption,
     opened,
+    opened_unasked,
     url_or_file,
 )
 from kafka_tx.clock import now_ms
@@ -66,7 +69,9 @@ def skip(
 
     Only the first unfinished txid can be skipped. Of a source, the later ones are
     planned again. Start a query with a new checkpoint afterwards. If it has several
-    sources, first skip the txids of the batch in all of them: the command names them.
+    sources, first skip the txids of the batch in all of them: the command names those
+    that are not skipped yet. If one of them has committed its txid, nothing is skipped:
+    start the query, which finishes the others.
 
     --records is for at-least-once topologies in a SQL database, such as orders-0:17-18
     for offset 17. It breaks at-least-once for these records: those that are not
@@ -89,7 +94,7 @@ def skip(
         if door is Door.TRANSACTIONAL:
             _skip_in_topology(state, txid, change)
         elif door is Door.SOURCE:
-            _skip_in_source(state, txid, change)
+            _skip_in_source(state, txid, change, partial(_state_of, store))
         else:
             raise StateError(
                 f"id '{id_}' in {state.url} has no batches with a txid. Nothing was"
@@ -101,15 +106,22 @@ def skip(
             )
 
 
-def _skip_in_source(state: Store, txid: int, change: Change) -> None:
+def _state_of(url: str, id_: str) -> LedgerState:
+    with opened_unasked(url, id_) as store:
+        return Ledger(store).load()
+
+
+def _skip_in_source(
+    state: Store, txid: int, change: Change, state_of: Callable[[str], LedgerState]
+) -> None:
     ledger = Ledger(state)
     before = ledger.load()
     batch = _first(before, txid, state)
+    others = unfinished_beside(state.id, batch, state_of)
     _tell(change, batch)
     for later in before.unfinished:
         if later != txid:
             change.tell(f"txid {later} is dropped, and its records are planned anew")
-    others = parts_beside(state.id, batch.joint)
     if others:
         change.tell(f"the batch also has {others}")
     if not change.is_agreed():
@@ -118,6 +130,7 @@ def _skip_in_source(state: Store, txid: int, change: Change) -> None:
     now = ledger.load()
     if _first(now, txid, state) != batch:
         raise _moved(state)
+    others = unfinished_beside(state.id, batch, state_of)
     ledger.adopt(epoch, _behind(now, batch))
     first = f"First skip {others}, too. Then start" if others else "Start"
     change.done(

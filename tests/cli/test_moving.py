@@ -514,22 +514,50 @@ def test_a_batch_of_a_source_is_skipped(run, store, url, driver):
         ledger.commit(epoch, txid, 1)
 
 
-def test_txids_of_other_sources_of_a_batch_that_is_skipped_are_named(run, url):
+@pytest.fixture
+def two_sources(url):
+    """The ids a and b with one unfinished batch: txid 5 of a, and 7 of b."""
     parts = {"a": JointPart(5, "x", "n"), "b": JointPart(7, "y", "n")}
-    joint = JointBatch("a", parts)
+    joint, ledgers = JointBatch("a", parts), {}
     for name, (txid, _, _) in parts.items():
-        with closing(SqlStore(url, name)) as state:
-            ledger = Ledger(state)
-            epoch = ledger.acquire()
-            ledger.adopt(epoch, Committed(txid - 1, {ORDERS: 10}))
-            ranges = (OffsetRange(ORDERS, 10, 20),)
-            ledger.plan(epoch, BatchMetadata(txid, ranges, joint=joint))
+        ledger = ledgers[name] = Ledger(SqlStore(url, name))
+        epoch = ledger.acquire()
+        ledger.adopt(epoch, Committed(txid - 1, {ORDERS: 10}))
+        ranges = (OffsetRange(ORDERS, 10, 20),)
+        ledger.plan(epoch, BatchMetadata(txid, ranges, joint=joint))
+    yield ledgers
+    for ledger in ledgers.values():
+        ledger.close()
 
-    done = run("skip", "--store", url, "--id", "a", "--txid", 5, "--yes")
 
-    assert "the batch also has txid 7 of 'b'" in done.stdout
-    assert "First skip txid 7 of 'b', too. Then start the query with" in done.stdout
-    assert run("skip", "--store", url, "--id", "b", "--txid", 7, "--yes").exit_code == 0
+def skips(run, url, id_, txid):
+    return run("skip", "--store", url, "--id", id_, "--txid", txid, "--yes")
+
+
+def test_unfinished_txids_of_other_sources_of_a_skipped_batch_are_named(
+    run, url, two_sources
+):
+    first, second = skips(run, url, "a", 5), skips(run, url, "b", 7)
+
+    assert "the batch also has txid 7 of 'b'" in first.stdout
+    assert "First skip txid 7 of 'b', too. Then start the query with" in first.stdout
+    assert second.exit_code == 0, second.stderr
+    assert "'a'" not in second.stdout
+    assert "Done. Start the query with a new checkpoint" in second.stdout
+
+
+def test_a_batch_that_another_source_has_committed_is_not_skipped(
+    run, url, two_sources
+):
+    ledger = two_sources["a"]
+    ledger.commit(ledger.acquire(), 5, 1)
+
+    refused = skips(run, url, "b", 7)
+
+    assert refused.exit_code == 1
+    assert "'a' has committed txid 5 of the same batch" in refused.stderr
+    assert "Start the query: this finishes txid 7, too" in refused.stderr
+    assert list(two_sources["b"].load().unfinished) == [7]
 
 
 def test_a_batch_of_a_topology_is_skipped(run, url):

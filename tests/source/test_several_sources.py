@@ -235,10 +235,13 @@ def test_a_new_checkpoint_starts_after_each_source_has_skipped_its_part(mode, ca
     two.brokers.append(B, 4)
     two.dies_after_the_sink()
 
+    def state_of(id_):
+        return Ledger(two.databases[0].store(id_)).load()
+
     def skip(id_):
         store = two.databases[0].store(id_)
-        (txid,) = Ledger(store).load().unfinished
-        _skip_in_source(store, txid, Change(yes=True))
+        (txid,) = state_of(id_).unfinished
+        _skip_in_source(store, txid, Change(yes=True), state_of)
         two.new_checkpoint()
         two.brokers.append(B, 1)
 
