@@ -101,7 +101,7 @@ class _Exporter:
             shown = [one for one in doors if one.current]
             if not shown:
                 for one in doors if self.wanted is not None else ():
-                    refuse_copied(name, one.state, "lag --serve")
+                    refuse_copied(name, one.state, "lag")
                 continue
             state = shown[0].state  # of the job with txids: metrics name the id alone
             is_counted = shown[0].door is not Door.AT_LEAST_ONCE

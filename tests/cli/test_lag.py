@@ -1,12 +1,14 @@
 from __future__ import annotations
 
 import json
+import re
+import shlex
 import sqlite3
 from contextlib import closing
 
 import pytest
 
-from kafka_tx.cli import doctor, kafka_logs
+from kafka_tx.cli import doctor, exporter, kafka_logs
 from kafka_tx.cli.exporter import _Exporter
 from kafka_tx.cli.kafka_logs import kafka_options
 from kafka_tx.errors import ConfigError
@@ -230,13 +232,22 @@ def test_an_id_that_was_moved_is_judged_where_it_goes_on(run, moved, reported, u
     assert (row["id"], row["lag"]) == ("behind", None)
 
 
-def test_who_asks_for_a_moved_id_is_told_where_it_goes_on(run, moved, url):
-    asked = ("--store", url, "--id", "behind", "--bootstrap-servers", "b:1")
+@pytest.mark.parametrize("more", [(), ("--serve", 0)])
+def test_who_asks_for_a_moved_id_is_told_where_it_goes_on(
+    run, moved, reported, url, monkeypatch, more
+):
+    reported(6, RECORDS, None)
+    others = ("--bootstrap-servers", "b:1", *more)
 
-    for more in ((), ("--serve", 0)):
-        told = run("lag", *asked, *more)
-        assert told.exit_code == 1
-        assert f"was copied to {moved}, and goes on there" in told.stderr
+    told = run("lag", "--store", url, "--id", "behind", *others)
+
+    assert told.exit_code == 1
+    assert f"was copied to {moved}, and goes on there" in told.stderr
+    found = re.search("Run: kafka-tx (.*), with the other options", told.stderr)
+    monkeypatch.setattr(exporter, "export", lambda *_: None)  # serves for ever
+    followed = run(*shlex.split(found[1]), *others)
+    assert followed.exit_code == (0 if more else 1), followed.stderr
+    assert more or "orders-0: 2 offsets that were not read are gone" in followed.stdout
 
 
 def test_a_group_needs_its_name(run, servers):

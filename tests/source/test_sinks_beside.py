@@ -185,6 +185,8 @@ def test_a_map_that_is_no_longer_written_proves_nothing(world, mode, tmp_path):
     refusal = job.refused()
     assert "{'totals': 1}" in refusal
     assert "Txid 6 or later: set tx.onDisagreement=checkpoint" in refusal
+    assert "A lower txid counts as the store's" in refusal
+    assert "Leave out sinks that the query no longer writes" in refusal
     job.start(tx__onDisagreement="checkpoint").batch()
     assert job.total() == job.produced - 10  # the first batch is in the former map
 
