@@ -177,8 +177,15 @@ FOLLOWED: dict[str, tuple[str, ...]] = {
     "manual_changes::without_topics": (
         _CLI + "test_forget_waits_until_a_topology_has_finished_what_it_planned",
     ),
+    "other_sources::unfinished_beside": (
+        _SEVERAL_SOURCES
+        + "test_a_part_of_a_batch_that_another_source_has_committed_is_finished"
+        "_by_a_start",
+    ),
     "positions::refuse_copied": (
         "tests/cli/test_handover.py::test_the_offsets_of_an_id_that_was_copied_are_old",
+        "tests/cli/test_lag.py"
+        "::test_who_asks_for_a_moved_id_is_told_where_it_goes_on",
     ),
     "positions::only_of_a_source": (
         _CLI + "test_set_refuses_a_transactional_topology_by_name",

@@ -17,7 +17,13 @@ from kafka_tx.cli.positions import (
     positions_in,
     refuse_copied,
 )
-from kafka_tx.cli.stores import checked, opened, text_or_file, url_or_file
+from kafka_tx.cli.stores import (
+    checked,
+    file_text,
+    opened,
+    text_or_file,
+    url_or_file,
+)
 from kafka_tx.config import SourceConfig
 from kafka_tx.errors import ConfigError, StateError
 from kafka_tx.model import (
@@ -38,7 +44,8 @@ from kafka_tx.store_place import StoreKind, kind_of
 TIMEOUT_MS = 10_000
 _COMMENT_OR_LINE = re.compile(r"[ \t\f]*[#!].*|(?:\\[\s\S]|[^\\\n])+")
 _NAME_AND_VALUE = re.compile(
-    r"((?:\\.|[^\\=: \t\f])*)([ \t\f]*[=:]?[ \t\f]*)(.*)", re.DOTALL
+    r"((?:\\.|[^\\=: \t\f])*)([ \t\f]*[=:]?[ \t\f]*)((?:\\.|[^\\])*?)[ \t\f]*",
+    re.DOTALL,
 )
 _ESCAPE = re.compile(r"\\(u[0-9A-Fa-f]{4}|.)", re.DOTALL)
 _ESCAPED = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
@@ -78,17 +85,18 @@ def kafka_options(
     for text in more or []:
         pair = text.partition("=")
         name, value = _pair("--kafka", *pair, "an option --kafka")
-        options[name] = text_or_file(value)
+        options[name] = text_or_file(value.strip())
     return options
 
 
 def _properties(file: Path) -> Iterator[tuple[str, str]]:
     """Names and values, read as ``java.util.Properties`` does; the file is UTF-8.
 
-    A line that ends with a backslash has the next one, too. Then escapes are undone.
+    A line that ends with a backslash has the next one, too. Blanks around a value go, as
+    Kafka's clients do not take them; escaped ones stay. Then escapes are undone.
     """
     where = "a line of the file of --kafka-config"
-    for found in _COMMENT_OR_LINE.findall(text_or_file(f"@{file}")):
+    for found in _COMMENT_OR_LINE.findall(file_text(file)):
         line = re.sub(r"(\\\\)|\\\n[ \t\f]*", r"\1", found).lstrip(" \t\f")
         pair = _NAME_AND_VALUE.fullmatch(line)
         if line and not line.startswith(("#", "!")) and pair is not None:
@@ -125,7 +133,7 @@ def _pair(option: str, name: str, sign: str, value: str, where: str) -> tuple[st
             " security.protocol=SSL",
             option=option,
         )
-    return name.strip().lower().removeprefix("kafka."), value.strip()
+    return name.strip().lower().removeprefix("kafka."), value
 
 
 class Logs:

@@ -24,12 +24,16 @@ def text_or_file(value: str) -> str:
     Raises:
         ConfigError: The file cannot be read.
     """
-    if not value.startswith("@"):
-        return value.strip()
+    text = file_text(value[1:]) if value.startswith("@") else value
+    return text.strip()
+
+
+def file_text(path: str | Path) -> str:
+    """The whole text of a file; raises ConfigError if it cannot be read."""
     try:
-        return Path(value[1:]).read_text(encoding="utf-8").strip()
+        return Path(path).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"'{value}' cannot be read: {error}") from None
+        raise ConfigError(f"'@{path}' cannot be read: {error}") from None
 
 
 def url_or_file(value: str) -> str:

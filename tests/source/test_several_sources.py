@@ -17,6 +17,7 @@ from kafka_tx.errors import (
     CheckpointDisagreesError,
     OutOfOrderError,
     ReplayImpossibleError,
+    StateError,
 )
 from kafka_tx.model import QueryShape, TopicPartition
 from kafka_tx.planning.offset_json import SourceOffset
@@ -252,6 +253,28 @@ def test_a_new_checkpoint_starts_after_each_source_has_skipped_its_part(mode, ca
     assert two.read_out() is None
 
     assert two.once_each() == 1 + 4 + 2
+
+
+@BOTH
+def test_a_part_of_a_batch_that_another_source_has_committed_is_finished_by_a_start(
+    mode,
+):
+    two = Two(mode)
+    two.read_out()
+    two.brokers.append(A, 1)
+    two.brokers.append(B, 4)
+    two.dies_after_the_sink()
+    stores = [two.databases[0].store(id_) for id_ in "AB"]
+    done, left = map(Ledger, stores)
+    (txid,), (txid_left,) = done.load().unfinished, left.load().unfinished
+    done.commit(done.acquire(), txid, 0)
+
+    with pytest.raises(StateError, match="Start the query: this finishes txid"):
+        _skip_in_source(stores[1], txid_left, Change(yes=True), lambda _: done.load())
+    assert two.read_out() is None
+
+    assert not left.load().unfinished
+    assert two.once_each() == 1 + 4
 
 
 @BOTH
