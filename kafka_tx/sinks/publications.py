@@ -155,7 +155,8 @@ def counting(
     found = {p.attempt.txid: p for p in every if p.attempt.txid > floor}
     counted: list[Publication] = []
     for p in reversed(found.values()):
-        # 6 follows 4: a frozen driver has published 5, which was left out, after 6
+        # 6 follows 4: a frozen driver has published 5, which was left out, after 6.
+        # What follows 0 hides nothing: former publications may have been put back.
         if not counted or not 0 < counted[-1].follows < p.attempt.txid:
             counted.append(p)
     return [p for p in counted[::-1] if as_of is None or p.attempt.txid <= as_of]

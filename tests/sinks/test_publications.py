@@ -82,6 +82,12 @@ def test_a_txid_that_later_ones_left_out_does_not_count():
         assert counting(with_schemas(read(merged(order)))) == [first, *later]
 
 
+def test_former_publications_that_are_put_back_count_before_a_first_one():
+    former, first = published(1), published(2)
+
+    assert counting([first, former]) == [former, first]
+
+
 def test_files_of_one_level_are_merged_and_the_newest_stays():
     names = [name(txid) for txid in range(1, MERGED_AT + 2)]
 
