@@ -184,8 +184,7 @@ FOLLOWED: dict[str, tuple[str, ...]] = {
     ),
     "positions::refuse_copied": (
         "tests/cli/test_handover.py::test_the_offsets_of_an_id_that_was_copied_are_old",
-        "tests/cli/test_lag.py"
-        "::test_who_asks_for_a_moved_id_is_told_where_it_goes_on",
+        "tests/cli/test_lag.py::test_who_asks_for_a_moved_id_is_told_where_it_goes_on",
     ),
     "positions::only_of_a_source": (
         _CLI + "test_set_refuses_a_transactional_topology_by_name",

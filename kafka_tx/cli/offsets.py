@@ -229,9 +229,9 @@ def set_(
     command refuses to drop a txid with records of partitions that you do not name,
     because a sink that holds the txid would get them twice: the text says how to go on.
 
-    Then start the job with a new checkpoint, or with tx.onDisagreement=store. For a
-    query with several sources, set the ids of all sources, and then start it with a new
-    checkpoint.
+    Then start the job with a new checkpoint. If no unfinished txid stays, you may start
+    it with tx.onDisagreement=store instead. For a query with several sources, set the
+    ids of all sources, and then start it with a new checkpoint.
     """
     target = target_of(offsets_, to, topic, has_brokers=bool(bootstrap_servers))
     sink = _sink_at(numbering, attempt)
@@ -256,15 +256,15 @@ def set_(
             return
         # otherwise the sink takes the next owner for an older one
         epoch = ledger.acquire(above=sink.epoch)
-        wanted = _moved(state, ledger.load(), target, sink)
+        now = ledger.load()
+        wanted = _moved(state, now, target, sink)
         ledger.adopt(epoch, wanted, sink.numbering, keeps_later=True)
-        stays = wanted.txid < before.newest
-        if sink.numbering and before.query is not None:
-            ledger.describe(epoch, replace(before.query, numberings=()))
-    change.done(
-        f"Done. {_ANEW if stays else how_to_start(id_, before.query)}"
-        f"{lost_with_checkpoint(before.query)}"
-    )
+        if sink.numbering and now.query is not None:
+            ledger.describe(epoch, replace(now.query, numberings=()))
+    start = how_to_start(id_, now.query)
+    if now.unfinished and not _dropped(now, wanted):
+        start = _ANEW
+    change.done(f"Done. {start}{lost_with_checkpoint(now.query)}")
 
 
 @offsets.command()
@@ -282,9 +282,12 @@ def forget(
 
     The store keeps the offsets of a topic that the job no longer reads, and the job
     continues there if it reads the topic again. This command deletes these offsets.
-    Then start a query with a new checkpoint. Unfinished txids without a part of the
-    topic stay, and the query replays them. Others are dropped and never used again. The
-    command refuses to drop a txid with records of other topics: finish it first.
+    Unfinished txids without a part of the topic stay, and the query replays them. Others
+    are dropped and never used again. The command refuses to drop a txid with records of
+    other topics: finish it first.
+
+    Then start a query with a new checkpoint. If it has one source and no unfinished
+    txid stays, you may start it with tx.onDisagreement=store instead.
 
     The job stops if the log of a new topic starts above offset 0. If retention has
     removed records, set the offsets of a source to the start of the logs: offsets set
@@ -307,14 +310,16 @@ def forget(
         if not change.is_agreed():
             return
         epoch = ledger.acquire()
-        wanted = _forgotten(state, ledger.load(), topic)
+        now = ledger.load()
+        wanted = _forgotten(state, now, topic)
         ledger.adopt(epoch, wanted, keeps_later=True)
-    is_dropped = wanted.txid > before.txid
-    start = how_to_start(id_, before.query) if is_dropped else _ANEW
+    is_alone = not now.unfinished and not now.has_several_sources
+    goes_on = is_alone or _dropped(now, wanted)
+    start = how_to_start(id_, now.query) if goes_on else _ANEW
     change.done(
         "Done. If the job shall read a forgotten topic whose logs start above offset 0,"
         " set their offsets to the start (kafka-tx offsets set --to earliest --topic"
-        f" TOPIC). {start}{lost_with_checkpoint(before.query)}"
+        f" TOPIC). {start}{lost_with_checkpoint(now.query)}"
     )
 
 
@@ -522,10 +527,16 @@ def _tell_move(change: Change, before: LedgerState, wanted: Committed) -> None:
             change.tell(f"{partition}: {former.get(partition, 'none')} -> {offset}")
     for partition in sorted(former.keys() - wanted.offsets.keys()):
         change.tell(f"{partition}: {former[partition]} -> deleted")
+    dropped = _dropped(before, wanted)
     for txid in before.unfinished:
-        is_left = txid > wanted.txid
+        is_left = txid not in dropped
         change.tell(f"txid {txid} {'stays unfinished' if is_left else 'is dropped'}")
     change.tell(f"next txid: {wanted.txid + 1}")
+
+
+def _dropped(state: LedgerState, wanted: Committed) -> list[int]:
+    """The unfinished txids that a new position drops; the others stay."""
+    return [txid for txid in state.unfinished if txid <= wanted.txid]
 
 
 def _repair_of(found: Examination, state: Store) -> Repair:

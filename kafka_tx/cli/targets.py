@@ -125,7 +125,8 @@ def _resolved(
         raise ConfigError.illegal(
             "--topic",
             topic,
-            f"a topic with committed offsets: {names}; or another one of the brokers",
+            f"a topic that the id has read or planned: {names}; or another one of the"
+            " brokers",
         )
     assert target.to is not None
     found = logs.resolve(dict.fromkeys(wanted, target.to))

@@ -917,7 +917,9 @@ def test_set_to_names_the_topics_it_can_move(run, store, url, servers):
     )
 
     assert result.exit_code == 2
-    assert "a topic with committed offsets: orders" in " ".join(result.stderr.split())
+    assert "a topic that the id has read or planned: orders" in " ".join(
+        result.stderr.split()
+    )
 
 
 def test_a_forgotten_topic_is_set_to_the_start_of_its_logs_as_the_text_says(
@@ -991,6 +993,43 @@ def test_a_txid_without_a_part_of_the_topic_stays(with_old, words):
             "set": {ORDERS: 10, OLD: 9},
         }[words[0]]
     )
+
+
+@pytest.mark.parametrize(
+    ("words", "is_committed"), [(("forget", "--topic", "old"), True), (SET_OLD, False)]
+)
+def test_the_next_step_is_of_what_the_job_left_and_not_of_what_was_shown(
+    with_old, monkeypatch, words, is_committed
+):
+    state, begin, does = with_old
+    begin()
+    job, acquire = Ledger(state), Ledger.acquire
+    job.describe(1, QueryShape(("other", "two")))
+
+    def acquire_behind_the_job(ledger, **more):
+        job.plan(1, BatchMetadata(5, (OF_ORDERS,), logged_as="5@1"))
+        if is_committed:
+            job.commit(1, 5, completed_ms=0)
+        return acquire(ledger, **more)
+
+    monkeypatch.setattr(Ledger, "acquire", acquire_behind_the_job)
+    done = does(*words)
+
+    assert done.exit_code == 0, done.stderr
+    assert "Start the query with a new checkpoint." in done.stdout
+    assert "'other'" not in done.stdout, "it has the same batches"
+    assert Ledger(state).load().txid == (5 if is_committed else 4)
+
+
+@pytest.mark.parametrize("ranges", [(), (OffsetRange(OLD, 7, 9),), (OF_ORDERS,)])
+def test_forget_names_the_store_as_the_decider_unless_a_txid_stays(with_old, ranges):
+    _, begin, does = with_old
+    begin(*ranges)
+
+    done = does("forget", "--topic", "old")
+
+    may_decide = "or tx.onDisagreement=store" in done.stdout
+    assert may_decide == (ranges != (OF_ORDERS,))
 
 
 @pytest.mark.parametrize(

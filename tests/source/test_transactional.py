@@ -703,6 +703,32 @@ def test_a_forgotten_topic_goes_on_where_its_log_begins(job):
     assert ranges_with_a_new_checkpoint() == [OffsetRange(TopicPartition("u", 0), 4, 9)]
 
 
+@pytest.mark.parametrize("is_planned", [False, True])
+@pytest.mark.parametrize("decides", ["store", "nobody"])
+def test_a_query_reads_a_forgotten_topic_anew_in_both_ways_out(
+    job, is_planned, decides
+):
+    job.cluster.set(0, 0, 6, topic="u")
+    run = job.start(subscribe="t,u")
+    first = run.latest(run.initial(), everything=True)
+    run.finished(first)
+    job.cluster.set(0, 0, 9, topic="u")
+    if is_planned:
+        run.latest(first, everything=True)  # its txid is dropped
+    ledger = job.ledger()
+    ledger.adopt(ledger.acquire(), forgotten(ledger.load(), {"u"}, 0))
+
+    if decides == "store":
+        again, start = job.start(subscribe="t,u", tx__onDisagreement="store"), first
+    else:
+        again = job.start(subscribe="t,u")
+        start = again.initial()
+    end = again.latest(start, everything=True)
+
+    assert again.ranges(start, end) == [OffsetRange(TopicPartition("u", 0), 0, 9)]
+    assert end.mark.txid == 2 + is_planned
+
+
 def test_a_sink_gets_the_same_unfinished_txid_after_another_topic_was_forgotten(job):
     """It wrote the batch, and Spark's listener was not attached."""
     job.cluster.set(0, 0, 6, topic="u")
