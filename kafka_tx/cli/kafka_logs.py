@@ -92,8 +92,8 @@ def kafka_options(
 def _properties(file: Path) -> Iterator[tuple[str, str]]:
     """Names and values, read as ``java.util.Properties`` does; the file is UTF-8.
 
-    A line that ends with a backslash has the next one, too. Blanks around a value go, as
-    Kafka's clients do not take them; escaped ones stay. Then escapes are undone.
+    A line that ends with a backslash has the next one, too. Blanks around a value go,
+    as Kafka's clients drop them; escaped ones stay. Then escapes are undone.
     """
     where = "a line of the file of --kafka-config"
     for found in _COMMENT_OR_LINE.findall(file_text(file)):

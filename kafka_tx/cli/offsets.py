@@ -282,9 +282,9 @@ def forget(
 
     The store keeps the offsets of a topic that the job no longer reads, and the job
     continues there if it reads the topic again. This command deletes these offsets.
-    Unfinished txids without a part of the topic stay, and the query replays them. Others
-    are dropped and never used again. The command refuses to drop a txid with records of
-    other topics: finish it first.
+    Unfinished txids without a part of the topic stay, and the query replays them.
+    Others are dropped and never used again. The command refuses to drop a txid with
+    records of other topics: finish it first.
 
     Then start a query with a new checkpoint. If it has one source and no unfinished
     txid stays, you may start it with tx.onDisagreement=store instead.

@@ -140,9 +140,10 @@ _ADVICE = {
     " offsets and txids continue where the checkpoint is. {stored}, because the sinks"
     " went back with the store: set tx.onDisagreement=store for one run: the query"
     " continues where the store is. A lower txid counts as the store's: not each batch"
-    " writes that sink, so the txid does not show whether the sink went back, too. Leave"
-    " out sinks that the query no longer writes. Any other txid, or sinks that differ:"
-    f" restore store and sinks from copies that were made together.{_TXIDS_AGAIN}",
+    " writes that sink, so the txid does not show whether the sink went back, too."
+    " Leave out sinks that the query no longer writes. Any other txid, or sinks that"
+    " differ: restore store and sinks from copies that were made together."
+    f"{_TXIDS_AGAIN}",
     Case.TOGETHER: "The store is older than the checkpoint, and so are the sinks in its"
     " database: the database lost its last writes, or was restored from a copy. Set"
     " tx.onDisagreement=store for one run: the query continues where the store is, and"

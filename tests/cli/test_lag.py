@@ -244,6 +244,7 @@ def test_who_asks_for_a_moved_id_is_told_where_it_goes_on(
     assert told.exit_code == 1
     assert f"was copied to {moved}, and goes on there" in told.stderr
     found = re.search("Run: kafka-tx (.*), with the other options", told.stderr)
+    assert found is not None
     monkeypatch.setattr(exporter, "export", lambda *_: None)  # serves for ever
     followed = run(*shlex.split(found[1]), *others)
     assert followed.exit_code == (0 if more else 1), followed.stderr
