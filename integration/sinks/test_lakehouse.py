@@ -132,6 +132,32 @@ def test_another_release_of_delta_appends_by_itself(lake, table):
     assert table.rows() == ["a", "b"]
 
 
+@pytest.mark.parametrize("is_another_release", [True, False])
+def test_an_append_without_rows_that_delta_commits_counts_in_a_replay(
+    lake, table, is_another_release
+):
+    known = "none" if is_another_release else delta_append.KNOWN
+    with mock.patch.object(delta_append, "KNOWN", known), without_statistics(lake):
+        assert table.write(attempt(1), ["a"])
+        assert table.write(attempt(2), [])
+        forget()
+
+        assert not table.write(attempt(2, epoch=2), [])
+        with pytest.raises(ConfigError, match="was written already"):
+            table.write(attempt(2, epoch=2), ["b"])
+
+
+@contextmanager
+def without_statistics(spark):
+    """Delta does not see then that a file is empty."""
+    name = "spark.databricks.delta.stats.collect"
+    spark.conf.set(name, "false")
+    try:
+        yield
+    finally:
+        spark.conf.unset(name)
+
+
 def test_other_writers_compaction_and_a_cleaned_log_are_in_nobodys_way(lake, table):
     table.write(attempt(1), ["a"])
     table.others_write("x")
