@@ -166,8 +166,8 @@ class MapBatch:
 
         A second try that sums floats in another order finds other last digits, and of
         a sum that cancels (1e9 + 0.1 - 1e9) only these. So floats are added up, each by
-        its sign, its place and log(1 + size / 1e5): ``check_same`` passes over less
-        than 1e-4, and over what comes behind nine digits.
+        its place and 1 + sign · log(1 + size / 1e6): ``check_same`` passes over less
+        than 1e-3, and over what comes behind eight digits; over more for many floats.
         """
         rows = rows.sort_by([("key", "ascending"), ("value", "ascending")])
         values = rows["value"].drop_null()
@@ -178,9 +178,10 @@ class MapBatch:
         steps = pc.cumulative_sum(pa.repeat(0.6180339887498949, len(values)))
         places = pc.add(pc.subtract(steps, pc.floor(steps)), 1.0)
         signs = pc.if_else(pc.less(values, 0.0), 1.618, 1.0)
-        sizes = pc.log1p(pc.divide(pc.abs(values), 1e5))
+        sizes = pc.log1p(pc.divide(pc.abs(values), 1e6))
         sizes = pc.min_element_wise(sizes, 999.0)  # of infinity, too
-        all_ = pc.sum(pc.multiply(sizes, pc.multiply(signs, places)))
+        signed = pc.add(pc.multiply(sizes, signs), 1.0)
+        all_ = pc.sum(pc.multiply(signed, places))
         self._floats += all_.as_py() or 0.0
 
     def _hash(self, **columns: pa.Array | pa.ChunkedArray) -> None:
@@ -343,9 +344,8 @@ class NonTransactionalMap:
             OutOfOrderError: A later txid is stored.
             ReplayDiffersError: The same attempt has given other rows already: the map
                 has two writers. A replay notices it within one process. Floats that
-                differ by less than 0.0001, or by less than the ninth digit, are the
-                same: a sum in another order differs, too. Of many floats, one may
-                differ more.
+                differ by less than 0.001, or behind the eighth digit, are the same: a
+                sum in another order differs, too. Of many floats, one may differ more.
             FencedError: A newer owner has written; opaque: or a later attempt.
             ConfigError: Rows or reducer do not fit, a value or sum is none that all
                 databases hold, or the name is of another kind.

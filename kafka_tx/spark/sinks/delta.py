@@ -413,7 +413,7 @@ class DeltaAppend(_InJvm):
     def has_rows(self) -> bool:
         """As of ``SinkTable``: Delta may commit an append without rows, too."""
         notices = self._spark.conf.get("spark.databricks.delta.stats.collect", "true")
-        is_noticed = delta_append.is_known(self._jvm) and notices != "false"
+        is_noticed = delta_append.is_known(self._jvm) and notices.lower() != "false"
         return not is_noticed or super().has_rows()
 
     def write(self, attempt: TransactionAttempt) -> bool:

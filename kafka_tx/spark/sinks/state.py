@@ -144,10 +144,10 @@ def append_to_table(
 
     Rows and attempt are one commit of the table. A replay is skipped, with the
     checkpoint or without, also where another driver is writing the same batch.
-    Executors write the rows. A batch without rows needs no commit. In a replay, and
-    with Spark Connect, Spark first looks for a row in a job of its own. With Spark
-    Connect, an Iceberg batch is computed and written again if others have added rows in
-    between.
+    Executors write the rows. A batch without rows needs no commit. In a replay, for
+    a Delta table that is made, and with Spark Connect, Spark first looks for a row, in
+    a job of its own. With Spark Connect, an Iceberg batch is computed and written again
+    if others have added rows in between.
 
     Args:
         df: The batch. A sink takes one write of it: ``union`` what belongs together.
