@@ -200,7 +200,7 @@ def cluster_view(config: SourceConfig) -> ClusterView:
         client_settings(config.kafka, purpose="admin"),
         num_retries=config.num_retries,
         retry_interval_ms=config.retry_interval_ms,
-        timeout_ms=min(config.poll_timeout_ms, 30_000),
+        timeout_ms=config.request_timeout_ms,
     )
 
 

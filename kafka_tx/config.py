@@ -397,6 +397,7 @@ class SourceConfig:
         kafka: The ``kafka.*`` options without their prefix, Java or librdkafka names.
         start: Where a query without progress begins.
         end: Where a batch read ends.
+        request_timeout_ms: Of the driver's requests to the brokers.
     """
 
     subscription: Subscription
@@ -439,6 +440,7 @@ class SourceConfig:
     retry_interval_ms: int = option(
         1000, "fetchOffset.retryIntervalMs", "Pause between these tries, ms.", whole(0)
     )
+    request_timeout_ms: int = 30_000
     formats: tuple[RecordFormat, ...] = ()
     skip_offsets: tuple[OffsetRange, ...] = option(
         (),

@@ -73,3 +73,14 @@ def test_offsets_in_a_kafka_group_are_tried_for_two_minutes_as_in_other_stores(
     assert group.fitting(CommittedOffset(0, ((2, 3),))) == 1
     rows.close()
     group.close()
+
+
+def test_the_wait_of_tasks_does_not_bound_the_requests_of_a_plan():
+    options = {
+        "kafka.bootstrap.servers": "a:9092",
+        "subscribe": "t",
+        "kafkaConsumer.pollTimeoutMs": "512",
+    }
+    short = parse_source(options, streaming=True)
+
+    assert assembly.cluster_view(short)._timeout_ms == 30_000

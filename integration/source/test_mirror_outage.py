@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 import uuid
 from contextlib import contextmanager
+from dataclasses import replace
 
 import pytest
 from confluent_kafka import Consumer
@@ -18,6 +19,7 @@ from integration.cluster.running import running
 from integration.cluster.topics import fresh_name
 from integration.cluster.waiting import wait_until
 from integration.promptness import TRIES
+from kafka_tx import assembly
 from kafka_tx.errors import KafkaTxError
 from kafka_tx.kafka.client_settings import client_settings
 from kafka_tx.kafka.mirror import GroupMirror
@@ -26,6 +28,15 @@ from kafka_tx.spark.source.stream import KafkaTxStreamReader
 
 WITHIN_S = 60
 MAY_DIFFER_S = 8
+
+
+@pytest.fixture(autouse=True)
+def quick_plans(monkeypatch):
+    def view(config):
+        return made(replace(config, request_timeout_ms=3_000))
+
+    made = assembly.cluster_view
+    monkeypatch.setattr(assembly, "cluster_view", view)
 
 
 class Planner:
@@ -38,7 +49,6 @@ class Planner:
             "startingOffsets": "earliest",
             "tx.id": f"mirror-{uuid.uuid4().hex}",
             "tx.store": store,
-            "kafkaConsumer.pollTimeoutMs": "3000",
             "fetchOffset.numRetries": "1",
             **options,
         }

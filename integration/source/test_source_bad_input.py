@@ -44,8 +44,7 @@ def test_brokers_are_required_at_load(spark):
 
 
 def test_an_unreachable_broker_is_named(spark, tmp_path):
-    bounded = {"kafkaConsumer__pollTimeoutMs": "3000", "fetchOffset__numRetries": "1"}
-    run = Run(spark, NOWHERE, subscribe="a", **bounded)
+    run = Run(spark, NOWHERE, subscribe="a")
 
     with pytest.raises(
         PySparkException, match=f"KAFKA_TX_BROKER_UNAVAILABLE.*{NOWHERE}"

@@ -209,7 +209,7 @@ def config_of(kafka: Mapping[str, str]) -> SourceConfig:
         subscription=Topics(()),
         kafka=kafka,
         start=Earliest(),
-        poll_timeout_ms=TIMEOUT_MS,
+        request_timeout_ms=TIMEOUT_MS,
         num_retries=1,
     )
 

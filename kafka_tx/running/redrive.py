@@ -158,6 +158,7 @@ class Redrive:
             start=Earliest(),
             include_headers=True,
             poll_timeout_ms=timeout_ms,
+            request_timeout_ms=timeout_ms,
             num_retries=1,
         )
         self._reader = assembly.range_reader(self._config)

@@ -220,6 +220,7 @@ class KafkaSpout:
             kafka=kafka,
             start=Earliest(),
             poll_timeout_ms=config.socket_timeout_ms,
+            request_timeout_ms=config.socket_timeout_ms,
             num_retries=1,
             retry_interval_ms=200,
             skip_offsets=offset_ranges("skip_offsets", config.skip_offsets),
