@@ -435,10 +435,17 @@ class SourceConfig:
         whole(),
     )
     num_retries: int = option(
-        3, "fetchOffset.numRetries", "How often an offset request is tried.", whole()
+        3,
+        "fetchOffset.numRetries",
+        "How often a failed request for offsets is repeated. Each attempt has 7.5 s or"
+        " more.",
+        whole(),
     )
     retry_interval_ms: int = option(
-        1000, "fetchOffset.retryIntervalMs", "Pause between these tries, ms.", whole(0)
+        1000,
+        "fetchOffset.retryIntervalMs",
+        "Pause before each repetition, ms.",
+        whole(0),
     )
     request_timeout_ms: int = 30_000
     formats: tuple[RecordFormat, ...] = ()

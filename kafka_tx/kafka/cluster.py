@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Sized
 from typing import Any
 
@@ -52,6 +53,8 @@ _log = event_log(__name__)
 
 _TRIES_WITH_MOVING_LEADERS = 5
 _LEADER_PAUSE_MS = 200
+_SHARES = 4
+"""More attempts for offsets than these do not make each one shorter."""
 _DESCRIBE_MS = 2_000
 """How long the controller may take to describe topics before any broker is asked."""
 
@@ -63,13 +66,14 @@ class KafkaClusterView:
     client and cached answers stay behind.
 
     A topic that is missing or smaller than before may be the answer of a broker that
-    lags behind: the request is repeated ``num_retries`` times. Another id counts at
-    once.
+    lags behind: the request is repeated ``num_retries`` times, as far as ``timeout_ms``
+    lasts. Another id counts at once.
 
     Args:
         settings: From ``client_settings(…, purpose="admin")``.
-        timeout_ms: The longest time one call may take, with its retries; each attempt
-            for offsets has its share, after which silent leaders are left out.
+        timeout_ms: The longest time for a description of topics. Each attempt for
+            offsets has its share, at least a quarter, after which silent leaders are
+            left out.
         num_retries: How often a request is repeated (``fetchOffset.numRetries``).
         retry_interval_ms: The pause before it (``fetchOffset.retryIntervalMs``).
     """
@@ -340,8 +344,8 @@ class KafkaClusterView:
 
     def _listed(self, questions: Sequence[Question]) -> list[Listed]:
         """Ask all questions at once; ask again where a leader has just moved."""
+        answers = self._answered(questions)
         deadline = Deadline(self._timeout_ms)
-        answers = self._answered(questions, deadline)
         for _ in range(_TRIES_WITH_MOVING_LEADERS):
             moving = [
                 {tp: question[tp] for tp in question if is_moving(listed[tp])}
@@ -353,18 +357,17 @@ class KafkaClusterView:
                 listed.update(fresh)
         return answers
 
-    def _answered(
-        self, questions: Sequence[Question], deadline: Deadline
-    ) -> list[Listed]:
-        share_ms = self._timeout_ms // (self._num_retries + 1)
+    def _answered(self, questions: Sequence[Question]) -> list[Listed]:
+        attempt_ms = self._timeout_ms // (min(self._num_retries, _SHARES - 1) + 1)
         for _ in range(self._num_retries):
             try:
-                return self._ask(questions, Deadline(share_ms))
+                return self._ask(questions, Deadline(attempt_ms))
             except KafkaTxError as error:
-                if not error.retryable or not deadline.pause(self._retry_interval_ms):
+                if not error.retryable:
                     raise
                 _log.info("asking again for offsets: %s", error)
-        return self._ask(questions, deadline)
+                time.sleep(self._retry_interval_ms / 1000)
+        return self._ask(questions, Deadline(attempt_ms))
 
     def _ask(self, questions: Sequence[Question], deadline: Deadline) -> list[Listed]:
         """Ask the known leaders; ask for a new leader if one does not answer.

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from kafka_tx.errors import AuthenticationError, BrokerUnavailableError, ConfigError
-from kafka_tx.kafka import cluster
+from kafka_tx.kafka import admin, cluster
 from kafka_tx.kafka.client_settings import ClientSettings, client_settings
 from kafka_tx.kafka.cluster import KafkaClusterView
 from kafka_tx.kafka.offset_requests import ListedOffset
@@ -225,6 +225,53 @@ def test_leaders_of_many_partitions_may_take_longer(
         view.bounds([TopicPartition("t", n) for n in range(number)])
 
     assert given[0] <= 2.0 < 3.5 < given[1] < 7.5  # a try of four has so much of 30 s
+
+
+@pytest.mark.parametrize(
+    ("retries", "pause_ms", "attempt_ms"),
+    [
+        (0, 1_000, 30_000),
+        (1, 1_000, 15_000),
+        (3, 1_000, 7_500),
+        (3, 30_000, 7_500),
+        (60, 10_000, 7_500),
+    ],
+)
+@pytest.mark.parametrize("is_back", [True, False], ids=["back", "away"])
+def test_more_retries_and_longer_pauses_take_no_time_from_an_attempt(
+    monkeypatch: pytest.MonkeyPatch,
+    replace_in: Callable[..., None],
+    retries: int,
+    pause_ms: int,
+    attempt_ms: int,
+    is_back: bool,
+) -> None:
+    view = KafkaClusterView(nowhere(), num_retries=retries, retry_interval_ms=pause_ms)
+    now_s, given, pauses = [0.0], list[int](), list[float]()
+
+    def sleep(seconds: float) -> None:
+        pauses.append(seconds * 1000)
+        now_s[0] += seconds
+
+    def ask(questions: Any, deadline: Any) -> Any:
+        given.append(deadline.timeout_ms)
+        if is_back and len(given) > retries:
+            return [dict.fromkeys(each, ListedOffset(7, 0)) for each in questions]
+        now_s[0] += deadline.timeout_ms / 1000
+        raise BrokerUnavailableError("nobody answers")
+
+    for module in (admin, cluster):
+        replace_in(module, "time", monotonic=lambda: now_s[0], sleep=sleep)
+    monkeypatch.setattr(view, "_ask", ask)
+    partition = TopicPartition("t", 0)
+
+    if is_back:
+        assert view.offsets({partition: Latest()}) == {partition: 7}
+    else:
+        with pytest.raises(BrokerUnavailableError):
+            view.offsets({partition: Latest()})
+    assert given == [attempt_ms] * (retries + 1)
+    assert pauses == [pause_ms] * retries
 
 
 # --- brokers that cannot be had -----------------------------------------------------

@@ -144,6 +144,24 @@ def test_the_lag_of_a_query_that_moved_is_looked_up_in_its_new_cluster(monkeypat
     assert asked == ["old:9092", "new:9092"]
 
 
+def test_the_lag_does_not_wait_as_long_for_brokers_as_a_plan(monkeypatch):
+    """One thread polls for all ids."""
+    options = {
+        "kafka.bootstrap.servers": "b:9092",
+        "subscribe": "t",
+        "tx.id": "job",
+        "fetchOffset.numRetries": "60",
+        "fetchOffset.retryIntervalMs": "10000",
+    }
+    monkeypatch.setattr(assembly, "cluster_view", lambda config: config)
+    spark: Any = Jvm("/")
+    listener = CommitListener(spark, MetricsRegistry(), {"job": options}, None)
+    config: Any = listener.open_view("job")
+    listener.close()
+
+    assert (config.num_retries, config.retry_interval_ms) == (3, 1_000)
+
+
 def test_a_query_started_again_before_its_end_was_told_is_shown_and_counted(
     monkeypatch,
 ):

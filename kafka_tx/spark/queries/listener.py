@@ -6,6 +6,7 @@ import atexit
 import json
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import replace
 from functools import partial
 from threading import RLock, Thread
 from typing import TYPE_CHECKING, Any
@@ -491,8 +492,9 @@ class CommitListener(StreamingQueryListener):
                 store.close()
 
     def open_view(self, id_: str) -> ClusterView:
-        """Open a view of the cluster that an id reads from."""
-        return assembly.cluster_view(self._config(id_))
+        """Open a view of the cluster that an id reads from, with the usual retries."""
+        config = replace(self._config(id_), num_retries=3, retry_interval_ms=1_000)
+        return assembly.cluster_view(config)
 
     def _open_parts(self, id_: str) -> tuple[Ledger, Mirror | None]:
         config = self._config(id_)
