@@ -33,7 +33,7 @@ from kafka_tx.cli.main import app
 from kafka_tx.kafka.tokens import token_of
 from kafka_tx.logs import event_log
 from kafka_tx.schemas.defaults import number
-from tests.doc_pages import PAGES, blocks
+from tests.doc_pages import DOCS, PAGES, blocks
 from tests.told_registry import told as told
 
 BLOCKS = [block for page in PAGES for block in blocks(page)]
@@ -381,6 +381,14 @@ def test_json_is_decoded_and_bad_records_do_not_stop_the_query(reader, produce):
     reader.stream(reader.names["keep"], "keep")
 
     assert reader.rows("invoices") == [("ann", 2.5)]
+
+
+def test_json_and_protobuf_of_a_registry_are_cut_as_the_page_says(spark):
+    page = (DOCS / "schemas.md").read_text()
+    cuts = re.findall(r'expr\("([^"]*substring[^"]*)"\)', page)
+    record = spark.createDataFrame([(b"\0\0\0\0\7\0{}",)], "value binary")
+
+    assert [tuple(record.selectExpr(*cuts).first())] == [("\0{}", b"{}")]
 
 
 @pytest.fixture
