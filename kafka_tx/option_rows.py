@@ -26,14 +26,15 @@ _INT64 = 2**63
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _YEAR_2000_MS, _YEAR_3000_MS = 946_684_800_000, 32_503_680_000_000
 _NUMBER_AND_UNIT = re.compile(r"\s*(\d+)\s*([a-z]*)\s*", re.IGNORECASE)
-_UNITS_MS = {
-    "": 1,
-    "ms": 1,
-    "s": 1000,
-    "m": 60_000,
-    "min": 60_000,
-    "h": 3_600_000,
-    "d": 86_400_000,
+_UNITS_US = {
+    "us": 1,
+    "": 1_000,
+    "ms": 1_000,
+    "s": 1_000_000,
+    "m": 60_000_000,
+    "min": 60_000_000,
+    "h": 3_600_000_000,
+    "d": 86_400_000_000,
 }
 _UNITS_BYTES = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 
@@ -69,7 +70,7 @@ def whole(least: int = 1, unit: int = 1) -> Callable[[str, object], int]:
     """A whole number from ``least``, times ``unit``; raises ConfigError for others."""
 
     def read(name: str, value: object) -> int:
-        given = "" if isinstance(value, bool) else str(value).strip()
+        given = "" if isinstance(value, bool) else str(value).strip().removeprefix("+")
         if not given.isdecimal() or int(given) < least:
             must = f"{name} must be positive: " if least else ""
             legal = f"a whole number from {least}"
@@ -115,9 +116,9 @@ def duration_ms(name: str, value: object) -> int:
     """A time such as ``500ms``, ``30s``, ``15m``, ``1h``; a bare number is ms."""
     match = _NUMBER_AND_UNIT.fullmatch(str(value))
     unit = match.group(2).lower() if match else None
-    if match is None or unit not in _UNITS_MS:
+    if match is None or unit not in _UNITS_US:
         raise ConfigError.illegal(name, value, "a time such as 500ms, 30s, 15m, 1h")
-    return int(match.group(1)) * _UNITS_MS[unit]
+    return int(match.group(1)) * _UNITS_US[unit] // 1_000
 
 
 def size_bytes(name: str, value: object) -> int:

@@ -80,6 +80,12 @@ def test_a_number_that_is_none_is_named_with_its_option():
         parse(subscribe="t", maxOffsetsPerTrigger="2s")
 
 
+def test_a_whole_number_may_have_a_plus():
+    assert parse(subscribe="t", maxOffsetsPerTrigger="+5").limits.max_records == 5
+    with pytest.raises(ConfigError, match="legal: a whole number"):
+        parse(subscribe="t", maxOffsetsPerTrigger="++5")
+
+
 def test_zeros_that_sparks_source_takes_are_taken():
     config = parse(
         subscribe="t", minOffsetsPerTrigger="0", fetchOffset__retryIntervalMs="0"
@@ -287,7 +293,13 @@ def test_an_opaque_source_skips_lost_records_unless_told_otherwise():
 
 @pytest.mark.parametrize(
     ("text", "delay_ms"),
-    [("15m", 900_000), ("30s", 30_000), ("250", 250), ("1h", 3_600_000)],
+    [
+        ("15m", 900_000),
+        ("30s", 30_000),
+        ("250", 250),
+        ("1h", 3_600_000),
+        ("500999us", 500),
+    ],
 )
 def test_delays_are_times(text, delay_ms):
     limits = parse(subscribe="a", maxTriggerDelay=text).limits
