@@ -1,5 +1,7 @@
 """From options to parts."""
 
+from typing import Any
+
 import pytest
 
 from kafka_tx import assembly
@@ -83,4 +85,5 @@ def test_the_wait_of_tasks_does_not_bound_the_requests_of_a_plan():
     }
     short = parse_source(options, streaming=True)
 
-    assert assembly.cluster_view(short)._timeout_ms == 30_000
+    view: Any = assembly.cluster_view(short)
+    assert view._timeout_ms == 30_000
