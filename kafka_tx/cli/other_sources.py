@@ -36,7 +36,7 @@ def unfinished_beside(
         if is_it and state.txid >= part.txid:
             raise StateError(
                 f"txid {batch.txid} of '{id_}' is processed: '{name}' has committed"
-                f" txid {part.txid} of the same batch. Nothing was changed. Start the"
+                f" txid {part.txid} of the same batch. Nothing was skipped. Start the"
                 f" query: this finishes txid {batch.txid}, too",
                 id=id_,
                 txid=batch.txid,

@@ -212,7 +212,7 @@ def test_the_lag_of_an_id_costs_the_same_beside_many_others(
     for number in range(100):
         registry.record_commit(batch(id=f"other-{number}"))
 
-    assert steps_of(lambda: registry.lag_of("job")) == alone
+    assert steps_of(lambda: registry.lag_of("job")) < 2 * alone  # a finalizer may run
 
 
 def steps_of(call: Callable[[], object]) -> int:

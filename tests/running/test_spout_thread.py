@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from kafka_tx.errors import ComponentError
+from kafka_tx.errors import ComponentError, ConfigError
 from kafka_tx.running.serial_worker import SerialWorker
 from kafka_tx.running.transactional.spout_thread import Poll, SpoutThread
 from kafka_tx.topology.declare.spouts import Spout
@@ -90,6 +90,7 @@ def test_polls_of_the_logs_do_not_pile_up_and_none_begins_once_it_is_to_close(
             calls.append("close")
 
     thread = thread_of(Slow(), lambda: polls.append(None))
+    thread.open("a")
     assert thread.poll(1) is None
     assert begun.wait(WITHIN_S)
     for _ in range(3):
@@ -123,3 +124,53 @@ def test_a_poll_of_the_logs_that_fails_is_logged_and_the_spout_goes_on(
 
     assert answer(thread, 1) == Poll(drained_at=1)
     assert "no such log" in str(caplog.records[-1].exc_info)
+
+
+class Counted(Spout):
+    """Counts how often it is opened and closed."""
+
+    def __init__(self):
+        self.calls = list[str]()
+
+    def open(self):
+        self.calls.append("open")
+
+    def close(self):
+        self.calls.append("close")
+
+
+def a_thread(spout):
+    return SpoutThread(SerialWorker("spout"), spout, "spout", lambda: None)
+
+
+def test_who_was_refused_closes_nothing_that_others_have_opened():
+    spout = Counted()
+    reader, refused = a_thread(spout), a_thread(spout)
+    reader.open("a")
+    with pytest.raises(ConfigError, match="'a' still reads .* stop that topology"):
+        refused.open("b")
+    assert reader.close(WITHIN_S)
+
+    assert refused.close(WITHIN_S)
+
+    assert spout.calls == ["open", "close"]
+
+
+def test_behind_a_call_that_outlives_its_topology_the_error_says_when_to_start():
+    class Waiting(Counted):
+        def committed(self, txid, metadata):
+            may_end.wait(WITHIN_S)
+
+    spout, may_end = Waiting(), threading.Event()
+    ended, refused, next_one = (a_thread(spout) for _ in range(3))
+    ended.open("a")
+    ended.committed(1, {})
+    assert not ended.close(0.01)
+
+    with pytest.raises(ConfigError, match="wait until the call of the spout returns"):
+        refused.open("a")
+
+    may_end.set()
+    assert ended.close(WITHIN_S)
+    next_one.open("a")
+    assert [each.close(WITHIN_S) for each in (refused, next_one)] == [True, True]

@@ -1003,6 +1003,22 @@ def test_a_spout_that_cannot_be_opened_fences_no_owner_and_is_closed(world):
     assert assembly.open_store(made.store, "jobs").epoch() == 1
 
 
+@pytest.mark.parametrize("what", ["show_committed", "TransactionalRunner"])
+def test_a_start_that_fails_behind_the_take_over_frees_the_spout_object(
+    world, monkeypatch, what
+):
+    def fail(*_, **__):
+        raise RuntimeError("can't start new thread")
+
+    made = world()
+    with monkeypatch.context() as patched:
+        patched.setattr(topologies, what, fail)
+        with pytest.raises(RuntimeError, match="can't start new thread"):
+            made.start()
+
+    assert made.start().process_all_available(WITHIN_S)
+
+
 @pytest.mark.parametrize("id_", ["jobs", "other"])
 def test_a_spout_object_serves_one_run_at_a_time(world, id_):
     """Its plans are of one numbering; also a later run of the same id is refused."""

@@ -63,6 +63,7 @@ class SpoutThread:
         self._polling: Future[Poll] | None = None
         self._watching: Future[None] | None = None
         self._is_closing = False
+        self._is_reader = False
         self._topology = ""
 
     def open(self, topology: str) -> None:
@@ -74,11 +75,17 @@ class SpoutThread:
         """
         self._topology = topology
         reader = _readers.setdefault(id(self._spout), self)
-        if reader is not self:
+        self._is_reader = reader is self
+        if not self._is_reader:
+            way = (
+                "wait until the call of the spout returns that has outlived its topology"
+                if reader._is_closing
+                else "stop that topology first"
+            )
             raise ConfigError(
                 f"component '{self._component}': topology '{reader._topology}' still"
-                " reads this spout object. Make another spout object for this start, or"
-                " stop that topology first."
+                f" reads this spout object. Make another spout object for this start,"
+                f" or {way}."
             )
         self._worker.submit(self._spout.open).result()
 
@@ -174,7 +181,7 @@ class SpoutThread:
     def close(self, timeout_s: float) -> bool:
         """Close the spout and end the thread; False if that takes longer."""
         self._is_closing = True
-        if _readers.get(id(self._spout), self) is self:
+        if self._is_reader:
             self._tell(self._close)
         return self._worker.close(timeout_s)
 
@@ -182,7 +189,7 @@ class SpoutThread:
         try:
             self._spout.close()
         finally:
-            _readers.pop(id(self._spout), None)
+            del _readers[id(self._spout)]
 
     def _tell(self, call: Callable[[], None]) -> Future[None]:
         told = self._worker.submit(call)

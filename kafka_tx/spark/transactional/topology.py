@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -185,15 +186,18 @@ class TransactionalTopology(Topology):
             plan = replace(plan, settings={**plan.settings, **_sinks_memories(plan)})
             engine = SparkEngine(spark, plan)
             store = DraftingStore(assembly.retrying_store(settings.store, self.id))
-            runner = open_runner(
-                self, plan, engine, settings, store, registry, listeners
+
+            def show() -> None:
+                given = shown(config or {}, store.url)
+                registry.record_start(
+                    *(self.id, "transactional topology", given),
+                    waits_ms=_waits_ms(self),
+                )
+                show_last_stop(registry, store)
+
+            return open_runner(
+                self, plan, engine, settings, store, registry, listeners, show
             )
-            given = shown(config or {}, store.url)
-            registry.record_start(
-                *(self.id, "transactional topology", given), waits_ms=_waits_ms(self)
-            )
-            show_last_stop(registry, store)
-            return runner
 
         pending = settings.pacing.max_pending
         return TopologyHandle(
@@ -301,8 +305,9 @@ def open_runner(
     store: DraftingStore,
     registry: MetricsRegistry,
     listeners: Iterable[Listener] = (),
+    show: Callable[[], None] = lambda: None,
 ) -> TransactionalRunner:
-    """Become the owner of the topology's state, and make its runner.
+    """Become the owner of the topology's state, show the start, and make the runner.
 
     Raises:
         ConfigError: Another running topology reads the spout object. Or
@@ -315,23 +320,25 @@ def open_runner(
     called = list(listeners)
     if settings.shows_progress:
         called.append(TerminalProgress(topology.id))
-    spout = _spout_thread(topology, registry)
-    try:  # the last checks of a start: a refused start fences no owner
+    with ExitStack() as opened:
+        opened.callback(store.close)
+        spout = _spout_thread(topology, registry)
+        opened.callback(spout.close, END_WITHIN_S)
+        # the last checks of a start: a refused start fences no owner
         spout.open(topology.id)
         mirror = _mirror(topology, settings.commit_group_id, registry)
         coordinator, journal = taken_over(
             store, lambda: _opened(topology, settings, store, registry)
         )
-    except BaseException:
-        spout.close(END_WITHIN_S)
-        store.close()
-        raise
-    show_committed(registry, topology.id, coordinator.state)
-    return TransactionalRunner(
-        *(plan, engine, spout, coordinator, journal, store),
-        listeners=called,
-        mirror=mirror,
-    )
+        show_committed(registry, topology.id, coordinator.state)
+        show()
+        runner = TransactionalRunner(
+            *(plan, engine, spout, coordinator, journal, store),
+            listeners=called,
+            mirror=mirror,
+        )
+        opened.pop_all()
+    return runner
 
 
 def _spout_thread(
