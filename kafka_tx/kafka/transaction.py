@@ -106,7 +106,9 @@ class Transaction:
         # The client requires it; records delivered later would be aborted anyway.
         timeout_ms = int(float(self._settings[_TIMEOUT]))
         for given in _WITHIN_TIMEOUT & self._settings.keys():
-            shorter_ms = min(int(float(self._settings[given])), timeout_ms)
+            given_ms = int(float(self._settings[given]))
+            # 0: without limit
+            shorter_ms = min(given_ms, timeout_ms) if given_ms > 0 else timeout_ms
             self._settings[given] = str(shorter_ms)
         self._sizes = sizes_for(settings)
         self._topics = set() if topics is None else topics

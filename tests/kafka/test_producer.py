@@ -158,3 +158,16 @@ def test_a_transaction_may_be_shorter_than_an_answer_is_awaited(settings, topic)
     with transaction, transaction.writing():
         transaction.send([OutRecord(topic(), b"k", b"v")])
         transaction.client.commit_transaction(10)
+
+
+@pytest.mark.parametrize(
+    ("given", "becomes"), [("0", "120000"), ("9000", "9000"), ("999999", "120000")]
+)
+@pytest.mark.parametrize("name", ["delivery.timeout.ms", "message.timeout.ms"])
+def test_no_record_of_a_transaction_is_awaited_longer_than_it_is_open(
+    settings, name, given, becomes
+):
+    """0 is without limit: a partition without leader would be awaited for ever."""
+    made = Transaction(settings | {name: given}, "t", "a test", settings, "group")
+
+    assert made._settings[name] == becomes
