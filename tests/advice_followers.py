@@ -510,6 +510,10 @@ FOLLOWED: dict[str, tuple[str, ...]] = {
         "integration/operations/test_secured.py"
         "::test_authorities_that_were_replaced_on_disk_are_read_by_who_lives",
     ),
+    "redrive::Redrive._moved": (
+        "tests/running/test_redrive.py"
+        "::test_letters_of_a_commit_without_answer_were_sent_if_it_was_done",
+    ),
     "transaction::Transaction._lost": (
         "integration/sinks/test_sink_faults.py"
         "::test_a_newer_run_ends_the_older_ones_part_and_writes_the_batch",

@@ -18,6 +18,7 @@ from kafka_tx.errors import (
     DamagedRecordsError,
     DeliveryError,
     FormatError,
+    KafkaError,
     KafkaTxError,
     OffsetOutOfRangeError,
     UnknownTopicError,
@@ -230,7 +231,8 @@ class Redrive:
 
         Raises:
             KafkaError: The brokers refuse, do not answer, or another sender has begun.
-                The dead letters that ``sent`` was given were sent.
+                The dead letters that ``sent`` was given were sent. If the answer to a
+                commit was lost, others may have been: ``waiting`` tells.
         """
         moves = partial(
             sink_assembly.group_transaction,
@@ -271,7 +273,7 @@ class Redrive:
                 at for at, why in unusable.items() if not (skips and why.lasts)
             ]
             try:
-                self._move(moving, known, todo[-1], letters, offered_again)
+                ended = self._move(moving, known, todo[-1], letters, offered_again)
             except BatchRefusedError:
                 raise
             except DeliveryError as error:
@@ -279,6 +281,13 @@ class Redrive:
                 return
             todo.pop()
             yield letters, list(unusable.values())
+            if ended is not None and todo:
+                raise KafkaError(
+                    f"the dead letters of '{self._topic}' were not all sent: the"
+                    " brokers have committed the last transaction, and their answer was"
+                    " lost. Another sender may have begun. Once none runs, run the"
+                    " command again: it sends the rest"
+                ) from ended
 
     def _sorted(
         self, some: OffsetRange, topics: set[str]
@@ -306,8 +315,11 @@ class Redrive:
         some: OffsetRange,
         letters: list[DeadLetter],
         left: list[int],
-    ) -> None:
-        """Send letters of a range, and store that all of it was sent but ``left``."""
+    ) -> KafkaError | None:
+        """Send letters of a range, and store that all of it was sent but ``left``.
+
+        Returns the error of a commit that was done: ``moving`` has ended.
+        """
         at = some.topic_partition
         log, sent = known[at]
         sent = sent.settled(some.start, some.end, left, log.log_start)
@@ -324,8 +336,15 @@ class Redrive:
             moving.send(dead_letter.record for dead_letter in letters)
             moving.send([self._log.record(place, sent)], is_small=True)
             moving.add_position(at, sent.next_offset, place.metadata(sent.serial))
-        moving.commit()
         known[at] = log, sent
+        try:
+            moving.commit()
+        except KafkaError as error:
+            with suppress(KafkaTxError):
+                if self._recalled(is_sender=False)[at][1] == sent:
+                    return error
+            raise
+        return None
 
     def _blamed(
         self, some: OffsetRange, letters: list[DeadLetter], error: DeliveryError

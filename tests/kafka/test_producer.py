@@ -7,8 +7,10 @@ import threading
 import weakref
 
 import pytest
+from confluent_kafka import KafkaError as ClientError
+from confluent_kafka import KafkaException
 
-from kafka_tx.errors import DeliveryError
+from kafka_tx.errors import DeliveryError, KafkaError
 from kafka_tx.kafka import producer
 from kafka_tx.kafka import sender as senders
 from kafka_tx.kafka.client_settings import client_settings
@@ -171,3 +173,22 @@ def test_no_record_of_a_transaction_is_awaited_longer_than_it_is_open(
     made = Transaction(settings | {name: given}, "t", "a test", settings, "group")
 
     assert made._settings[name] == becomes
+
+
+def test_a_commit_whose_answer_was_lost_may_have_been_done(
+    settings, topic, monkeypatch
+):
+    made = Transaction(settings, topic(), "a test", settings, "group")
+    commit = made.client.commit_transaction
+
+    def commit_unheard(_):
+        commit(30)
+        raise KafkaException(ClientError(ClientError.PRODUCER_FENCED))
+
+    monkeypatch.setattr(made.client, "commit_transaction", commit_unheard)
+    with made, made.writing():
+        made.send([OutRecord(topic(), b"k", b"v")])
+    with pytest.raises(KafkaError, match="committed is not known") as raised:
+        made.commit()
+
+    assert "is visible" not in str(raised.value)

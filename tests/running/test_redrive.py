@@ -13,6 +13,7 @@ from confluent_kafka import KafkaError as ClientError
 from kafka_tx import assembly, sink_assembly
 from kafka_tx.errors import (
     AuthenticationError,
+    KafkaError,
     KafkaTxError,
     OffsetOutOfRangeError,
     UnknownTopicError,
@@ -124,6 +125,7 @@ class Writer:
 
     def __init__(self) -> None:
         self.values: list[Any] = []
+        self.stored = SentLetters()
 
     def writing(self) -> Any:
         return nullcontext()
@@ -138,9 +140,21 @@ class Writer:
         pass
 
 
-@pytest.mark.usefixtures("usable")
-def test_only_letters_and_topics_of_the_plan_are_sent_to(monkeypatch):
-    """Letters may come while a person reads the plan, or become usable."""
+class LosingAnswers(Writer):
+    """Another sender fences it before the answer to its first commit arrives."""
+
+    def __init__(self, stored: SentLetters) -> None:
+        super().__init__()
+        self._after = [stored]
+
+    def commit(self) -> None:
+        if self._after:
+            self.stored = self._after.pop()
+            raise KafkaError("fenced")
+
+
+def sending(monkeypatch, topics, writer) -> Any:
+    """A redrive of a log with one letter for each of ``topics``."""
     made: Any = Redrive({}, "dead", 1_000)
     made._log = SimpleNamespace(record=lambda *_: None)
     letters = [
@@ -149,16 +163,25 @@ def test_only_letters_and_topics_of_the_plan_are_sent_to(monkeypatch):
             {name: at for name, at in ABOUT.items() if name != "kafka_tx.bytes"}
             | {"kafka_tx.topic": topic},
         )
-        for offset, topic in enumerate(["orders", "payments", "orders", "orders"])
+        for offset, topic in enumerate(topics)
     ]
-    for topic in ("orders", "payments"):
+    for topic in topics:
         made._facts[topic] = TopicFacts(topic, 1)
-    made._recalled = lambda **_: {AT: (LogBounds(0, 4, "id"), SentLetters())}
+    bounds = LogBounds(0, len(topics), "id")
+    made._recalled = lambda **_: {AT: (bounds, writer.stored)}
     made.read = lambda some: iter(letters[some.start : some.end])
-    writer = Writer()
     monkeypatch.setattr(
         sink_assembly, "group_transaction", lambda *_: nullcontext(writer)
     )
+    return made
+
+
+@pytest.mark.usefixtures("usable")
+def test_only_letters_and_topics_of_the_plan_are_sent_to(monkeypatch):
+    """Letters may come while a person reads the plan, or become usable."""
+    writer = Writer()
+    topics = ["orders", "payments", "orders", "orders"]
+    made = sending(monkeypatch, topics, writer)
     sent: list[Any] = []
     left: list[Any] = []
 
@@ -170,6 +193,31 @@ def test_only_letters_and_topics_of_the_plan_are_sent_to(monkeypatch):
     (error,) = left
     assert not error.lasts
     assert "'payments' was not in the plan: run the command again" in str(error)
+
+
+@pytest.mark.usefixtures("usable")
+@pytest.mark.parametrize(
+    ("committed", "at_once", "sends", "says", "rest"),
+    [
+        (SentLetters(2, serial=1), 2, [0, 1], None, []),
+        (SentLetters(1, serial=1), 1, [0], "run the command again", [1]),
+        (SentLetters(2, serial=2), 2, [], "fenced", []),  # of another sender
+        (SentLetters(), 2, [], "fenced", [0, 1]),
+    ],
+)
+def test_letters_of_a_commit_without_answer_were_sent_if_it_was_done(
+    monkeypatch, committed, at_once, sends, says, rest
+):
+    monkeypatch.setattr(redrive, "_AT_ONCE", at_once)
+    made = sending(monkeypatch, ["orders"] * 2, LosingAnswers(committed))
+    sent: list[Any] = []
+
+    with pytest.raises(KafkaError, match=says) if says else nullcontext():
+        made.send([OffsetRange(AT, 0, 2)], {"orders"}, sent.extend)
+
+    assert [each.offset for each in sent] == sends
+    made.send(made.waiting(), {"orders"}, sent.extend)
+    assert [each.offset for each in sent] == sends + rest
 
 
 @pytest.mark.usefixtures("usable")
