@@ -234,10 +234,10 @@ def group_transaction(
 
 
 def letter_log(
-    kafka: Mapping[str, str], markers: str, group: str, timeout_ms: int
+    kafka: Mapping[str, str], topic: str, markers: str, group: str, timeout_ms: int
 ) -> LetterLog:
     """Which dead letters were sent back."""
     from kafka_tx.kafka.letter_log import LetterLog
 
     settings = client_settings(kafka, purpose="consumer")
-    return LetterLog(markers, group, settings, timeout_ms)
+    return LetterLog(topic, markers, group, settings, timeout_ms)

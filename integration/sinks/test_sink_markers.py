@@ -8,6 +8,7 @@ from functools import partial
 
 import pytest
 from confluent_kafka import Consumer, Producer
+from confluent_kafka.admin._config import ConfigResource
 
 from integration.cluster.topics import ask, fresh_name
 from integration.cluster.waiting import wait_until
@@ -141,6 +142,29 @@ class Sink:
                 group = consumer.consumer_group_metadata()
             producer.send_offsets_to_transaction([place], group, 30)
         return producer
+
+
+# --- who makes it ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("replicas", "in_sync"), [(2, "2"), (1, "1")])
+def test_it_is_as_safe_as_the_sinks_topic_and_no_less_than_by_default(
+    kafka_pair, replicas, in_sync
+):
+    name = fresh_name()
+    config = {"min.insync.replicas": in_sync}
+    kafka_pair.create_topic(name, 1, replication=replicas, config=config)
+    sink = Sink(kafka_pair, name)
+
+    sink.settle(1)
+
+    admin = ask([kafka_pair.bootstrap_servers])
+    found = admin.list_topics(sink.markers, timeout=30).topics[sink.markers]
+    assert len(found.partitions[0].replicas) == 2
+    asked = ConfigResource(ConfigResource.Type.TOPIC, sink.markers)
+    told = admin.describe_configs([asked])[asked].result(30)
+    assert told["min.insync.replicas"].value == in_sync
+    assert told["cleanup.policy"].value == "compact"
 
 
 # --- somebody else's open transaction -------------------------------------------------

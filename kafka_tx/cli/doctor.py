@@ -10,7 +10,7 @@ import re
 import sys
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import closing
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -146,7 +146,7 @@ def doctor(
                 for name in dead_letter_topic or []
             ),
             *(("group", partial(group_rights, options, name)) for name in group or []),
-            ("markers", lambda: markers(options)),
+            ("markers", lambda: markers(options, topic or ())),
             ("promises", lambda: transactions(options)),
             ("versions", lambda: versions(options)),
         ]
@@ -454,15 +454,25 @@ def clock(kafka: dict[str, str], topic: str) -> tuple[Verdict, str]:
     return "good", f"no record of {topic} is in the future"
 
 
-def markers(kafka: dict[str, str]) -> tuple[Verdict, str]:
-    """The cleanup policy of the marker topic of exactly-once sinks."""
+def markers(kafka: dict[str, str], topics: Collection[str]) -> tuple[Verdict, str]:
+    """The marker topic of exactly-once sinks stays, as safe as these topics."""
     if _described(kafka, MARKER_TOPIC) is None:
         return "good", f"{MARKER_TOPIC} is made by the first exactly-once sink"
     settings = client_settings(kafka, purpose="consumer")
-    topic = MarkerTopic(MARKER_TOPIC, settings)
+    topic = MarkerTopic(MARKER_TOPIC, settings, MARKER_TOPIC)
     if topic.policy() is None:
         return "unknown", f"the brokers do not tell cleanup.policy of {MARKER_TOPIC}"
     topic.check_policy()
+    checks = ClusterChecks(kafka)
+    replicas = checks.replicas(MARKER_TOPIC)
+    most = max((checks.replicas(name) for name in topics), default=0)
+    if replicas < most:
+        return (
+            "advice",
+            f"{MARKER_TOPIC} has fewer replicas ({replicas}) than a topic ({most}), and"
+            " every exactly-once sink stops without it. Give it as many:"
+            " kafka-reassign-partitions.sh",
+        )
     return "good", f"{MARKER_TOPIC} is compacted: markers stay"
 
 

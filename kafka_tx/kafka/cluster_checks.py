@@ -19,6 +19,7 @@ from kafka_tx.kafka.admin import AdminConnection, Deadline
 from kafka_tx.kafka.client_settings import client_settings
 from kafka_tx.kafka.clients import addresses, new_producer
 from kafka_tx.kafka.errors import ErrorWatch, client_error, translated
+from kafka_tx.kafka.marker_topic import replicas_of
 from kafka_tx.model import TopicPartition, host_port
 
 _WITHIN_MS = 10_000
@@ -41,6 +42,11 @@ class ClusterChecks:
             TopicCollection([topic]), include_authorized_operations=True
         )
         return self._rights(found, f"the rights on topic '{topic}'") or frozenset()
+
+    def replicas(self, topic: str) -> int:
+        """How many replicas each partition has; 0: the topic is not known."""
+        metadata = self._admin.metadata(Deadline(_WITHIN_MS), topic)
+        return replicas_of(metadata, topic)
 
     def group_rights(self, group: str) -> frozenset[str] | None:
         """The same of a consumer group; None: the group does not exist."""

@@ -36,6 +36,7 @@ class LetterLog:
     """Reads and makes the records about one dead-letter topic; for one thread.
 
     Args:
+        topic: The dead-letter topic.
         markers: Created as a compacted topic by the first sender, if absent.
         group: Its offsets are the second form.
         settings: From ``client_settings(…, purpose="consumer")``.
@@ -43,12 +44,13 @@ class LetterLog:
 
     def __init__(
         self,
+        topic: str,
         markers: str,
         group: str,
         settings: Mapping[str, str],
         timeout_ms: int,
     ) -> None:
-        self._markers = MarkerTopic(markers, settings)
+        self._markers = MarkerTopic(markers, settings, topic)
         self._group = group
         self._settings = settings
         self._timeout_ms = timeout_ms

@@ -63,7 +63,7 @@ class MarkerLog:
         self.place = place
         self._reading = {**reading, "isolation.level": "read_committed"}
         self._writing = writing
-        self._log = MarkerTopic(topic, reading)
+        self._log = MarkerTopic(topic, reading, place)
 
     def record(self, entry: Entry) -> OutRecord:
         """The record of an entry."""

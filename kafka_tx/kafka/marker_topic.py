@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import closing
 from functools import reduce
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -20,7 +20,7 @@ from kafka_tx.errors import (
     FetchError,
     OffsetOutOfRangeError,
 )
-from kafka_tx.kafka.admin import AdminConnection, Deadline
+from kafka_tx.kafka.admin import AdminConnection, Deadline, Settings
 from kafka_tx.kafka.clients import addresses
 from kafka_tx.kafka.cluster import KafkaClusterView
 from kafka_tx.kafka.errors import is_refused
@@ -30,12 +30,17 @@ from kafka_tx.model import LogBounds, OffsetRange, TopicPartition, Topics
 from kafka_tx.native.reader import chosen
 from kafka_tx.protocols import RangeReader
 
+if TYPE_CHECKING:
+    from confluent_kafka.admin._metadata import ClusterMetadata
+
 logger = event_log(__name__)
 
 COMMITTED, ALL = "read_committed", "read_uncommitted"
 _PARTITION = 0
 """The only partition in use: records of one partition are ordered."""
 _POLICY = "cleanup.policy"
+_IN_SYNC = "min.insync.replicas"
+_REPLICAS = "default.replication.factor"
 _TOPIC = {
     _POLICY: "compact",
     "segment.ms": "3600000",
@@ -61,11 +66,13 @@ class Kept(NamedTuple):
 class MarkerTopic:
     """Partition 0 of the topic (driver and executor); for one thread.
 
-    ``settings`` are from ``client_settings(…, purpose="consumer")``.
+    ``settings`` are from ``client_settings(…, purpose="consumer")``. If it is created,
+    it is as safe as ``model``, the topic whose markers it keeps.
     """
 
-    def __init__(self, name: str, settings: Mapping[str, str]) -> None:
+    def __init__(self, name: str, settings: Mapping[str, str], model: str) -> None:
         self.name = name
+        self._model = model
         self.addresses = addresses(settings)
         self._settings = settings
         self._checks = settings.get("check.crcs") != "false"
@@ -211,17 +218,16 @@ class MarkerTopic:
         metadata = admin.metadata(deadline)
         if metadata.controller_id not in metadata.brokers:  # it would be asked
             return None
-        answer = admin.settings_of([self.name], deadline)[self.name]
-        return None if isinstance(answer, ClientError) else answer.get(_POLICY)
+        return _setting(admin.settings_of([self.name], deadline)[self.name], _POLICY)
 
     # --- making it ------------------------------------------------------------------
 
     def _make(self) -> None:
         admin = AdminConnection(self._settings)
         deadline = Deadline(_TIMEOUT_MS)
-        topic = NewTopic(
-            self.name, num_partitions=1, replication_factor=-1, config=_TOPIC
-        )
+        replicas, in_sync = self._safety(admin, deadline.within(_ASK_MS))
+        config = {**_TOPIC, **in_sync}
+        topic = NewTopic(self.name, 1, replicas, config=config)
         (future,) = admin.client.create_topics(
             [topic], request_timeout=deadline.rest_s()
         ).values()
@@ -234,6 +240,26 @@ class MarkerTopic:
             raise self._forbidden()
         raise admin.failed(answer, f"making topic '{self.name}'")
 
+    def _safety(
+        self, admin: AdminConnection, deadline: Deadline
+    ) -> tuple[int, dict[str, str]]:
+        """How many replicas, and how many must be in sync, as far as brokers tell.
+
+        Never fewer replicas than by default; -1 is the default.
+        """
+        metadata = admin.metadata(deadline, self._model)
+        known = min(replicas_of(metadata, self._model), len(metadata.brokers))
+        if known < 2 or metadata.controller_id not in metadata.brokers:
+            return -1, {}
+        broker = str(metadata.controller_id)
+        answers = admin.settings_of([broker], deadline, of_brokers=True)
+        replicas = max(known, int(_setting(answers[broker], _REPLICAS) or 1))
+        answers = admin.settings_of([self._model], deadline)
+        in_sync = _setting(answers[self._model], _IN_SYNC)
+        if in_sync is None or int(in_sync) > replicas:
+            return replicas, {}
+        return replicas, {_IN_SYNC: in_sync}
+
     def _forbidden(self) -> AuthenticationError:
         return AuthenticationError(
             f"the topic '{self.name}', which keeps the markers of exactly-once sinks,"
@@ -244,6 +270,16 @@ class MarkerTopic:
             f" {self.addresses}",
             addresses=self.addresses,
         )
+
+
+def replicas_of(metadata: ClusterMetadata, topic: str) -> int:
+    """How many replicas each partition of a topic has; 0: the topic is not known."""
+    found = metadata.topics[topic].partitions.values()
+    return min((len(each.replicas) for each in found), default=0)
+
+
+def _setting(answer: Settings | ClientError, name: str) -> str | None:
+    return None if isinstance(answer, ClientError) else answer.get(name)
 
 
 def _partition(topic: str) -> TopicPartition:

@@ -164,7 +164,7 @@ class Redrive:
         )
         self._reader = assembly.range_reader(self._config)
         self._log = sink_assembly.letter_log(
-            self._config.kafka, markers, self.group, timeout_ms
+            self._config.kafka, topic, markers, self.group, timeout_ms
         )
         self._facts: dict[str, TopicFacts] = {}
         self._problems: dict[tuple[TopicPartition, int], DeliveryError] = {}

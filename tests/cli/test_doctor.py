@@ -12,8 +12,10 @@ import yaml
 from kafka_tx.cli import doctor, kafka_logs
 from kafka_tx.clock import now_ms
 from kafka_tx.kafka import cluster_checks
+from kafka_tx.kafka.marker_topic import MarkerTopic
 from kafka_tx.model import Retention, TopicPartition
 from kafka_tx.native.library import Status
+from kafka_tx.own_topics import MARKER_TOPIC
 from kafka_tx.running.worker_python import WorkerPython
 from kafka_tx.sql.store import SqlStore, stored_ids
 from kafka_tx.testing.mock import MockCluster
@@ -64,6 +66,20 @@ def test_the_reader_in_python_is_told(monkeypatch, is_native, verdict):
     monkeypatch.setattr("kafka_tx.native.status", lambda: status)
 
     assert doctor._reader() == (verdict, str(status))
+
+
+@pytest.mark.parametrize(("most", "verdict"), [(2, "advice"), (1, "good")])
+def test_markers_have_as_many_replicas_as_the_topics(monkeypatch, most, verdict):
+    counts = {MARKER_TOPIC: 1, "orders": most, "payments": 1}
+    checks = cluster_checks.ClusterChecks
+    monkeypatch.setattr(checks, "replicas", lambda _, topic: counts[topic])
+    monkeypatch.setattr(doctor, "_described", lambda *_: "there")
+    monkeypatch.setattr(MarkerTopic, "policy", lambda _: "compact")
+
+    found = doctor.markers({"bootstrap.servers": "x:1"}, ["orders", "payments"])
+
+    assert found[0] == verdict
+    assert ("fewer replicas (1) than a topic (2)" in found[1]) is (most == 2)
 
 
 def test_brokers_that_do_not_answer_are_bad(monkeypatch):
