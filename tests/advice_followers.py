@@ -510,6 +510,10 @@ FOLLOWED: dict[str, tuple[str, ...]] = {
         "integration/operations/test_secured.py"
         "::test_authorities_that_were_replaced_on_disk_are_read_by_who_lives",
     ),
+    "redrive::Redrive.send": (
+        "tests/running/test_redrive.py"
+        "::test_what_another_sender_sent_between_two_tries_is_not_sent_twice",
+    ),
     "redrive::Redrive._moved": (
         "tests/running/test_redrive.py"
         "::test_letters_of_a_commit_without_answer_were_sent_if_it_was_done",

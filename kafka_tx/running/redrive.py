@@ -243,13 +243,23 @@ class Redrive:
         )
         ends = {wanted.topic_partition: wanted.end for wanted in planned}
         todo: list[OffsetRange] | None = None
+        known: _Known = {}
         while todo is None or todo:
             # After a refused batch, the next try has smaller ones.
             with suppress(BatchRefusedError), moves() as moving:
-                known = self._recalled(is_sender=True)
+                before, known = known, self._recalled(is_sender=True)
                 if todo is None:
                     waiting = self._waiting(known, sent=again)
                     todo = _chunks([_below(each, ends) for each in waiting])
+                elif any(
+                    at not in known or known[at][1] != sent_before
+                    for at, (_, sent_before) in before.items()
+                ):
+                    raise KafkaError(
+                        f"another sender has sent dead letters of '{self._topic}'"
+                        " meanwhile. Once it has ended, run the command again: it sends"
+                        " the rest"
+                    )
                 for letters, unusable in self._moved(
                     moving, known, todo, topics, skips=skips
                 ):

@@ -20,6 +20,7 @@ from kafka_tx.errors import (
 )
 from kafka_tx.kafka.out_record import OutRecord
 from kafka_tx.kafka.producer import delivery_error, refused_record
+from kafka_tx.kafka.transaction import BatchRefusedError
 from kafka_tx.model import LogBounds, OffsetRange, TopicPartition
 from kafka_tx.running import redrive
 from kafka_tx.running.redrive import DeadLetter, DeadLetterUnusableError, Redrive
@@ -218,6 +219,37 @@ def test_letters_of_a_commit_without_answer_were_sent_if_it_was_done(
     assert [each.offset for each in sent] == sends
     made.send(made.waiting(), {"orders"}, sent.extend)
     assert [each.offset for each in sent] == sends + rest
+
+
+class Overtaken(Writer):
+    """Refused at first; another sender begins and ends before it tries again."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._others = [SentLetters(1, serial=1)]
+
+    def send(self, records: Any, *, is_small: bool = False) -> None:
+        if self._others:
+            self.stored = self._others.pop()
+            raise BatchRefusedError("smaller ones", topic="orders")
+        super().send(records, is_small=is_small)
+
+
+@pytest.mark.usefixtures("usable")
+@pytest.mark.parametrize("again", [False, True])
+def test_what_another_sender_sent_between_two_tries_is_not_sent_twice(
+    monkeypatch, again
+):
+    writer = Overtaken()
+    made = sending(monkeypatch, ["orders"] * 2, writer)
+    sent: list[Any] = []
+
+    with pytest.raises(KafkaError, match="run the command again"):
+        made.send([OffsetRange(AT, 0, 2)], {"orders"}, sent.extend, again=again)
+    assert (sent, writer.values) == ([], [])
+
+    made.send(made.waiting(), {"orders"}, sent.extend)
+    assert [each.offset for each in sent] == [1]
 
 
 @pytest.mark.usefixtures("usable")
