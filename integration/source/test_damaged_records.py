@@ -38,6 +38,7 @@ from kafka_tx.native.reader import NativeRangeReader
 from kafka_tx.offsets.retry import BackOff
 from kafka_tx.planned_topic import ReaderAround
 from kafka_tx.running.at_least_once import poller
+from kafka_tx.transactions.coordinator import pacing
 
 BATCHES, EACH = 4, 10
 SILENT_MS = 4_000
@@ -286,9 +287,7 @@ QUICK = BackOff(initial_delay_ms=200, multiplier=2, max_delay_ms=800, limit=3)
 def test_a_transactional_topology_ends_after_some_tries(
     spark, kafka, filled, tmp_path, monkeypatch, mode, damage
 ):
-    monkeypatch.setattr(
-        "kafka_tx.transactions.coordinator.coordinator.OF_BATCHES", QUICK
-    )
+    monkeypatch.setattr(f"{pacing.__name__}.OF_BATCHES", QUICK)
     name, sink = filled(), str(tmp_path / "sink.db")
     damage(name, 1, "flipped")
 

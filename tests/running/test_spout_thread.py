@@ -167,7 +167,7 @@ def test_behind_a_call_that_outlives_its_topology_the_error_says_when_to_start()
     ended.committed(1, {})
     assert not ended.close(0.01)
 
-    with pytest.raises(ConfigError, match="wait until the call of the spout returns"):
+    with pytest.raises(ConfigError, match="wait until the spout's call returns"):
         refused.open("a")
 
     may_end.set()

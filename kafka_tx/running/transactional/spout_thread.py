@@ -78,7 +78,7 @@ class SpoutThread:
         self._is_reader = reader is self
         if not self._is_reader:
             way = (
-                "wait until the call of the spout returns that has outlived its topology"
+                "wait until the spout's call returns that has outlived its topology"
                 if reader._is_closing
                 else "stop that topology first"
             )
