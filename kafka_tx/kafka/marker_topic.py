@@ -243,20 +243,21 @@ class MarkerTopic:
     def _safety(
         self, admin: AdminConnection, deadline: Deadline
     ) -> tuple[int, dict[str, str]]:
-        """How many replicas, and how many must be in sync, as far as brokers tell.
+        """How many replicas, and how many must be in sync; -1 is the brokers' default.
 
-        Never fewer replicas than by default; -1 is the default.
+        Never fewer than by default. Where brokers do not tell it, it may be three.
         """
         metadata = admin.metadata(deadline, self._model)
         known = min(replicas_of(metadata, self._model), len(metadata.brokers))
         if known < 2 or metadata.controller_id not in metadata.brokers:
             return -1, {}
         broker = str(metadata.controller_id)
-        answers = admin.settings_of([broker], deadline, of_brokers=True)
-        replicas = max(known, int(_setting(answers[broker], _REPLICAS) or 1))
+        default = admin.settings_of([broker], deadline, of_brokers=True)[broker]
+        usual = min(3, len(metadata.brokers))
+        replicas = max(known, int(_setting(default, _REPLICAS) or usual))
         answers = admin.settings_of([self._model], deadline)
-        in_sync = _setting(answers[self._model], _IN_SYNC)
-        if in_sync is None or int(in_sync) > replicas:
+        in_sync = _setting(answers[self._model], _IN_SYNC) or "0"
+        if not int(_setting(default, _IN_SYNC) or 0) < int(in_sync) <= replicas:
             return replicas, {}
         return replicas, {_IN_SYNC: in_sync}
 

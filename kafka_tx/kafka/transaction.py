@@ -191,7 +191,8 @@ class Transaction:
         """Commit. After an error, which is a KafkaError, the outcome is unknown."""
         commit = self.client.commit_transaction
         self._asked(
-            f"committing with transactional id '{self._name}'",
+            f"committing with transactional id '{self._name}', whose outcome is not"
+            " known,",
             lambda: commit(_SLICE_S),
             outcome="whether it was committed is not known",
         )

@@ -343,9 +343,9 @@ class NonTransactionalMap:
         Raises:
             OutOfOrderError: A later txid is stored.
             ReplayDiffersError: The same attempt has given other rows already: the map
-                has two writers. A replay notices it within one process. Floats that
-                differ by less than 0.001, or behind the eighth digit, are the same: a
-                sum in another order differs, too. Of many floats, one may differ more.
+                has two writers. A replay notices it within one process. Of n floats,
+                one may differ by about 0.001 or n / 10,000 unseen (above a million by
+                n * 1e-9 of its size): a sum in another order differs, too.
             FencedError: A newer owner has written; opaque: or a later attempt.
             ConfigError: Rows or reducer do not fit, a value or sum is none that all
                 databases hold, or the name is of another kind.

@@ -18,11 +18,18 @@ DENIED = ClientError(ClientError.CLUSTER_AUTHORIZATION_FAILED)
 class Admin:
     """Brokers with one topic, by number of replicas; keeps what is made."""
 
-    def __init__(self, replicas: int, topic: Any, default: int | None, brokers: int):
+    def __init__(
+        self,
+        replicas: int,
+        topic: Any,
+        default: int | None,
+        brokers: int,
+        in_sync: dict[str, str],
+    ) -> None:
         partitions = {0: SimpleNamespace(replicas=[*range(replicas)])}
         self.found = SimpleNamespace(partitions=partitions if replicas else {})
         self.brokers = brokers
-        broker = {"default.replication.factor": str(default)}
+        broker = {"default.replication.factor": str(default), **in_sync}
         self.settings = {"orders": topic, "1": DENIED if default is None else broker}
         self.client = self
 
@@ -47,6 +54,8 @@ class Admin:
     [
         (3, SAFE, 1, 3, 3, "2"),
         (3, SAFE, None, 3, 3, "2"),
+        (2, SAFE, None, 3, 3, "2"),
+        (2, SAFE, None, 2, 2, "2"),
         (3, DENIED, 1, 3, 3, None),
         (3, {}, 1, 3, 3, None),
         (2, SAFE, 3, 3, 3, "2"),
@@ -59,7 +68,7 @@ class Admin:
 def test_it_has_as_many_replicas_as_the_topic_and_no_fewer_than_by_default(
     monkeypatch, replicas, topic, default, brokers, makes, in_sync
 ):
-    admin = Admin(replicas, topic, default, brokers)
+    admin = Admin(replicas, topic, default, brokers, {})
     monkeypatch.setattr(marker_topic, "AdminConnection", lambda _: admin)
 
     MarkerTopic("markers", {}, "orders")._make()
@@ -67,3 +76,15 @@ def test_it_has_as_many_replicas_as_the_topic_and_no_fewer_than_by_default(
     assert admin.made.replication_factor == makes
     assert admin.made.config.get("min.insync.replicas") == in_sync
     assert admin.made.config["cleanup.policy"] == "compact"
+
+
+@pytest.mark.parametrize(("default", "in_sync"), [("1", "2"), ("2", None), ("3", None)])
+def test_no_fewer_replicas_must_be_in_sync_than_by_default(
+    monkeypatch, default, in_sync
+):
+    admin = Admin(3, SAFE, 3, 3, {"min.insync.replicas": default})
+    monkeypatch.setattr(marker_topic, "AdminConnection", lambda _: admin)
+
+    MarkerTopic("markers", {}, "orders")._make()
+
+    assert admin.made.config.get("min.insync.replicas") == in_sync

@@ -175,20 +175,29 @@ def test_no_record_of_a_transaction_is_awaited_longer_than_it_is_open(
     assert made._settings[name] == becomes
 
 
+@pytest.mark.parametrize(
+    ("code", "says"),
+    [
+        (ClientError.PRODUCER_FENCED, "whether it was committed is not known"),
+        (ClientError._TIMED_OUT, "whose outcome is not known"),
+        (ClientError._FAIL, "whose outcome is not known"),
+    ],
+)
 def test_a_commit_whose_answer_was_lost_may_have_been_done(
-    settings, topic, monkeypatch
+    settings, topic, monkeypatch, code, says
 ):
+    monkeypatch.setattr("kafka_tx.kafka.transaction._WAIT_S", 0)
     made = Transaction(settings, topic(), "a test", settings, "group")
     commit = made.client.commit_transaction
 
     def commit_unheard(_):
         commit(30)
-        raise KafkaException(ClientError(ClientError.PRODUCER_FENCED))
+        raise KafkaException(ClientError(code))
 
     monkeypatch.setattr(made.client, "commit_transaction", commit_unheard)
     with made, made.writing():
         made.send([OutRecord(topic(), b"k", b"v")])
-    with pytest.raises(KafkaError, match="committed is not known") as raised:
+    with pytest.raises(KafkaError, match=says) as raised:
         made.commit()
 
     assert "is visible" not in str(raised.value)
