@@ -55,7 +55,7 @@ def kafka(mortal_kafka, servers):
 
 @pytest.fixture(autouse=True)
 def patience(monkeypatch):
-    """A busy machine may need longer than a user should wait."""
+    """A busy machine may need longer than users should wait: not of Spark's workers."""
     monkeypatch.setattr(damaged_records, "_SEARCH_S", 60.0)
 
 
@@ -102,18 +102,15 @@ def put(kafka, topic, partition, values, compression="none"):
 
 def put_batches(kafka, topic, partition, size, values, headers=None, **settings):
     producer = of_batches(kafka, size, **settings)
-    for each in values:
-        producer.produce(topic, each.encode(), partition=partition, headers=headers)
-    wait_until_written(producer)
+    for start in range(0, len(values), size):  # a queue is sent whole
+        for each in values[start : start + size]:
+            producer.produce(topic, each.encode(), partition=partition, headers=headers)
+        wait_until_written(producer)
 
 
 def of_batches(kafka, size, **settings):
-    """A batch leaves when it is full, for a flush could send its first record alone.
-
-    Idempotent, for another that tries again could write batches in another order.
-    """
+    """A batch leaves when it is full, for a flush could send its first record alone."""
     full = {"linger.ms": "30000", "batch.num.messages": size, **settings}
-    full["enable.idempotence"] = True
     return Producer({"bootstrap.servers": kafka.bootstrap_servers, **full})
 
 

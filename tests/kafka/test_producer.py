@@ -186,7 +186,6 @@ def test_no_record_of_a_transaction_is_awaited_longer_than_it_is_open(
 def test_a_commit_whose_answer_was_lost_may_have_been_done(
     settings, topic, monkeypatch, code, says
 ):
-    monkeypatch.setattr("kafka_tx.kafka.transaction._WAIT_S", 0)
     made = Transaction(settings, topic(), "a test", settings, "group")
     commit = made.client.commit_transaction
 
@@ -197,6 +196,7 @@ def test_a_commit_whose_answer_was_lost_may_have_been_done(
     monkeypatch.setattr(made.client, "commit_transaction", commit_unheard)
     with made, made.writing():
         made.send([OutRecord(topic(), b"k", b"v")])
+    monkeypatch.setattr("kafka_tx.kafka.transaction._WAIT_S", 0)
     with pytest.raises(KafkaError, match=says) as raised:
         made.commit()
 

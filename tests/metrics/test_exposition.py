@@ -1,5 +1,6 @@
 """What a scrape gets to see of a registry."""
 
+import gc
 import gzip
 import math
 import re
@@ -229,6 +230,7 @@ def test_scrapes_leave_nothing_behind(registry: MetricsRegistry, accept: str) ->
     try:
         for number in range(100, 1_100):
             scrape(number)
+        gc.collect()
         left = tracemalloc.get_traced_memory()[0]
     finally:
         tracemalloc.stop()
