@@ -31,7 +31,7 @@ spec:
 
 _COMMANDS = {
     "demo": "Count words while the job is killed, and compare the counts.",
-    "status": "Show owner, committed txid, offsets and unfinished txids of each id.",
+    "status": "Show epoch, committed txid, offsets and unfinished txids of each id.",
     "top": "Show all ids live, the longest silent first.",
     "history": "Show what the last transactions of an id held.",
     "lag": "Show how far each id is behind the log, and ahead of retention.",
