@@ -320,7 +320,7 @@ def _tables(url: str) -> Iterator[tuple[str, _Check]]:
                 yield "table", partial(_unreadable, found)
                 continue
             for known in found:
-                if known.state.moved_to:  # its tables go on, too
+                if known.current is None:  # a moved id's tables go on elsewhere
                     continue
                 at = known.state.numbering, known.state.txid
                 for write in last_writes(known.state.commit_stats):

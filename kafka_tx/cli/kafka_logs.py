@@ -102,7 +102,7 @@ def _properties(file: Path) -> Iterator[tuple[str, str]]:
         if line and not line.startswith(("#", "!")) and pair is not None:
             name, sign, value = pair.groups()
             name, value = _unescaped(name, where), _unescaped(value, where)
-            sign = sign if value else sign.strip()
+            sign = sign if value else sign.strip()  # blanks alone are none
             yield _pair("--kafka-config", name, sign, value, where)
 
 

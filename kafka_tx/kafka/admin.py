@@ -175,6 +175,12 @@ class Connection(ABC, Generic[_Client]):
         return type(self), (self._settings,)
 
 
+def replicas_of(metadata: ClusterMetadata, topic: str) -> int:
+    """How many replicas each partition of a topic has; 0: the topic is not known."""
+    found = metadata.topics[topic].partitions.values()
+    return min((len(each.replicas) for each in found), default=0)
+
+
 class AdminConnection(Connection[AdminClient]):
     """An admin client; futures of its requests go to ``wait``.
 

@@ -15,11 +15,10 @@ from confluent_kafka import KafkaException, TopicCollection
 from confluent_kafka import TopicPartition as ClientPartition
 from confluent_kafka.admin._listoffsets import OffsetSpec
 
-from kafka_tx.kafka.admin import AdminConnection, Deadline
+from kafka_tx.kafka.admin import AdminConnection, Deadline, replicas_of
 from kafka_tx.kafka.client_settings import client_settings
 from kafka_tx.kafka.clients import addresses, new_producer
 from kafka_tx.kafka.errors import ErrorWatch, client_error, translated
-from kafka_tx.kafka.marker_topic import replicas_of
 from kafka_tx.model import TopicPartition, host_port
 
 _WITHIN_MS = 10_000

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import closing
 from functools import reduce
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -20,7 +20,7 @@ from kafka_tx.errors import (
     FetchError,
     OffsetOutOfRangeError,
 )
-from kafka_tx.kafka.admin import AdminConnection, Deadline, Settings
+from kafka_tx.kafka.admin import AdminConnection, Deadline, Settings, replicas_of
 from kafka_tx.kafka.clients import addresses
 from kafka_tx.kafka.cluster import KafkaClusterView
 from kafka_tx.kafka.errors import is_refused
@@ -29,9 +29,6 @@ from kafka_tx.logs import event_log
 from kafka_tx.model import LogBounds, OffsetRange, TopicPartition, Topics
 from kafka_tx.native.reader import chosen
 from kafka_tx.protocols import RangeReader
-
-if TYPE_CHECKING:
-    from confluent_kafka.admin._metadata import ClusterMetadata
 
 logger = event_log(__name__)
 
@@ -271,12 +268,6 @@ class MarkerTopic:
             f" {self.addresses}",
             addresses=self.addresses,
         )
-
-
-def replicas_of(metadata: ClusterMetadata, topic: str) -> int:
-    """How many replicas each partition of a topic has; 0: the topic is not known."""
-    found = metadata.topics[topic].partitions.values()
-    return min((len(each.replicas) for each in found), default=0)
 
 
 def _setting(answer: Settings | ClientError, name: str) -> str | None:

@@ -41,7 +41,6 @@ _TIMEOUT_MS = "120000"
 _WAIT_S = 30.0
 _SLICE_S = 0.5
 _AGAIN_S = 0.1
-_INVISIBLE = "nothing of it is visible"
 _TIMEOUT = "transaction.timeout.ms"
 _WITHIN_TIMEOUT = {"delivery.timeout.ms", "message.timeout.ms", "socket.timeout.ms"}
 _MOVING = {
@@ -191,10 +190,10 @@ class Transaction:
         """Commit. After an error, which is a KafkaError, the outcome is unknown."""
         commit = self.client.commit_transaction
         self._asked(
-            f"committing with transactional id '{self._name}', whose outcome is not"
-            " known,",
+            f"committing with transactional id '{self._name}' (whether it was committed"
+            " is not known)",
             lambda: commit(_SLICE_S),
-            outcome="whether it was committed is not known",
+            may_be_visible=True,
         )
 
     def _abort(self) -> None:
@@ -266,7 +265,7 @@ class Transaction:
         return self._refused(refused[0].record)
 
     def _asked(
-        self, what: str, request: Callable[[], _Answer], outcome: str = _INVISIBLE
+        self, what: str, request: Callable[[], _Answer], *, may_be_visible: bool = False
     ) -> _Answer:
         """Make a request until it is answered, in time; the client goes on with it."""
         deadline = time.monotonic() + _WAIT_S
@@ -281,16 +280,19 @@ class Transaction:
                 watch.raise_refusal()
                 passes = error.retriable() or error.code() in _MOVING
                 if not passes:
-                    raise self._failed(error, what, outcome) from exception
+                    raise self._failed(error, what, may_be_visible) from exception
                 if time.monotonic() > deadline:
                     if not is_unreachable(error):
-                        raise self._failed(error, what, outcome) from exception
+                        raise self._failed(error, what, may_be_visible) from exception
                     raise unreachable(what, int(_WAIT_S * 1000), watch) from exception
             time.sleep(_AGAIN_S)
 
-    def _failed(self, error: ClientError, what: str, outcome: str) -> KafkaError:
+    def _failed(
+        self, error: ClientError, what: str, may_be_visible: bool
+    ) -> KafkaError:
         if error.code() in _LOST or (error.fatal() and not is_refused(error)):
-            return self._lost(f"{what}: {error.str()}", outcome)
+            detail = f"{what}: {error.str()}"
+            return self._lost(detail, may_be_visible=may_be_visible)
         return translated(error, f"{self._what}: {what}", self.client.watch)
 
     def _purged(self, error: DeliveryError) -> KafkaError:
@@ -305,12 +307,13 @@ class Transaction:
                 return self._lost(str(told)) if reason.code() in _LOST else told
         return error
 
-    def _lost(self, detail: str, outcome: str = _INVISIBLE) -> KafkaError:
+    def _lost(self, detail: str, *, may_be_visible: bool = False) -> KafkaError:
         last = self.client.last
         until = f" Sent last: {described(last)}." if last else ""
+        hidden = "" if may_be_visible else "; nothing of it is visible"
         limit = self._settings[_TIMEOUT]
         return KafkaError(
-            f"the brokers ended the transaction of {self._what}; {outcome}."
+            f"the brokers ended the transaction of {self._what}{hidden}."
             f" {detail}.{until} Either it was open for longer than"
             f" 'kafka.{_TIMEOUT}' ({limit} ms): raise it, or write smaller batches; or"
             " another writer of the same part has begun. A newer try or run of this job"

@@ -19,9 +19,9 @@ OF_PARTITIONS = BackOff(
 
 
 class DamagedReads(Generic[K]):
-    """Failed reads of damaged records, and when each of them is tried again.
+    """What has failed, such as reads of damaged records, and when it is tried again.
 
-    ``K`` names what is read: a txid, or a partition and an offset.
+    ``K`` names what is tried: a txid, or a partition and an offset.
     Times are milliseconds of the caller's monotonic clock.
     """
 
