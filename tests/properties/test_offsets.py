@@ -11,6 +11,7 @@ from hypothesis import Phase
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
+from integration.sizes import size
 from kafka_tx.model import Earliest, Latest
 from kafka_tx.offsets.retry import BackOff
 from kafka_tx.offsets.unfinished import PartitionRules
@@ -107,7 +108,13 @@ def test_no_readable_record_is_passed_or_lost_and_everything_ends():
     seen.clear()
 
     while not is_enough(seen, SIMULATED_STEPS, (*WHAT_MUST_HAPPEN, *STEPS)):
-        play_round(next(rounds), SimulatedSpout, steps=40, phases=(Phase.generate,))
+        play_round(
+            next(rounds),
+            SimulatedSpout,
+            steps=40,
+            examples=size(10, 40),
+            phases=(Phase.generate,),
+        )
         if time.monotonic() - began > SECONDS_AT_MOST:
             break
 

@@ -37,7 +37,7 @@ from tests.properties.simulated_people import (
     is_off,
 )
 
-STEPS = max(20_000, SIMULATED_STEPS)
+STEPS = SIMULATED_STEPS
 Script = list[tuple[str, int]]
 
 seen: Counter[str] = Counter()

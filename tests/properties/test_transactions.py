@@ -14,6 +14,7 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
+from integration.sizes import size
 from kafka_tx.config import Mode
 from kafka_tx.errors import KafkaTxError, ReplayDiffersError
 from kafka_tx.model import TransactionAttempt
@@ -154,7 +155,7 @@ def test_every_record_counts_once_whatever_fails():
     seen.clear()
 
     while not is_enough(seen, SIMULATED_STEPS, WHAT_MUST_HAPPEN):
-        play_round(next(rounds), SimulatedTopology, steps=60)
+        play_round(next(rounds), SimulatedTopology, steps=60, examples=size(5, 40))
         if time.monotonic() - began > SECONDS_AT_MOST:
             break
 
