@@ -228,14 +228,14 @@ def test_scrapes_leave_nothing_behind(registry: MetricsRegistry, accept: str) ->
 
     tracemalloc.start()
     try:
-        for number in range(100, 1_100):
+        for number in range(100, 400):
             scrape(number)
         gc.collect()
         left = tracemalloc.get_traced_memory()[0]
     finally:
         tracemalloc.stop()
 
-    assert left < 700_000  # bytes
+    assert left < 300_000  # bytes
 
 
 @pytest.fixture
