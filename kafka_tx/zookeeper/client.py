@@ -58,11 +58,17 @@ class OutcomeUnknownError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A node as it was read."""
+    """A node as it was read.
+
+    Attributes:
+        changed: The number of the change that wrote its data; later ones have higher
+            numbers, in all nodes.
+    """
 
     data: bytes
     version: int
     children: int
+    changed: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,7 +170,7 @@ class ZooKeeperClient:
         """The nodes that exist, with their data."""
         found = self._read(paths, lambda client, path: client.get_async(path))
         return {
-            path: Node(data or b"", stat.version, stat.numChildren)
+            path: Node(data or b"", stat.version, stat.numChildren, stat.mzxid)
             for path, (data, stat) in found.items()
         }
 

@@ -1,7 +1,8 @@
 """Committed offsets in ZooKeeper, in the form of storm-kafka.
 
 ``<root>/<id>/partition_<n>`` for one topic, ``<root>/<id>/<topic>/partition_<n>`` if
-several topics share an id. Each node is a JSON object::
+several topics share an id. A topology that goes over from one to the other goes on at
+what was written last, in either place. Each node is a JSON object::
 
     {"topology": {"id": …, "name": …}, "offset": <next offset>, "partition": <n>,
      "broker": {"host": …, "port": …}, "topic": …}
@@ -17,6 +18,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
+from itertools import chain
 from typing import Any, TypeVar
 
 from kafka_tx.errors import StateCorruptedError
@@ -92,17 +94,16 @@ class ZooKeeperOffsetStore(OffsetsOfId):
     def topics(self) -> frozenset[str]:
         """As ``OffsetStore.topics``; a node that cannot be read tells of none."""
         names = self._client.children([self._base]).get(self._base, [])
-        if self._by_topic:
-            folders = self._client.children(f"{self._base}/{name}" for name in names)
-            return frozenset(
-                path.rpartition("/")[2]
-                for path, inside in folders.items()
-                if any(name.startswith(_PARTITION) for name in inside)
-            )
-        wanted = [name for name in names if name.startswith(_PARTITION)]
-        found = self._client.nodes(f"{self._base}/{name}" for name in wanted)
-        topics = set()
-        for node in found.values():
+        places = [f"{self._base}/{name}" for name in names]
+        topics = {
+            path.rpartition("/")[2]
+            for path, inside in self._client.children(places).items()
+            if any(name.startswith(_PARTITION) for name in inside)
+        }
+        wanted = [
+            path for path in places if path.rpartition("/")[2].startswith(_PARTITION)
+        ]
+        for node in self._client.nodes(wanted).values():
             with suppress(*NO_RECORD):
                 topics.add(str(decoded(node.data)[0]["topic"]))
         return frozenset(topics)
@@ -111,13 +112,11 @@ class ZooKeeperOffsetStore(OffsetsOfId):
         self, partitions: Iterable[TopicPartition]
     ) -> dict[TopicPartition, CommittedOffset]:
         """As ``OffsetStore.load``; a node of another partition is corrupted, too."""
-        wanted = {self._node(partition): partition for partition in partitions}
-        found = self._client.nodes(wanted)
+        wanted = {partition: self._places(partition) for partition in partitions}
+        found = self._client.nodes(chain.from_iterable(wanted.values()))
         self._existing.update(found)
-        return {
-            wanted[path]: self._read(path, wanted[path], node.data)
-            for path, node in found.items()
-        }
+        loaded = {p: self._newest(p, found) for p in wanted}
+        return {p: offset for p, offset in loaded.items() if offset is not None}
 
     def store(self, offsets: Mapping[TopicPartition, CommittedOffset]) -> None:
         """As ``OffsetStore.store``.
@@ -211,16 +210,36 @@ class ZooKeeperOffsetStore(OffsetsOfId):
         return done
 
     def _node(self, partition: TopicPartition) -> str:
+        return self._places(partition)[0]
+
+    def _places(self, partition: TopicPartition) -> tuple[str, str]:
+        """Where its offset is written, and where it is if it was of the other form."""
         name = f"{_PARTITION}{partition.partition}"
-        return "/".join(
-            [self._base, partition.topic, name]
-            if self._by_topic
-            else [self._base, name]
-        )
+        flat, deep = f"{self._base}/{name}", f"{self._base}/{partition.topic}/{name}"
+        return (deep, flat) if self._by_topic else (flat, deep)
+
+    def _newest(
+        self, partition: TopicPartition, found: Mapping[str, Node]
+    ) -> CommittedOffset | None:
+        own, other = self._places(partition)
+        own_changed = found[own].changed if own in found else -1
+        # a node without data is the folder of a topic with such a name
+        if other in found and found[other].data and found[other].changed > own_changed:
+            stored, committed = self._read(other, partition, found[other].data)
+            if stored == partition:
+                return committed
+        if own not in found:
+            return None
+        stored, committed = self._read(own, partition, found[own].data)
+        if stored != partition:
+            reason = f"it is of {stored}, expected {partition}"
+            raise unreadable(self._settings, own, self.id, reason)
+        return committed
 
     def _read(
         self, path: str, partition: TopicPartition, data: bytes
-    ) -> CommittedOffset:
+    ) -> tuple[TopicPartition, CommittedOffset]:
+        """The partition of which a node is, by default this one, and its offset."""
         try:
             record, committed = decoded(data)
         except NO_RECORD as error:
@@ -229,10 +248,7 @@ class ZooKeeperOffsetStore(OffsetsOfId):
             record.get("topic", partition.topic),
             record.get("partition", partition.partition),
         )
-        if stored != partition:
-            reason = f"it is of {stored}, expected {partition}"
-            raise unreadable(self._settings, path, self.id, reason)
-        return committed
+        return stored, committed
 
 
 NO_RECORD = (ValueError, TypeError, KeyError, AttributeError)

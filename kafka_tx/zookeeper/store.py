@@ -127,7 +127,7 @@ def _stored(
         text = None if owners is None else owners.data.decode(errors="replace")
         at = records.Place(OWNERS, settings.url, id_)
         epoch = records.decode_owners(text, at).last
-        nodes = found.items()
+        nodes = sorted(found.items(), key=lambda node: node[1].changed)
         return epoch, dict(_offset(p, node.data, settings, id_) for p, node in nodes)
 
     return StoredId(copy, positions)

@@ -358,6 +358,19 @@ def test_reset_deletes_offsets_in_zookeeper_and_fences_the_topology(run, in_zook
     assert offsets.load([CLICKS]) == {}
 
 
+@pytest.mark.parametrize("was_pattern", [False, True])
+def test_of_a_topic_that_became_a_pattern_or_back_the_newest_offsets_count(
+    run, in_zookeeper, was_pattern
+):
+    ZooKeeperOffsetStore(ZOOKEEPER, "clicks", by_topic=was_pattern).store(
+        {CLICKS: CommittedOffset(60)}
+    )
+
+    shown = run("offsets", "reset", "--store", ZOOKEEPER, "--id", "clicks")
+
+    assert shown.stdout.startswith("clicks-3: 60 -> deleted\n")
+
+
 def test_sound_offsets_in_zookeeper_can_be_read(run, in_zookeeper):
     asked = ("--store", ZOOKEEPER, "--id", "clicks")
 

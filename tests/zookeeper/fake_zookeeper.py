@@ -1,6 +1,7 @@
 """ZooKeeper in memory, behind the interface of our client, with faults to choose."""
 
 import threading
+from collections import Counter
 
 from kafka_tx.errors import StateUnavailableError
 from kafka_tx.zookeeper.client import (
@@ -26,6 +27,8 @@ class FakeServer:
     def __init__(self):
         self.data = {"": b""}
         self.versions = {"": 0}
+        self.changed = Counter[str]()
+        self.changes = 0
         self.children: dict[str, set[str]] = {"": set()}
         self.lock = threading.RLock()
 
@@ -43,7 +46,8 @@ class FakeServer:
             if path not in self.data:
                 return None
             children = len(self.children[path])
-            return Node(self.data[path], self.versions[path], children)
+            version, changed = self.versions[path], self.changed[path]
+            return Node(self.data[path], version, children, changed)
 
     def names(self, path):
         with self.lock:
@@ -78,6 +82,8 @@ class FakeServer:
     def carry_out(self, operation):
         path = operation.path
         parent, _, name = path.rpartition("/")
+        self.changes += 1
+        self.changed[path] = self.changes
         if isinstance(operation, Create):
             self.data[path], self.versions[path] = operation.data, 0
             self.children[path] = set()

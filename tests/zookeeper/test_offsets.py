@@ -88,6 +88,35 @@ def test_topics_of_a_pattern_have_folders_of_their_own(open_with, server):
     assert "/storm/spout/orders/partition_3" in server.data
 
 
+@pytest.mark.parametrize("topic", ["orders", "partition_3", "partition_0"])
+@pytest.mark.parametrize("by_topic", [True, False])
+def test_a_topology_goes_on_when_its_topic_becomes_a_pattern_and_back(
+    open_with, by_topic, topic
+):
+    partition, other = TopicPartition(topic, 3), TopicPartition(f"{topic}s", 3)
+    open_with(by_topic=not by_topic).store({partition: CommittedOffset(500)})
+
+    gone_over = open_with(by_topic=by_topic)
+    assert gone_over.topics() == {topic}
+    assert gone_over.load([partition]) == {partition: CommittedOffset(500)}
+    if by_topic:
+        assert gone_over.load([other]) == {}
+    gone_over.store({partition: CommittedOffset(600)})
+    assert gone_over.load([partition]) == {partition: CommittedOffset(600)}
+
+    gone_back = open_with(by_topic=not by_topic)
+    assert gone_back.load([partition]) == {partition: CommittedOffset(600)}
+    gone_back.store({partition: CommittedOffset(700)})
+    assert open_with().load([partition]) == {partition: CommittedOffset(700)}
+
+
+def test_a_node_of_the_other_form_that_cannot_be_read_is_named(open_with, server):
+    put(server, b"{")
+
+    with pytest.raises(StateCorruptedError, match=NODE):
+        open_with(by_topic=True).load([ORDERS_3])
+
+
 def test_what_storm_kafka_wrote_is_continued(open_with, server):
     put(server, json.dumps(OF_STORM).encode())
 
