@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import threading
 from dataclasses import replace
 
 import pytest
 
+from kafka_tx import assembly
 from kafka_tx.assembly import SystemClock
 from kafka_tx.errors import ConfigError, FencedError, OtherTopicsError
 from kafka_tx.metrics.registry import MetricsRegistry
@@ -16,7 +18,7 @@ from kafka_tx.spark.at_least_once.topology import TopologyBuilder
 from kafka_tx.testing.mock import MockCluster
 from kafka_tx.topology.declare.bolts import BasicBolt
 from kafka_tx.topology.declare.spout_config import SpoutConfig
-from kafka_tx.topology.declare.spout_hosts import BrokerHosts, StaticHosts
+from kafka_tx.topology.declare.spout_hosts import BrokerHosts, StaticHosts, ZkHosts
 
 P0, P1, P2 = (TopicPartition("orders", n) for n in range(3))
 
@@ -153,6 +155,47 @@ def test_a_start_that_is_refused_does_not_fence_the_owner(cluster, tmp_path):
 
     owner.keeper.store_now({})
     assert owner.release(lambda: 60)
+
+
+@pytest.mark.parametrize("start", [KafkaSpout.judge, KafkaSpout.poller])
+def test_a_start_that_is_refused_leaves_no_thread_and_no_session(
+    cluster, monkeypatch, start
+):
+    sessions = []
+
+    class Registered:
+        """What ZooKeeper knows of the cluster; its session is open until it ends."""
+
+        def __init__(self, *_):
+            sessions.append(self)
+            self.view = assembly.cluster_view(spout._source(cluster.bootstrap_servers))
+
+        def topics(self, subscription):
+            return self.view.topics(subscription)
+
+        def close(self):
+            self.view.close()
+            sessions.remove(self)
+
+    monkeypatch.setattr(assembly, "zookeeper_topics", Registered)
+    servers = cluster.bootstrap_servers
+    spout = KafkaSpout(
+        SpoutConfig(
+            hosts=ZkHosts("nowhere:2181", bootstrap_servers=servers),
+            topic="orders",
+            store="memory:",
+            dead_letter_topic="absent",
+        )
+    )
+    deployment = Deployment("job", "job", MetricsRegistry(), SystemClock())
+    before = {thread.name for thread in threading.enumerate()}
+
+    with pytest.raises(ConfigError, match="absent"):
+        start(spout, "spout", deployment)
+
+    assert not sessions
+    left = {thread.name for thread in threading.enumerate()} - before
+    assert not [name for name in left if name.startswith("kafka-tx")]
 
 
 def test_a_former_owner_of_the_same_id_stores_nothing_more(cluster, tmp_path):

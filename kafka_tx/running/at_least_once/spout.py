@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import closing
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, field, replace
 
 from kafka_tx import assembly
@@ -133,30 +133,31 @@ class KafkaSpout:
             source,
             by_topic=config.is_pattern,
         )
-        keeper = OffsetKeeper(keeper_id, store, deployment.registry, clock)
-        view = assembly.cluster_view(source)
-        managers = SpoutManagers(
-            config.partition_rules(deployment.topology, deployment.name),
-            config.start_rules(deployment.name),
-            view,
-            keeper,
-            deployment.registry,
-        )
-        topic = config.dead_letter_topic
-        with_headers = replace(source, include_headers=True)
-        dead_letters = None if topic is None else DeadLetters(topic, with_headers)
-        try:
+        with ExitStack() as opened:  # closed again unless all of it can be used
+            keeper = OffsetKeeper(keeper_id, store, deployment.registry, clock)
+            opened.callback(keeper.close, 1.0)
+            view = assembly.cluster_view(source)
+            opened.callback(view.close)
+            managers = SpoutManagers(
+                config.partition_rules(deployment.topology, deployment.name),
+                config.start_rules(deployment.name),
+                view,
+                keeper,
+                deployment.registry,
+            )
+            topic, dead_letters = config.dead_letter_topic, None
+            if topic is not None:
+                dead_letters = DeadLetters(topic, replace(source, include_headers=True))
+                opened.callback(dead_letters.close, 1.0)
             keeper.check_topics(config.subscription)
             if owns:
                 keeper.acquire(config.task_index, config.total_tasks)
             coordinator, close = self._coordinator(view, managers, clock)
+            opened.callback(close)
             coordinator.my_managed_partitions()
             if dead_letters is not None:
                 dead_letters.check()
-        except BaseException:
-            keeper.close(1.0)
-            view.close()
-            raise
+            opened.pop_all()
         return PollerParts(
             name=component,
             coordinator=coordinator,
