@@ -157,6 +157,7 @@ class ZooKeeperClient:
     def __init__(self, settings: ZooKeeperSettings) -> None:
         self._settings = settings
         self._kazoo: KazooClient | None = None
+        self._closed = 0
         self._pid = os.getpid()
         self._lock = threading.Lock()
 
@@ -218,8 +219,12 @@ class ZooKeeperClient:
                 raise self._refused(failure) from failure
 
     def close(self) -> None:
-        """End the session. Calling it twice is harmless; a later call opens another."""
+        """End the session. Calling it twice is harmless; a later call opens another.
+
+        One that is under way on another thread does not, and raises.
+        """
         with self._lock:
+            self._closed += 1
             client, self._kazoo = self._kazoo, None
             if client is not None and self._pid == os.getpid():
                 _end(client)
@@ -245,9 +250,10 @@ class ZooKeeperClient:
         """Send many requests, then collect the answers; missing nodes are left out."""
         wanted = list(paths)
         found: dict[str, Any] = {}
+        closed = self._closed
         for first in range(0, len(wanted), _IN_FLIGHT):
             some = wanted[first : first + _IN_FLIGHT]
-            found.update(self._ask_again_if_lost(some, start))
+            found.update(self._ask_again_if_lost(some, start, closed))
         return found
 
     def _ask(
@@ -303,7 +309,10 @@ class ZooKeeperClient:
         return True
 
     def _ask_again_if_lost(
-        self, paths: Sequence[str], start: Callable[[KazooClient, str], Any]
+        self,
+        paths: Sequence[str],
+        start: Callable[[KazooClient, str], Any],
+        closed: int,
     ) -> dict[str, Any]:
         settings = self._settings
         pauses = BackOff(
@@ -320,7 +329,7 @@ class ZooKeeperClient:
                 raise self.silent(error) from None
             except _LOST as error:
                 failures += 1
-                if not pauses.allows(failures):
+                if self._closed != closed or not pauses.allows(failures):
                     raise self.silent(error) from None
             except kazoo.KazooException as error:
                 raise self._refused(error) from None

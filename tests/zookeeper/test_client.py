@@ -1,6 +1,8 @@
 import socket
+from types import SimpleNamespace
 
 import pytest
+from kazoo.exceptions import ConnectionClosedError
 
 from kafka_tx.errors import BrokerUnavailableError, StateUnavailableError
 from kafka_tx.model import Topics
@@ -11,6 +13,7 @@ from kafka_tx.zookeeper.client import (
     Delete,
     Op,
     Set,
+    ZooKeeperClient,
     in_requests,
     size_of,
 )
@@ -65,3 +68,29 @@ def test_operations_are_cut_in_order_into_requests_that_fit():
 
 def test_no_operations_are_one_empty_request():
     assert in_requests([]) == [[]]
+
+
+def test_who_is_closed_in_the_middle_of_a_read_opens_no_other_session(monkeypatch):
+    client = ZooKeeperClient(
+        ZooKeeperSettings.parse(f"zookeeper://nowhere:2181/a?{SHORT_TIMEOUTS}")
+    )
+    opened: list[SimpleNamespace] = []
+
+    def closed(timeout):
+        client.close()
+        raise ConnectionClosedError
+
+    def connect(_within_s):
+        answer = SimpleNamespace(get=closed)
+        session = SimpleNamespace(
+            get_async=lambda _path: answer, stop=int, close=int, connected=True
+        )
+        opened.append(session)
+        return session
+
+    monkeypatch.setattr(client, "_connect", connect)
+
+    with pytest.raises(StateUnavailableError, match="ConnectionClosed"):
+        client.nodes(["/a"])
+
+    assert len(opened) == 1
