@@ -167,7 +167,8 @@ def vanished(
     """Partitions whose stored offsets are gone, ascending.
 
     Topics only get new partitions with higher numbers: a partition without an offset
-    below one with an offset had an offset once. Partitions above may be new.
+    below one with an offset had an offset once, unless it could not be read so far (no
+    leader, or not in ``StaticHosts``), which nobody knows. Partitions above may be new.
     """
     highest: dict[str, int] = {}
     for topic, number in stored:

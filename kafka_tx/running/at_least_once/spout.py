@@ -403,8 +403,9 @@ class SpoutManagers:
         if gone:
             raise StateError(
                 f"'{self._keeper.id}' has offsets of {', '.join(sorted(topics))}, but"
-                f" none of {few(gone)}: they expired (offsets.retention.minutes"
-                " of the brokers) or were deleted. Beginning anew could lose or repeat"
+                f" none of {few(gone)}: they expired (offsets.retention.minutes of the"
+                " brokers), were deleted, or nothing was read there so far (no leader,"
+                " or not in StaticHosts). Beginning anew could lose or repeat"
                 " records, so nothing was begun. Decide with kafka-consumer-groups"
                 f" --group {self._keeper.id} --reset-offsets --topic"
                 f" {_named(gone)} --execute and --to-earliest (repeats what is left in"
