@@ -103,6 +103,15 @@ def test_read_on_the_topic_is_all_that_reading_needs(guarded, kind, monkeypatch)
     assert "READ on topic 'in'" in denied
 
 
+def test_a_topic_whose_right_was_taken_away_is_named_beside_others(guarded):
+    """Topologies stop with this, and go on where they were once it is given back."""
+    view = assembly.cluster_view(config(guarded, "reader"))
+
+    denied = refused(lambda: view.bounds([PARTITION, TopicPartition("dead", 0)]))
+
+    assert "dead" in denied
+
+
 @pytest.mark.parametrize("kind", ["native", *in_all("python")])
 def test_a_wrong_password_is_named_by_planner_and_readers(guarded, kind, monkeypatch):
     monkeypatch.setenv("KAFKA_TX_READER", kind)
