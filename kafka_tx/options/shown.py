@@ -9,7 +9,7 @@ HIDDEN = "***"
 
 SECRETS = (
     r"(?i:tx\.store|jaas|passphrase|key\.pem|keystore\.key"
-    r"|oauthbearer\.(config|extensions)|auth\.user\.info)"
+    r"|oauthbearer\.(config|extensions)|auth\.user\.info|registry\.proxy)"
 )
 """Names of options that may hold secrets, and that Spark does not hide by itself.
 

@@ -25,6 +25,7 @@ from kafka_tx.options.shown import HIDDEN, shown
         "schema.registry.bearer.auth.token",
         "schema.registry.bearer.auth.client.secret",
         "schema.registry.ssl.key.password",
+        "schema.registry.proxy",
     ],
 )
 def test_what_may_be_secret_is_hidden(name):

@@ -37,6 +37,7 @@ OF_REGISTRY = (
     "schema.registry.bearer.auth.token",
     "schema.registry.bearer.auth.client.secret",
     "schema.registry.ssl.key.password",
+    "schema.registry.proxy",
 )
 
 
