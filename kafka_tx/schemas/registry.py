@@ -171,19 +171,23 @@ class Registry:
         if not isinstance(schema.schema_str, str):
             raise _no_registry(self.url, "the answer has no schema")
         texts: dict[tuple[str, int], str] = {}
-        self._add_references(schema, texts, set())
+        self._add_references(schema, texts, set(), set())
         return SchemaText(schema.schema_str, number, tuple(texts.values()))
 
     def _add_references(
         self,
         schema: Any,  # noqa: ANN401 - of the client
         texts: dict[tuple[str, int], str],
+        names: set[str],
         above: set[tuple[str, int]],
     ) -> None:
+        """Those with one name are one type: the first counts, as in the registry."""
         for each in schema.references or ():
             key = each.subject, each.version
-            if key in texts:
+            is_met = key in texts or each.name in names
+            if is_met and key not in above:
                 continue
+            names.add(each.name)
             if key in above or len(texts) + len(above) > _MOST_REFERENCES:
                 raise SchemaError(
                     f"the schema refers to more than {_MOST_REFERENCES} others, or to"
@@ -192,7 +196,7 @@ class Registry:
             what = f"subject '{each.subject}', version {each.version}"
             # deleted ones are read as long as a schema refers to them: ids outlive them
             found = self._asked(methodcaller("get_version", *key, True), what)
-            self._add_references(found.schema, texts, above | {key})
+            self._add_references(found.schema, texts, names, above | {key})
             texts[key] = found.schema.schema_str
 
     def close(self) -> None:

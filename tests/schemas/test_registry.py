@@ -38,6 +38,20 @@ def test_references_come_before_what_needs_them(told: Told) -> None:
     assert Registry({"url": told.url}).by_id(7).references == ("C", "B")
 
 
+def test_of_references_with_one_name_the_first_one_counts(told: Told) -> None:
+    """As in Confluent's registry: a type has one definition."""
+
+    def needs(name: str, version: int) -> dict[str, Any]:
+        return {"name": name, "subject": name, "version": version}
+
+    told.schema(7, '"b"', references=[needs("b", 1), needs("c", 2)])
+    told.version("b", "1", 8, "B", references=[needs("c", 1)])
+    told.version("c", "1", 9, "older C")
+    told.version("c", "2", 10, "newer C")
+
+    assert Registry({"url": told.url}).by_id(7).references == ("older C", "B")
+
+
 def test_references_in_a_circle_are_refused(told: Told) -> None:
     again = [{"name": "b", "subject": "b", "version": 1}]
     told.schema(7, '"b"', references=again)
