@@ -576,6 +576,7 @@ NOTHING_AT_RISK: dict[str, str] = {
     "defaults::encode": _MEANT,
     "framed::_reshaped_leaf": _MEANT,
     "registry::Registry._add_references": _MEANT,
+    "registry::Registry._check_rules": _MEANT,
     "registry::Registry._with_references": _MEANT,
     "resolution::_Code.add": _MEANT,
     "registry::Registry._asked": _AGAIN,

@@ -27,8 +27,11 @@ def reader_schema(record_format: RecordFormat) -> SchemaText:
             its settings are illegal.
         RegistryError: The registry does not answer, or refuses the client.
     """
-    with _refusals(record_format, lambda error: _advice(error, record_format)):
-        return _found(record_format)
+    with (
+        _refusals(record_format, lambda error: _advice(error, record_format)),
+        closing(Registry.at_start(record_format.registry)) as registry,
+    ):
+        return _found(record_format, registry)
 
 
 def writer_schema(record_format: RecordFormat, *, registers: bool) -> SchemaText:
@@ -40,17 +43,23 @@ def writer_schema(record_format: RecordFormat, *, registers: bool) -> SchemaText
         ConfigError: The schema cannot be had, is refused, or is not registered.
         RegistryError: The registry does not answer, or refuses the client.
     """
-    advice = "Nothing was written."
-    if record_format.is_text and not registers:
-        advice += " Set auto.register.schemas=true to register it"
-    with _refusals(record_format, lambda _: advice):
-        found = _found(record_format)
+
+    def advice(error: SchemaError) -> str:
+        said = "Nothing was written."
+        is_absent = isinstance(error, UnknownSchemaError)
+        if is_absent and record_format.is_text and not registers:
+            said += " Set auto.register.schemas=true to register it"
+        return said
+
+    registry = Registry.at_start(record_format.registry)
+    registry.writes = True
+    with _refusals(record_format, advice), closing(registry):
+        found = _found(record_format, registry)
         if found.id is not None:
             return found
-        with closing(Registry.at_start(record_format.registry)) as registry:
-            return registry.registered(
-                record_format.subject, found.text, registers=registers
-            )
+        return registry.registered(
+            record_format.subject, found.text, registers=registers
+        )
 
 
 @contextmanager
@@ -76,19 +85,17 @@ def column(schema: SchemaText) -> Slot:
     return column_of(parse(schema.text, schema.references))
 
 
-def _found(record_format: RecordFormat) -> SchemaText:
+def _found(record_format: RecordFormat, registry: Registry) -> SchemaText:
     if record_format.registry:
         check_settings(record_format.registry)
     word = record_format.schema
     if record_format.is_text:
         found = SchemaText(_text(f"{record_format.side}.schema", word))
+    elif word.startswith("id:"):
+        found = registry.by_id(int(word.removeprefix("id:")))
     else:
-        with closing(Registry.at_start(record_format.registry)) as registry:
-            if word.startswith("id:"):
-                found = registry.by_id(int(word.removeprefix("id:")))
-            else:
-                version = None if word == "latest" else int(word)
-                found = registry.of_subject(record_format.subject, version)
+        version = None if word == "latest" else int(word)
+        found = registry.of_subject(record_format.subject, version)
     column(found)
     return found
 

@@ -70,11 +70,13 @@ class Registry:
         settings: Of Confluent's client, by their names without ``schema.registry.``.
         patience_s: How long a request is repeated while the registry is away.
         nobody_s: The same, while no connection can be made; 0: as long.
+        writes: Whether records are written with its schemas; otherwise they are read.
     """
 
     settings: Mapping[str, str]
     patience_s: float = TASK_PATIENCE_S
     nobody_s: float = 0.0
+    writes: bool = False
     _client: Any = None
     _known: dict[int | UUID, SchemaText] = field(default_factory=dict)
     _unknown: dict[int | UUID, tuple[str, float]] = field(default_factory=dict)
@@ -99,7 +101,7 @@ class Registry:
 
         Raises:
             UnknownSchemaError: The registry has no such id, or was not asked.
-            SchemaError: It is no schema of Avro.
+            SchemaError: It is no schema of Avro, or has rules that apply.
             RegistryError: The registry does not answer, or refuses; or, as ConfigError
                 too, it is none.
         """
@@ -159,7 +161,9 @@ class Registry:
         method = "register_schema" if registers else "lookup_schema"
         ask = methodcaller(method, subject, Schema(text, "AVRO"))
         found = self._asked(ask, f"the schema in subject '{subject}'")
-        return SchemaText(text, found if registers else found.schema_id)
+        number = found if registers else found.schema_id
+        self.by_id(number)  # it may have the rules of the version before
+        return SchemaText(text, number)
 
     def _with_references(self, schema: Any, number: int | None) -> SchemaText:  # noqa: ANN401 - of the client
         kind = schema.schema_type or "AVRO"
@@ -170,9 +174,31 @@ class Registry:
             )
         if not isinstance(schema.schema_str, str):
             raise _no_registry(self.url, "the answer has no schema")
+        self._check_rules(schema.rule_set, number)
         texts: dict[tuple[str, int], str] = {}
         self._add_references(schema, texts, set(), set())
         return SchemaText(schema.schema_str, number, tuple(texts.values()))
+
+    def _check_rules(self, rules: Any, number: int | None) -> None:  # noqa: ANN401 - of the client
+        """Refuse rules that Confluent's clients apply: none is applied here."""
+        if rules is None or rules.enable_at not in (None, "ALL", "CLIENT"):
+            return
+        modes = ("WRITE" if self.writes else "READ", "WRITEREAD")
+        for each in (*(rules.domain_rules or ()), *(rules.encoding_rules or ())):
+            is_harmless = each.kind == "CONDITION" and not self.writes
+            if each.disabled or each.mode not in modes or is_harmless:
+                continue
+            why = "values would be as they are stored, such as encrypted"
+            if self.writes:
+                why = (
+                    "values would be unchecked, or in clear text where it encrypts"
+                    " them. Name a schema without such rules, or write the bytes of"
+                    " Confluent's own serializer"
+                )
+            raise SchemaError(
+                f"schema {number or ''} has the rule '{each.name}' ({each.kind},"
+                f" {each.mode}, {each.type}), and kafka_tx applies no rules: {why}"
+            )
 
     def _add_references(
         self,

@@ -14,7 +14,7 @@ from kafka_tx.errors import (
     RegistryError,
     SchemaError,
 )
-from kafka_tx.schemas.readers import reader_schema
+from kafka_tx.schemas.readers import reader_schema, writer_schema
 from kafka_tx.schemas.registry import Registry, UnknownSchemaError
 from tests.schemas.told import Told
 
@@ -396,3 +396,80 @@ def test_settings_that_no_client_takes_are_refused(
         reader_schema(RecordFormat(side="value", subject="s", registry=settings))
 
     assert "secret" not in str(raised.value).replace("user in it", "")
+
+
+# --- rules of a schema ----------------------------------------------------------------
+
+
+def rules(kind: str, mode: str, where: str = "domainRules", **more: Any) -> Any:
+    rule = {"name": "protect", "kind": kind, "mode": mode, "type": "ENCRYPT", **more}
+    return {where: [rule]}
+
+
+TRANSFORMED = (
+    rules("TRANSFORM", "WRITEREAD"),
+    rules("TRANSFORM", "WRITEREAD", "encodingRules"),
+)
+
+
+@pytest.mark.parametrize("given", [*TRANSFORMED, rules("TRANSFORM", "READ")])
+def test_records_that_a_rule_changes_are_not_read(told: Told, given: Any) -> None:
+    """Encrypted fields would be taken for values."""
+    told.schema(7, '"string"', ruleSet=given)
+
+    with pytest.raises(SchemaError, match=r"schema 7 has the rule 'protect' \(TRANSF"):
+        Registry({"url": told.url}).by_id(7)
+
+
+@pytest.mark.parametrize("given", [*TRANSFORMED, rules("CONDITION", "WRITE")])
+@pytest.mark.parametrize(
+    ("schema", "registers"),
+    [
+        ("latest", False),
+        ("1", False),
+        ("id:7", False),
+        ('"string"', False),
+        ('"string"', True),
+    ],
+)
+def test_nothing_is_written_past_a_rule(
+    told: Told, given: Any, schema: str, registers: bool
+) -> None:
+    """Not what should be encrypted in clear text; a new version inherits rules."""
+    told.schema(7, '"string"', ruleSet=given)
+    for which in ("1", "latest"):
+        told.version("t-value", which, 7, '"string"', ruleSet=given)
+    registered = {"subject": "t-value", "id": 7, "version": 1, "schema": '"string"'}
+    for path in ("/subjects/t-value", "/subjects/t-value/versions"):
+        told.answers[path] = [(200, registered)]
+
+    with pytest.raises(
+        ConfigError, match="the rule 'protect'.*Nothing was written"
+    ) as e:
+        writer_schema(reading(told, schema), registers=registers)
+
+    assert "auto.register.schemas" not in str(e.value)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        None,
+        rules("CONDITION", "READ"),
+        rules("TRANSFORM", "WRITEREAD", disabled=True),
+        rules("TRANSFORM", "WRITEREAD") | {"enableAt": "GATEWAY"},
+        rules("TRANSFORM", "UPGRADE", "migrationRules"),
+    ],
+)
+def test_rules_that_no_client_applies_change_nothing(told: Told, given: Any) -> None:
+    told.schema(7, '"string"', ruleSet=given)
+
+    assert reader_schema(reading(told, "id:7")).id == 7
+    assert writer_schema(reading(told, "id:7"), registers=False).id == 7
+
+
+def test_a_rule_of_writers_is_none_of_readers(told: Told) -> None:
+    told.schema(7, '"string"', ruleSet=rules("TRANSFORM", "WRITE"))
+    told.schema(8, '"string"', ruleSet=rules("CONDITION", "WRITEREAD"))
+
+    assert [Registry({"url": told.url}).by_id(n).id for n in (7, 8)] == [7, 8]

@@ -128,6 +128,7 @@ def records_in(options: dict[str, str]) -> int:
 def test_a_text_is_registered_where_that_is_asked_for(options, told: Told) -> None:
     subject = f"/subjects/{options['topic']}-value/versions"
     told.answers[subject] = [(200, {"id": 9})]
+    told.schema(9, json.dumps(ORDER))
     given = {"value.schema": json.dumps(ORDER), "auto.register.schemas": "true"}
 
     written(options | given, [{"id": 1, "state": "NEW"}])
