@@ -34,10 +34,16 @@ def reader_schema(record_format: RecordFormat) -> SchemaText:
         return _found(record_format, registry)
 
 
-def writer_schema(record_format: RecordFormat, *, registers: bool) -> SchemaText:
+def writer_schema(
+    record_format: RecordFormat, *, registers: bool, is_running: bool
+) -> SchemaText:
     """The schema to write with, as it is now, with its id (driver).
 
-    ``registers``: one that was given as a text is registered unless it is already.
+    Args:
+        record_format: Of the column.
+        registers: A schema that was given as a text is registered unless it is already.
+        is_running: It is written by a query that runs already: a registry that is away
+            is waited for as in a task.
 
     Raises:
         ConfigError: The schema cannot be had, is refused, or is not registered.
@@ -51,7 +57,8 @@ def writer_schema(record_format: RecordFormat, *, registers: bool) -> SchemaText
             said += " Set auto.register.schemas=true to register it"
         return said
 
-    registry = Registry.at_start(record_format.registry)
+    settings = record_format.registry
+    registry = Registry(settings) if is_running else Registry.at_start(settings)
     registry.writes = True
     with _refusals(record_format, advice), closing(registry):
         found = _found(record_format, registry)

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
 import pytest
 from confluent_kafka import Consumer, TopicPartition
-from confluent_kafka.schema_registry import SchemaRegistryClient
+from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
 from confluent_kafka.schema_registry.avro import AvroDeserializer
 from confluent_kafka.serialization import MessageField, SerializationContext
 from pyspark.sql.types import StructType
 
-from kafka_tx.errors import ConfigError
+from kafka_tx.errors import ConfigError, RegistryError
+from kafka_tx.model import TransactionAttempt
+from kafka_tx.options.sink import parse_sink
+from kafka_tx.schemas import registry
+from kafka_tx.spark.sinks import writer
 from kafka_tx.spark.source.data_source import KafkaTxDataSource
 from tests.schemas.told import Told
 from tests.told_registry import told as told
@@ -160,6 +165,40 @@ def test_a_schema_that_cannot_be_had_is_refused(
 
     with pytest.raises(ConfigError, match=said):
         KafkaTxDataSource(left).writer(columns, overwrite=False)
+
+
+class ConnectError(Exception):
+    """What a client raises where nobody listens, by the same name."""
+
+
+def test_a_running_query_waits_for_a_registry_that_restarts(
+    options, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where nobody listens. A start soon ends: the address may be wrong."""
+
+    class Restarting:
+        left = 2
+
+        def get_schema(self, number: int) -> Schema:
+            self.left -= 1
+            if self.left >= 0:
+                raise ConnectError("refused")
+            return Schema(json.dumps(ORDER), "AVRO")
+
+        def close(self) -> None:
+            pass
+
+    made = Restarting()
+    monkeypatch.setattr(registry, "_client", lambda settings: made)
+    monkeypatch.setattr(registry, "NOBODY_PATIENCE_S", 0.001)
+    monkeypatch.setattr(registry, "START_PATIENCE_S", 0.001)
+    options |= {"tx.id": "s", "value.schema": "id:7"}
+    attempt = replace(parse_sink(options), attempt=TransactionAttempt(1, 1))
+
+    assert writer._with_schemas(attempt, COLUMNS).formats[0].reader is not None
+    made.left = 2
+    with pytest.raises(RegistryError, match=r"within 0\.001 s"):
+        writer._with_schemas(replace(attempt, attempt=None), COLUMNS)
 
 
 @pytest.mark.parametrize(

@@ -248,7 +248,11 @@ def _with_schemas(config: SinkConfig, schema: StructType) -> SinkConfig:
     kinds = {field.name: field.dataType.jsonValue() for field in schema.fields}
     for each in config.formats:
         if each.side in kinds:
-            found = writer_schema(each, registers=config.registers)
+            found = writer_schema(
+                each,
+                registers=config.registers,
+                is_running=config.attempt is not None,
+            )
             check_schema(found, kinds[each.side], each.side)
             formats.append(replace(each, reader=found, registry={}))
     return replace(config, formats=tuple(formats))
