@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from kafka_tx.config import RecordFormat, Side
 from kafka_tx.errors import RecordFormatError, SchemaError
@@ -113,12 +114,14 @@ class TypedBatches:
             ids[side] = None if self._include_headers else named
         if not self._include_headers:
             columns.pop("headers", None)
-        rows = sorted({each.row for found in broken.values() for each in found})
+        rows = {each.row for found in broken.values() for each in found}
         for reading in self._readings:
             if reading.format.is_permissive:
                 side = reading.format.side
                 given = batch.column(side)
-                columns |= _beside(side, given, ids[side], broken[side], rows)
+                null = pc.and_(given.is_valid(), columns[side].is_null())
+                held = rows.union(pc.indices_nonzero(null).to_pylist())
+                columns |= _beside(side, given, ids[side], broken[side], held)
         return pa.RecordBatch.from_arrays([*columns.values()], schema=self._schema)
 
 
@@ -206,11 +209,12 @@ def _beside(
     given: pa.Array,
     ids: pa.Array | None,
     broken: list[Broken],
-    rows: list[int],
+    rows: Collection[int],
 ) -> dict[str, pa.Array]:
     """The columns that ``PERMISSIVE`` adds.
 
-    Rows with a fault on either side have their bytes on both: a dead letter is whole.
+    ``rows`` have their bytes: those with a fault on either side, so that a dead letter
+    is whole, and those whose value is Avro's null, which is no tombstone.
     ``ids`` come from headers that the batch does not keep.
     """
     errors: list[str | None] = [None] * len(given)

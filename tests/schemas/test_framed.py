@@ -315,6 +315,19 @@ def test_permissive_gives_reason_and_bytes_beside_null() -> None:
     assert made.column("value_bytes").to_pylist() == [None, b"\0\0", None]
 
 
+def test_a_value_that_is_avros_null_has_its_bytes(format_of: Any) -> None:
+    """No tombstone: as a dead letter that is sent back it would delete the key."""
+    format_of.told[4] = ["null", OLD]
+    formats = (format_of(4, is_permissive=True),)
+    null = framed(4, b"\0")
+
+    made = TypedBatches(formats, False, {})(batch(null, framed(4, b"\2\x0e"), None))
+
+    assert made.column("value").to_pylist() == [None, {"a": 7}, None]
+    assert made.column("value_error").to_pylist() == [None, None, None]
+    assert made.column("value_bytes").to_pylist() == [null, None, None]
+
+
 def test_bytes_name_their_schema_where_its_header_is_not_kept(format_of: Any) -> None:
     """A dead letter would be a record without a schema."""
     uuid_head = b"\1" + GUID.bytes

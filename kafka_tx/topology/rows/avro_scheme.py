@@ -38,7 +38,7 @@ class AvroScheme:
     With ``FAILFAST`` a broken record is an error: in an at-least-once topology it fails
     alone, in a transactional one it stops the topology. With ``PERMISSIVE`` its fields
     are null, and two more fields have the reason and the bytes: ``value_error`` and
-    ``value_bytes``.
+    ``value_bytes``. A record that holds Avro's null has its bytes, too, and no reason.
 
     A transactional topology that is started again under a newer ``latest`` decodes an
     unfinished batch with the newer one: name a version or an id there.
