@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from fractions import Fraction
 from typing import NamedTuple
 from uuid import UUID
 
@@ -206,7 +207,7 @@ def reshaped(given: pa.Array, planned: Slot, now: Slot) -> pa.Array:
 
     Raises:
         SchemaError: A type has changed to one that does not hold all its values, or to
-            another meaning.
+            another meaning; or a value is none of the type: bytes that are no text.
     """
     if planned is now or planned.type == now.type:
         return given
@@ -228,12 +229,37 @@ def reshaped(given: pa.Array, planned: Slot, now: Slot) -> pa.Array:
 
 def _reshaped_leaf(given: pa.Array, planned: Slot, now: Slot) -> pa.Array:
     have, wanted = planned.arrow, now.arrow
-    if have != wanted and (str(have), str(wanted)) not in _WIDENED:
+    if have != wanted and not _holds(have, wanted):
         raise SchemaError(f"{have} cannot become {wanted}")
-    made = given.cast(wanted, safe=False)  # as Avro, which rounds
-    if isinstance(planned.type, Primitive) and pa.types.is_integer(wanted):
-        made = pc.multiply(made, pa.scalar(factor(planned.type, now, ""), wanted))
-    return made
+    is_number = pa.types.is_integer(wanted) or pa.types.is_timestamp(wanted)
+    try:
+        if isinstance(planned.type, Primitive) and is_number:
+            by = _ratio(planned.type, now) / _ratio(planned.type, planned)
+            given = _times(given.cast(pa.int64()), by)
+        # numbers as Avro, which rounds; texts are checked
+        return given.cast(wanted, safe=pa.types.is_string(wanted))
+    except pa.ArrowInvalid as error:
+        raise SchemaError(f"{have} cannot become {wanted}: {error}") from None
+
+
+def _holds(have: pa.DataType, wanted: pa.DataType) -> bool:
+    if pa.types.is_decimal(have) and pa.types.is_decimal(wanted):
+        return bool(have.scale == wanted.scale and have.precision <= wanted.precision)
+    return (str(have), str(wanted)) in _WIDENED
+
+
+def _ratio(given: Primitive, slot: Slot) -> Fraction:
+    by = factor(given, slot, "")
+    return Fraction(by) if by > 0 else Fraction(1, -by)
+
+
+def _times(given: pa.Array, by: Fraction) -> pa.Array:
+    """Multiplied, or divided and rounded down."""
+    made = pc.multiply_checked(given, by.numerator)
+    if by.denominator == 1:
+        return made
+    found = pc.fill_null(made, 0).to_numpy() // by.denominator
+    return pc.if_else(made.is_valid(), found, None)
 
 
 def _reshaped_record(given: pa.Array, planned: Slot, now: Slot) -> pa.Array:
@@ -258,11 +284,14 @@ def _reshaped_record(given: pa.Array, planned: Slot, now: Slot) -> pa.Array:
     )
 
 
+_TIMESTAMPS = ("timestamp[us]", "timestamp[us, tz=UTC]")
 _WIDENED = {
     *(("int32", wider) for wider in ("int64", "float", "double")),
     *(("int64", wider) for wider in ("float", "double")),
     ("float", "double"),
     ("string", "binary"),
+    ("binary", "string"),
+    *(pair for time in _TIMESTAMPS for pair in ((time, "int64"), ("int64", time))),
 }
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import uuid
+from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
@@ -488,6 +489,62 @@ def test_times_are_in_the_unit_of_this_start() -> None:
     assert replayed([1], MILLIS, "long") == [1]
 
 
+def logical(name: str) -> Any:
+    return {"type": "long", "logicalType": name}
+
+
+EACH_UNIT = {"millis": -2_000, "micros": -1_999_001, "nanos": -1_999_000_999}
+"""One time, as each unit holds it; the larger ones round down."""
+
+
+@pytest.mark.parametrize("family", ["timestamp", "local-timestamp"])
+@pytest.mark.parametrize("planned", [*EACH_UNIT, None])
+@pytest.mark.parametrize("now", [*EACH_UNIT, None])
+def test_times_are_what_they_are_in_records_that_are_read_now(
+    family: str, planned: str | None, now: str | None
+) -> None:
+    """Also where one of the units, or a plain number, has a column of another type."""
+    texts = [
+        json.dumps(logical(f"{family}-{unit}") if unit else "long")
+        for unit in (planned, now)
+    ]
+    old, new = (column(SchemaText(text)) for text in texts)
+    given = pa.array([number(EACH_UNIT[planned or "micros"]), None], pa.binary())
+
+    before, after = (
+        FramedColumn(each, SchemaText(texts[0]), None).typed(given).column
+        for each in (old, new)
+    )
+
+    assert reshaped(before, old, new).equals(after)
+
+
+@pytest.mark.parametrize(
+    ("planned", "now", "given", "wanted"),
+    [
+        (
+            {**DECIMAL, "scale": 2},
+            {**DECIMAL, "scale": 2, "precision": 12},
+            [Decimal("1234567.89"), None],
+            [Decimal("1234567.89"), None],
+        ),
+        ("bytes", "string", ["ü".encode(), None], ["ü", None]),
+        ("string", "bytes", ["ü", None], ["ü".encode(), None]),
+    ],
+)
+def test_what_holds_all_values_of_the_plan_takes_them(
+    planned: Any, now: Any, given: list[Any], wanted: list[Any]
+) -> None:
+    assert replayed(given, planned, now) == wanted
+
+
+def test_a_value_that_this_starts_type_does_not_hold_is_refused() -> None:
+    with pytest.raises(SchemaError, match="binary cannot become string: Invalid UTF8"):
+        replayed([b"\xff"], "bytes", "string")
+    with pytest.raises(SchemaError, match="overflow"):
+        replayed([2**62], "long", logical("timestamp-millis"))
+
+
 def test_renamed_fields_are_found_by_their_aliases() -> None:
     """At any depth, and where this start's schema is the older one."""
     old, new = (
@@ -515,6 +572,9 @@ def test_a_field_that_is_there_is_nobodys_alias() -> None:
         ("long", "int"),
         ("int", {"type": "int", "logicalType": "date"}),
         ({**DECIMAL, "scale": 2}, {**DECIMAL, "scale": 3}),
+        (DECIMAL, {**DECIMAL, "precision": 8}),
+        (logical("timestamp-micros"), logical("local-timestamp-micros")),
+        (NANOS, logical("local-timestamp-micros")),
         (record_of(("a", "int")), "int"),
         (NANOS, MICROS),
     ],
