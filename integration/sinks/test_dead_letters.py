@@ -15,7 +15,7 @@ import requests
 from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from pyspark.errors import StreamingQueryException
-from pyspark.sql.functions import lit, to_json
+from pyspark.sql.functions import col, lit, to_json, udf
 from typer.testing import CliRunner
 
 import kafka_tx
@@ -103,7 +103,14 @@ class Job:
         self.id = orders
         self.good = 0
 
-    def run(self, function=None, mode="transactional", after=lambda: None, **options):
+    def run(
+        self,
+        function=None,
+        mode="transactional",
+        after=lambda: None,
+        columns=None,
+        **options,
+    ):
         def save(df, attempt):
             rows = df.withColumn("text", df["value"].cast("string"))
             self.good += rows.where("text not like 'bad%'").count()
@@ -129,6 +136,7 @@ class Job:
                 tx__mode=mode,
             )
             .load()
+            .withColumns(columns or {})
             .writeStream.foreachBatch(write)
             .option("checkpointLocation", str(self._work / "checkpoint"))
             .trigger(availableNow=True)
@@ -300,6 +308,36 @@ def test_typed_columns_become_the_bytes_of_their_records_whatever_their_type(
     else:  # a column of the user's that has this name
         (row,) = dead_letters._with_bytes(fine, given, raw).collect()
         assert row.value == decoded
+
+
+def test_a_record_is_broken_for_the_function_and_as_dead_letter_or_for_neither(
+    job, tmp_path
+):
+    """A registry learns its schema meanwhile: it would be in neither place."""
+
+    @udf("string")
+    def unknown_at_first(offset):
+        known = tmp_path / f"{offset} is known"
+        try:
+            known.touch(exist_ok=False)
+        except FileExistsError:
+            return None
+        return "unknown"
+
+    verdict = unknown_at_first.asNondeterministic()("offset")
+    kept, found = [], []
+
+    def save(df, attempt):
+        kept.append(df.where("value_error IS NULL").count())
+        found.append(df)
+        broken = df.where("value_error IS NOT NULL")
+        return broken.withColumn("reason", broken["value_error"])
+
+    job.run(save, columns={"value_error": verdict, "value_bytes": col("value")})
+
+    assert kept == [0]
+    assert len(job.dead_letters()) == GOOD + BAD
+    assert not any(df.storageLevel.useMemory for df in found)
 
 
 @pytest.mark.all

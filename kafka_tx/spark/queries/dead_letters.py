@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from typing import TYPE_CHECKING
 
 from pyspark.sql import Column, DataFrame
@@ -83,6 +83,11 @@ def with_dead_letters(
     letter is too large for ``topic`` it has neither the value nor the record's headers,
     and says in ``kafka_tx.bytes`` how large the value is.
 
+    With ``value.mode=PERMISSIVE`` or ``key.mode=PERMISSIVE`` the rows of the batch are
+    persisted meanwhile, in memory and on disk: a record whose schema the registry
+    learns late is broken for ``function`` and as a dead letter, or for neither. A
+    replay asks the registry again.
+
     Args:
         function: Handles one batch; may be called again with the same txid.
         topic: The dead-letter topic. It must exist, or brokers must make topics.
@@ -137,14 +142,19 @@ class _Rejecting:
         options = self._sink_options(source, attempt)
         config = parse_sink(options)
         facts = self._topic_now(options, config, df, attempt)
-        rejected = self._function(df, attempt)
         counts: Counts = {}
-        if rejected is not None:
-            rejected = _with_bytes(_check_rows(rejected), dict(df.dtypes), source)
-            is_own = self._options is None
-            counts = _written(
-                rejected, attempt, options, config, facts, is_own_cluster=is_own
-            )
+        with ExitStack() as stack:
+            if not {"key" + BYTES, "value" + BYTES}.isdisjoint(df.columns):
+                # a registry learns ids meanwhile: a record is broken for the function
+                # and as a dead letter, or for neither
+                stack.callback(df.persist().unpersist)
+            rejected = self._function(df, attempt)
+            if rejected is not None:
+                rejected = _with_bytes(_check_rows(rejected), dict(df.dtypes), source)
+                is_own = self._options is None
+                counts = _written(
+                    rejected, attempt, options, config, facts, is_own_cluster=is_own
+                )
         if not is_remote():
             _note(df, attempt, counts)
 
