@@ -23,16 +23,10 @@ The simulator, ``tests/properties/test_maps.py``, dies in the middle of batches.
 
 @dataclass(frozen=True)
 class World:
-    """Servers, and directories.
-
-    Attributes:
-        mortal_kafka: A broker that one job alone has, and may hurt.
-        directories: Where each job has one.
-    """
+    """Servers, and directories, of which each job has one."""
 
     kafka: KafkaCluster
     produce: Produce
-    mortal_kafka: KafkaCluster
     zookeeper: ZooKeeperServer
     postgresql: PostgresServer
     directories: pytest.TempPathFactory

@@ -1,16 +1,12 @@
-"""An at-least-once topology; the broker dies under its last driver, too."""
+"""An at-least-once topology; ``test_spout`` kills the brokers under one, too."""
 
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from integration.cluster.records import Produce
-from integration.cluster.topics import fresh_name
-from integration.cluster.waiting import wait_until
 from integration.killed.interface import Case, World
 from integration.log_ends import log_ends
 from integration.pausing import Life
@@ -27,16 +23,12 @@ WITHIN_S = 240
 
 
 class SpoutJob:
-    """The topology over a topic of its own, on a broker that is no other job's."""
+    """The topology over a topic of its own."""
 
     def __init__(self, world: World, work: Path) -> None:
-        self.work = work
-        self.cluster = world.mortal_kafka
-        self.servers = self.cluster.bootstrap_servers
-        self.topic = fresh_name("spout")
-        self.cluster.create_topic(self.topic, PARTITIONS)
-        texts = [f"v{n}" for n in range(RECORDS)]
-        self.places = Produce(self.servers)(self.topic, texts)
+        self.work, self.servers = work, world.kafka.bootstrap_servers
+        self.topic = world.topic(PARTITIONS)
+        self.places = world.produce(self.topic, [f"v{n}" for n in range(RECORDS)])
         self.given: dict[str, Any] = {
             "topic": self.topic,
             "servers": self.servers,
@@ -54,15 +46,6 @@ class SpoutJob:
     def finish(self, spark: Any) -> None:
         handle = spout_job.start(spark, self.work, self.given)
         try:
-            wait_until(
-                "half of it is done",
-                lambda: len(done(self.work)) >= RECORDS // 2,
-                timeout_s=WITHIN_S,
-                complain=lambda: str(handle.exception() or "") or None,
-            )
-            self.cluster.kill(1)
-            time.sleep(3)
-            self.cluster.restart(1)
             assert handle.process_all_available(WITHIN_S), handle.status
         finally:
             handle.stop()
@@ -74,8 +57,7 @@ class SpoutJob:
 USUAL = (Case("spout", (HELD,), SpoutJob),)
 """Offsets above what is stored are done already. The simulator,
 ``tests/properties/simulated_spout.py``, dies at every step."""
-EVERY = ()
-"""See ``test_spout``: many records, and twice."""
+EVERY = USUAL
 
 
 def check(

@@ -59,13 +59,9 @@ def case(mode: str, store: str, points: Sequence[str]) -> Case:
     return Case(f"topology {mode} {store}", points, job)
 
 
-USUAL = (
-    case("transactional", "sqlite", ("in-task",)),
-    case("transactional", "zookeeper", ("after-record",)),
-    case("opaque", "sqlite", ("after-sink",)),
-)
-"""Each leaves another thing behind: metadata, a record of it, a sink that has it. The
-others (see ``tests/properties/simulated_topology.py``) leave one of these."""
+USUAL = (case("transactional", "zookeeper", ("after-record",)),)
+"""A record of the metadata, and no more. All other points leave what the simulator,
+``tests/properties/simulated_topology.py``, leaves there, with any store."""
 EVERY = tuple(
     case(mode, store, OPAQUE_POINTS if mode == "opaque" else POINTS)
     for mode, store in product(MODES, STORES)

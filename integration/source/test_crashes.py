@@ -35,10 +35,8 @@ CASES = [case for kind in KINDS for case in (kind.EVERY if EVERYTHING else kind.
 
 
 @pytest.fixture(scope="module")
-def world(kafka, produce, mortal_kafka, zookeeper, postgresql_server, tmp_path_factory):
-    return World(
-        kafka, produce, mortal_kafka, zookeeper, postgresql_server, tmp_path_factory
-    )
+def world(kafka, produce, zookeeper, postgresql_server, tmp_path_factory):
+    return World(kafka, produce, zookeeper, postgresql_server, tmp_path_factory)
 
 
 @pytest.fixture(scope="module")
