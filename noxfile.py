@@ -41,9 +41,6 @@ SMOKE = (
 )
 FILES = (
     VERSIONS,
-    "integration/source/test_connect.py",
-    "integration/source/test_source_faults.py",
-    "integration/source/test_numbering.py",
     "integration/source/test_listener.py",
     "integration/sinks/test_sink.py",
     "integration/sinks/test_sink_replays.py",
@@ -54,6 +51,9 @@ FILES = (
 )
 """Source, sinks, kills, topologies."""
 WHOLE = (
+    "integration/source/test_connect.py",
+    "integration/source/test_source_faults.py",
+    "integration/source/test_numbering.py",
     "integration/source/test_source_parity.py",
     "integration/source/test_late_binding.py",
     "integration/source/test_schemas.py",

@@ -75,6 +75,7 @@ def job(spark, kafka, topic, tmp_path):
     job.counts.close()
 
 
+@pytest.mark.all
 def test_nothing_is_skipped_or_doubled_under_another_store_or_id(job, produce):
     """As from another folder, where the store was a file of the current one."""
     produce(job.topic, [Record("a"), Record("b")])

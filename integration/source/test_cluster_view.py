@@ -167,6 +167,7 @@ def test_a_pattern_finds_topics_but_no_internal_ones(view, topic, produce):
     assert not [other for other in found if other.startswith("__")]
 
 
+@pytest.mark.all
 def test_asking_never_creates_a_topic(servers):
     with running(
         servers.kafka(settings={"auto.create.topics.enable": "true"})

@@ -374,9 +374,8 @@ def test_a_first_batch_without_records_is_one_there_and_in_a_classic_session(
     assert job.rows() == [1]
 
 
-@pytest.mark.parametrize(
-    "goes_on", [pytest.param("on a server", marks=pytest.mark.all), "in a session"]
-)
+@pytest.mark.all
+@pytest.mark.parametrize("goes_on", ["on a server", "in a session"])
 def test_a_killed_server_loses_and_doubles_nothing(
     request, server, remote, job, produce, goes_on
 ):

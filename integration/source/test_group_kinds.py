@@ -15,6 +15,7 @@ import kafka_tx
 from integration.cluster.foreign_groups import ForeignGroup
 from integration.cluster.topics import fresh_name
 from integration.cluster.waiting import wait_until
+from integration.sizes import in_all
 from kafka_tx import assembly
 from kafka_tx.cli.main import app
 from kafka_tx.errors import ConfigError, KafkaError
@@ -143,7 +144,7 @@ def test_a_group_of_another_kind_is_refused_at_the_start(starts, foreign, kind):
                 assert "Name a group that only this job uses" in str(caught.value)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", ["streams", *in_all("share", "connect")])
 def test_doctor_names_a_group_of_another_kind(kafka, foreign, kind):
     for group in foreign[1][kind]:
         asked = ["doctor", "--json", "--group", group]

@@ -143,11 +143,11 @@ def occupied(servers, group, topic):
         member.close()
 
 
-def test_a_fenced_owner_never_sets_the_group_back(mortal_kafka, tmp_path):
+def test_a_fenced_owner_never_sets_the_group_back(kafka, tmp_path):
     """It was refused, and tries again when another owner has gone further."""
     topic, group = fresh_name("fenced"), fresh_name("group")
-    mortal_kafka.create_topic(topic, 1)
-    servers = mortal_kafka.bootstrap_servers
+    kafka.create_topic(topic, 1)
+    servers = kafka.bootstrap_servers
     send = Produce(servers)
     ids = {"tx.id": topic, "tx.sinkBatchIds": "ignored"}
     given = {"tx.commitGroupId": group, **ids}

@@ -14,7 +14,6 @@ from integration.bounded import DeadError, read_out
 from integration.cluster.records import Record
 from integration.cluster.waiting import PATIENT_S, wait_until
 from integration.consuming import committed_records
-from integration.sizes import in_all
 from kafka_tx.errors import ConfigError
 from kafka_tx.spark.versions.streams import TAKES_LIMITS
 from kafka_tx.sql.maps import OpaqueMap, TransactionalMap
@@ -191,6 +190,7 @@ def test_windows_come_with_a_transaction_of_their_own(
     assert sinks.txids[5:] == [3, 4]
 
 
+@pytest.mark.all
 def test_a_new_checkpoint_goes_on_above_a_batch_without_records(
     spark, kafka, topic, produce, store, sinks, tmp_path
 ):
@@ -328,7 +328,8 @@ def half_of(df, key):
     return rows.where(f"key = '{key}'")
 
 
-@pytest.mark.parametrize("is_opaque", [False, *in_all(True)])
+@pytest.mark.all
+@pytest.mark.parametrize("is_opaque", [False, True])
 def test_a_second_write_of_a_batch_is_refused_and_every_record_comes_once_as_it_says(
     spark, kafka, topic, produce, store, tmp_path, is_opaque
 ):
@@ -353,6 +354,7 @@ def test_a_second_write_of_a_batch_is_refused_and_every_record_comes_once_as_it_
         assert list(halves.content()) == [values, values, [{"a": 3}, {"b": 3}]]
 
 
+@pytest.mark.all
 def test_a_source_that_is_joined_with_itself_is_refused_by_name(
     spark, kafka, topic, produce, store, tmp_path
 ):

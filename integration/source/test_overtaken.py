@@ -52,6 +52,7 @@ def await_file(child, file):
     wait_until(what, file.exists, timeout_s=PATIENT_S, complain=complaint)
 
 
+@pytest.mark.all
 def test_a_driver_that_wakes_does_not_revert_its_successor(
     spark, kafka, topic, produce, frozen, tmp_path, monkeypatch
 ):

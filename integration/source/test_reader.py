@@ -157,6 +157,7 @@ def test_a_committed_end_stays_before_an_open_transaction(topic, produce, read, 
 # --- what the log no longer holds ---------------------------------------------------
 
 
+@BOTH_IN_ALL
 def test_a_quota_that_lets_brokers_wait_for_seconds_is_no_time_out(
     kafka, topic, produce, new_reader
 ):
@@ -312,7 +313,7 @@ def test_a_record_larger_than_a_fetch_is_read(topic, produce, read):
 # --- faults -------------------------------------------------------------------------
 
 
-@BOTH_IN_ALL
+@pytest.mark.all
 def test_a_broker_killed_and_restarted_in_mid_range_costs_no_record(
     mortal_kafka, new_reader
 ):

@@ -316,6 +316,7 @@ def test_fail_fast_stops_the_query_and_names_the_record(
     assert "value.mode=PERMISSIVE" in text
 
 
+@pytest.mark.all
 def test_broken_records_are_dead_letters_with_their_bytes(
     kafka, registry, topic, produce, options, with_id, tmp_path
 ):
@@ -562,7 +563,7 @@ def evolving(kafka, registry, topic, produce, tmp_path):
     return Evolving(kafka, registry, topic, produce, tmp_path)
 
 
-@pytest.mark.parametrize("checkpoint", in_all("one", "two"))
+@pytest.mark.parametrize("checkpoint", ["one", *in_all("two")])
 def test_a_replay_is_decoded_as_it_was_planned(spark, evolving, checkpoint):
     """A newer schema comes between the sinks' commits and Spark's commit log."""
     evolving.write(ORDER, order(1), order(2))
@@ -589,12 +590,9 @@ def test_an_opaque_replay_is_decoded_as_it_was_planned(spark, evolving, tmp_path
 KILLS = [[(point, name) for name in ("one", "two")] for point in POINTS]
 """The jobs of each driver: with the checkpoint and without."""
 
-USUAL = ("kafka-part", "one")
-"""A kill leaves here a map that has the batch, a topic that has a part of it in an open
-transaction, and tables that have none."""
 
-
-@pytest.mark.parametrize("cases", [[USUAL], *in_all(*KILLS)])
+@pytest.mark.all
+@pytest.mark.parametrize("cases", KILLS)
 def test_a_killed_driver_replays_under_a_newer_schema_as_it_was_planned(
     spark, kafka, registry, topic, produce, tmp_path, python, cases
 ):

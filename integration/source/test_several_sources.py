@@ -2,13 +2,13 @@
 
 import shutil
 from collections import Counter
+from itertools import product
 
 import pytest
 from pyspark.errors import StreamingQueryException
 
 import kafka_tx
 from integration.bounded import DeadError, read_out
-from integration.sizes import in_all
 from kafka_tx.sql.maps import OpaqueMap, TransactionalMap
 
 
@@ -94,13 +94,9 @@ def some(name, *numbers):
     return [f"{name}{n}" for n in range(*numbers)]
 
 
+@pytest.mark.all
 @pytest.mark.parametrize(
-    "two",
-    [
-        ("transactional", "a"),
-        *in_all(("transactional", "b"), ("opaque", "a"), ("opaque", "b")),
-    ],
-    indirect=True,
+    "two", [*product(("transactional", "opaque"), "ab")], indirect=True
 )
 def test_a_new_checkpoint_counts_records_of_both_sources_once(two, topic, produce):
     """The sink has a batch that only one of them had records for, then one of both."""

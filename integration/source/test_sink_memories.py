@@ -166,6 +166,7 @@ def test_code_that_stores_batch_ids_is_not_committed_after_code_that_asks_for_tx
     assert job.in_code() == values(0, 20)
 
 
+@pytest.mark.all
 def test_sinks_that_ask_for_txids_and_sinks_without_ids_go_on(job, produce, tmp_path):
     """The latter stop once, without a repeated record."""
     produce(job.topic, values(0, 5))

@@ -174,7 +174,8 @@ def copy_database(source, target):
         old.backup(to)
 
 
-@cases("job", [("opaque",), ("transactional",)], [("opaque",)])
+@pytest.mark.all
+@pytest.mark.parametrize("job", MODES, indirect=True)
 def test_the_first_batch_comes_again_after_its_commit_entry_is_lost(
     spark, kafka, job, topic, produce
 ):
@@ -213,7 +214,7 @@ def test_the_first_batch_comes_again_after_its_commit_entry_is_lost(
 @cases(
     "job, count, dies",
     list(product(MODES, [3, 5, 8], [False, True])),
-    [("transactional", 5, True), ("opaque", 5, True)],
+    [("opaque", 5, True)],
 )
 def test_a_topic_made_anew_is_read_once_from_its_start(
     kafka, job, topic, produce, count, dies
@@ -291,7 +292,7 @@ NEW, STORE = "start with a new checkpointLocation", "set tx.onDisagreement=store
 @cases(
     "job, advice",
     list(product(MODES, [NEW, STORE])),
-    [("transactional", STORE), ("opaque", NEW)],
+    [("transactional", STORE)],
 )
 def test_a_checkpoint_that_was_put_back_is_refused_and_the_advice_is_safe(
     job, topic, produce, tmp_path, advice
@@ -327,7 +328,7 @@ RIGHT, CHECKPOINT = "tx.store to the ", "tx.onDisagreement=checkpoint"
 @cases(
     "job, advice, is_empty",
     list(product(MODES, [RIGHT, CHECKPOINT], [False, True])),
-    [("transactional", RIGHT, False), ("opaque", CHECKPOINT, False)],
+    [("opaque", CHECKPOINT, False)],
 )
 def test_a_store_that_was_put_back_is_refused_and_the_advice_is_safe(
     job, topic, produce, tmp_path, advice, is_empty
@@ -443,6 +444,7 @@ def test_a_copied_store_keeps_checkpoint_and_sinks(job, topic, produce, postgres
     assert job.counted() == once(("a", 3), ("b", 2), ("c", 2))
 
 
+@pytest.mark.all
 def test_behind_a_skipped_batch_everything_counts_once(job, topic, produce):
     job.topics.append(topic(1))
     produce(job.topics[0], texts("a", 3))

@@ -146,7 +146,8 @@ def test_a_living_query_reads_a_topic_made_anew_with_as_many_records(
     assert made.values == [b"a"] * 5 + [b"b"] * 5
 
 
-@pytest.mark.parametrize("durable", [True, *in_all(False)])
+@pytest.mark.all
+@pytest.mark.parametrize("durable", [True, False])
 def test_a_bounded_run_does_not_end_without_a_partition_that_has_no_leader(
     spark, kafka_pair, store, tmp_path, durable
 ):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -26,6 +26,13 @@ from kafka_tx.transactions.ledger.ledger import Ledger
 LIMIT = 10
 REPEATS = [pytest.mark.all] if SPARK_LINE == "4.2" else []
 """Marks of what `make test`, whose Spark is 4.2, shows in other files, too."""
+
+
+def repeats(test: Callable[..., None]) -> Callable[..., None]:
+    """Mark a whole test so."""
+    for mark in REPEATS:
+        mark(test)
+    return test
 
 
 def environment_of_sources(spark: SparkSession) -> Any:
@@ -165,17 +172,18 @@ def test_batches_of_about_so_many_bytes(job, produce):
     name = job.options["subscribe"]
     del job.options["maxOffsetsPerTrigger"]
     job.options["maxBytesPerTrigger"] = "4k"
-    produce(name, [Record(f"{n:040}", partition=n % 2) for n in range(1_000)])
-    produce(name, [Record(f"{n:0400}", partition=n % 2) for n in range(1_000, 1_100)])
+    produce(name, [Record(f"{n:040}", partition=n % 2) for n in range(500)])
+    produce(name, [Record(f"{n:0400}", partition=n % 2) for n in range(500, 550)])
 
     job.run()
 
-    assert sorted(job.values) == list(range(1_100))
-    sizes = [sum(40 if n < 1_000 else 400 for n in v) for _, v in job.batches]
-    assert len(sizes) > 15
+    assert sorted(job.values) == list(range(550))
+    sizes = [sum(40 if n < 500 else 400 for n in v) for _, v in job.batches]
+    assert len(sizes) > 7
     assert sorted(sizes)[len(sizes) // 2] == pytest.approx(4_096, rel=0.1)
 
 
+@repeats
 def test_a_bounded_run_ends_where_the_log_did(job, produce):
     name = job.options["subscribe"]
     produce(name, numbers(0, 35))
@@ -216,6 +224,7 @@ def test_a_batch_that_nobody_reads_is_passed_all_the_same(job, produce):
     assert len(set(job.values)) == len(job.values)
 
 
+@repeats
 @pytest.mark.parametrize("job", ["with tx.id"], indirect=True)
 def test_a_failed_batch_comes_again_with_the_same_txid(job, produce):
     produce(job.options["subscribe"], numbers(0, 25))
@@ -310,6 +319,7 @@ def test_a_stream_writes_the_times_of_its_rows(copied, spark, tmp_path, given):
     assert found == {RECENT} if given else min(found) > before - timedelta(seconds=1)
 
 
+@repeats
 def test_write_transaction_and_the_listener(spark, copied, tmp_path):
     stream, options, held, store = copied
 
