@@ -49,7 +49,7 @@ FILES = (
     "integration/topologies/test_topology.py",
     "integration/topologies/test_spout.py",
 )
-"""Source, sinks, kills, topologies."""
+"""What must work, sinks, kills, topologies."""
 WHOLE = (
     "integration/source/test_connect.py",
     "integration/source/test_source_faults.py",
@@ -66,7 +66,7 @@ WHOLE = (
     "integration/sinks/test_table_facts.py",
     f"{EXAMPLE}[process-iceberg]",
 )
-"""Parity with Spark's own connector, maps and tables, with tests marked `all`.
+"""Source, parity with Spark's own connector, maps and tables, with tests marked `all`.
 
 The Spark of `make test-all` has no Iceberg.
 """

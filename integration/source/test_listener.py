@@ -126,7 +126,7 @@ def test_records_that_are_read_twice_are_counted_once(attached, job, tmp_path):
 def test_the_store_knows_what_each_batch_held_whoever_committed_it(
     attached, job, tmp_path
 ):
-    job("told-of", maxOffsetsPerTrigger=1).until_done(tmp_path / "c")
+    job("told-of", maxOffsetsPerTrigger=2).until_done(tmp_path / "c")
 
     ledger = Ledger(SqlStore(f"sqlite:///{tmp_path}/state.db", "told-of"))
     try:
@@ -134,7 +134,7 @@ def test_the_store_knows_what_each_batch_held_whoever_committed_it(
             "every batch is told of",
             lambda: (
                 [each.from_tasks.records for each in ledger.load().commit_stats]
-                == [1] * RECORDS
+                == [2] * (RECORDS // 2)
             ),
         )
     finally:

@@ -155,6 +155,7 @@ def numbers(first: int, last: int) -> list[Record]:
     return [Record(str(n), key=f"k{n}") for n in range(first, last)]
 
 
+@repeats
 def test_every_batch_obeys_the_limit_also_the_first_after_a_restart(job, produce):
     name = job.options["subscribe"]
     produce(name, numbers(0, 35))
