@@ -24,6 +24,7 @@ from integration.cluster.standalone import StandaloneSpark
 from integration.cluster.topics import fresh_name
 from integration.cluster.versions import SPARK_LINE
 from integration.cluster.warm_python import WarmPython
+from integration.sizes import size
 
 ALSO_IN_CONTAINERS = {"test_cluster.py", "test_records.py"}
 """Files that run on both providers where there is no time for all of them."""
@@ -176,8 +177,11 @@ def sparks_own() -> str:
 
 @pytest.fixture(scope="session")
 def spark_standalone() -> Iterator[StandaloneSpark]:
-    """A standalone master and two workers; drivers on it are processes of their own."""
-    with running(StandaloneSpark(workers=2)) as cluster:
+    """A standalone master and two workers; drivers on it are processes of their own.
+
+    There are workers in ``make test-all`` only.
+    """
+    with running(StandaloneSpark(workers=size(0, 2))) as cluster:
         yield cluster
 
 

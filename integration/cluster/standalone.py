@@ -29,6 +29,10 @@ class StandaloneSpark:
     A driver is a process too, started as a user starts one: by ``spark-submit``, with
     the package as a zip file that Spark takes to the executors: no Python of the
     cluster has it installed.
+
+    Without workers nothing is started. A driver then has its executor in itself, which
+    takes half as much; the package is shipped to its Python workers, too, and a task
+    that fails is tried again as often as on a cluster.
     """
 
     def __init__(self, workers: int = 2) -> None:
@@ -42,10 +46,12 @@ class StandaloneSpark:
 
     @property
     def url(self) -> str:
-        return f"spark://{HOST}:{self._port}"
+        return f"spark://{HOST}:{self._port}" if self._workers else "local[2,4]"
 
     def start(self) -> None:
         """Return when all workers have registered."""
+        if not self._workers:
+            return
         at = ("--host", HOST, "--port")
         self._begin("master", *at, str(self._port), "--webui-port", str(self._page))
         for number in range(1, self._workers + 1):
@@ -146,7 +152,7 @@ class StandaloneSpark:
             "spark.executor.extraJavaOptions": quick_start(),
             "spark.executor.memory": "512m",
             "spark.executor.cores": "1",
-            "spark.cores.max": str(self._workers),
+            "spark.cores.max": str(self._workers or 2),
             "spark.sql.warehouse.dir": str(self._work.path / "warehouse"),
         }
 

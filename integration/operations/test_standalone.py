@@ -1,7 +1,7 @@
 """Jobs on the executors of a standalone cluster, with the package shipped to them.
 
 Its Python lacks the package. In ``make test-all`` one driver runs three jobs, one after
-the other; else only the one whose workers are killed.
+the other; else only the one whose workers are killed, with the executor in the driver.
 """
 
 from __future__ import annotations
