@@ -17,6 +17,7 @@ from integration.operations.observing import (
     rule_series,
 )
 from integration.operations.watching import promtool, watching
+from integration.sizes import in_all
 from kafka_tx.errors import StateError
 from kafka_tx.metrics import BatchCommitted, Endpoint, MetricsRegistry, catalogue, serve
 from kafka_tx.metrics.events import InFlight
@@ -215,8 +216,8 @@ def test_the_endpoint_answers_when_the_job_has_stopped(
     [
         ("check", "config", "prometheus.yml"),
         ("check", "rules", "alerts.yml"),
-        ("test", "rules", "alerts_test.yml"),
-        ("test", "rules", "recorded_test.yml"),
+        ("test", "rules", "alerts_test.yml", "alerts_later_test.yml"),
+        *in_all(("test", "rules", "recorded_test.yml")),
     ],
     ids=" ".join,
 )
