@@ -1,10 +1,12 @@
 """Damages records in the files of a broker on this machine, as a bad disk does.
 
-A broker that runs sees the change at once: it reads from the page cache.
+A broker that runs sees the change at once: it reads from the page cache. One that is
+down can lose the end of a log, as without power.
 """
 
 from __future__ import annotations
 
+import os
 import struct
 from collections.abc import Callable
 from functools import cache
@@ -29,6 +31,13 @@ def damage(log: Path, batch: int, how: str) -> None:
             if old != new:
                 file.seek(at)
                 file.write(bytes([new]))
+
+
+def lose_end(log: Path, offset: int) -> None:
+    """Cut a segment of a broker that is down before the batch that begins there."""
+    data = log.read_bytes()
+    begin = {struct.unpack_from(">q", data, at)[0]: at for at in batch_starts(data)}
+    os.truncate(log, begin[offset])
 
 
 def segment(cluster: Any, topic: str, partition: int = 0) -> Path:

@@ -12,7 +12,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -26,11 +26,12 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 import kafka_tx
 from integration.cluster.records import Produce
+from integration.cluster.segments import lose_end, segment
 from integration.cluster.topics import spread_topic
 from integration.cluster.waiting import PATIENT_S, wait_until
 from integration.log_ends import log_ends
 from integration.reading import Run
-from integration.sizes import in_all
+from integration.sizes import EVERYTHING, in_all
 from kafka_tx import assembly
 from kafka_tx.config import SourceConfig
 from kafka_tx.errors import ComponentError, DataLossError, OffsetOutOfRangeError
@@ -322,9 +323,30 @@ def elected(cluster: Any, name: str) -> int | None:
     return leader
 
 
+LosesEnd = Callable[[Any, str, Callable[[], None]], AbstractContextManager[None]]
+"""A fault that takes from a topic of a cluster what the function writes there."""
+
+
 @contextmanager
-def lost_end(cluster: Any, name: str, before_it: Callable[[], None]) -> Iterator[None]:
-    """An unclean election: what ``before_it`` writes is lost.
+def power_cut(cluster: Any, name: str, before_it: Callable[[], None]) -> Iterator[None]:
+    """The only broker had not yet written the end of the log to its disk.
+
+    Brokers answer as after an unclean election: the leader has a new epoch.
+    """
+    (end,) = log_ends(cluster.bootstrap_servers, name).values()
+    before_it()
+    cluster.shut_down(1)
+    lose_end(segment(cluster, name), end)
+    cluster.restart(1)
+    wait_until("it leads", lambda: cluster.leader(name, 0) == 1)
+    yield
+
+
+@contextmanager
+def unclean_election(
+    cluster: Any, name: str, before_it: Callable[[], None]
+) -> Iterator[None]:
+    """A follower leads that lacks what ``before_it`` writes.
 
     Brokers are shut down, not killed, so that nobody waits for their sessions' ends.
     The former leader comes back as a follower beside what is done in the context.
@@ -344,7 +366,12 @@ def lost_end(cluster: Any, name: str, before_it: Callable[[], None]) -> Iterator
 
 
 class Queries:
-    """Queries over one topic, a checkpoint for each mode."""
+    """Queries over one topic, a checkpoint for each mode.
+
+    Only the opaque one runs in each run: ``tests/source`` has the others.
+    """
+
+    _modes = frozenset({"opaque", "transactional", ""} if EVERYTHING else {"opaque"})
 
     def __init__(self, spark: Any, servers: str, name: str, place: Path) -> None:
         self._spark, self._servers = spark, servers
@@ -359,15 +386,15 @@ class Queries:
         return sorted(map(bytes.decode, run.until_done(self._place / f"query{mode}")))
 
     def read_before(self, wanted: list[str]) -> None:
-        for mode in ("", "opaque", "transactional"):
+        for mode in self._modes:
             assert self.read(mode) == sorted(wanted)
 
     def go_on(self, wanted: list[str]) -> None:
         """They stop by name first, except in opaque batches."""
-        for mode in ("", "transactional"):
+        for mode in self._modes - {"opaque"}:
             with pytest.raises(StreamingQueryException, match="30 to 20: its log"):
                 self.read(mode)
-        for mode in ("", "opaque"):
+        for mode in self._modes - {"transactional"}:
             assert self.read(mode, failOnDataLoss="false") == sorted(wanted)
 
 
@@ -424,24 +451,33 @@ def skipped(handle: Any) -> float:
 
 
 def test_records_that_take_the_offsets_of_lost_ones_are_read_and_nothing_twice(
-    kafka_pair, spark, tmp_path
+    mortal_kafka, spark, tmp_path
 ):
-    """Their log is longer than the one before when the jobs look again."""
+    check_lost_end(mortal_kafka, spark, tmp_path, power_cut)
+
+
+@pytest.mark.all
+def test_the_same_where_another_broker_leads(kafka_pair, spark, tmp_path):
+    check_lost_end(kafka_pair, spark, tmp_path, unclean_election)
+
+
+def check_lost_end(
+    cluster: Any, spark: Any, tmp_path: Path, loses_end: LosesEnd
+) -> None:
+    """The log is longer than the one before when the jobs look again."""
     name = f"cut-{uuid.uuid4().hex[:8]}"
-    kafka_pair.create_topic(name, 1, replication=2)
+    cluster.create_topic(name, 1, replication=len(cluster.brokers))
     numbered, records = tmp_path / "numbered", tmp_path / "records"
     words = list[str]()
     settings = {"tx.store": f"sqlite:///{tmp_path}/s.db"}
-    queries = Queries(spark, kafka_pair.bootstrap_servers, name, tmp_path)
+    queries = Queries(spark, cluster.bootstrap_servers, name, tmp_path)
     handles = [
-        opaque(kafka_pair, name, numbered).start(spark, settings),
-        at_least_once(kafka_pair, name, records).start(spark, settings),
+        opaque(cluster, name, numbered).start(spark, settings),
+        at_least_once(cluster, name, records).start(spark, settings),
     ]
 
     def write_and_process(*more: str) -> None:
-        send = Produce(
-            kafka_pair.bootstrap_servers
-        )  # one that wrote what is lost fails
+        send = Produce(cluster.bootstrap_servers)  # one that wrote what is lost fails
         send(name, more, partition=0)
         words.extend(more)
         for handle in handles:
@@ -451,17 +487,17 @@ def test_records_that_take_the_offsets_of_lost_ones_are_read_and_nothing_twice(
     def write_what_is_lost() -> None:
         write_and_process(*(f"b{n}" for n in range(10)))
         queries.read_before(words)
-        commit_to_group(kafka_pair.bootstrap_servers, name, 30)
+        commit_to_group(cluster.bootstrap_servers, name, 30)
 
     try:
         write_and_process(*(f"a{n}" for n in range(20)))
-        with lost_end(kafka_pair, name, write_what_is_lost):
+        with loses_end(cluster, name, write_what_is_lost):
             others = [f"c{n}" for n in range(15)]
             write_and_process(*others)
             assert [skipped(handle) for handle in handles] == [10, 10]
             queries.go_on(others)
-            check_readers(kafka_pair.bootstrap_servers, name)
-            check_starts_from_group(kafka_pair.bootstrap_servers, name)
+            check_readers(cluster.bootstrap_servers, name)
+            check_starts_from_group(cluster.bootstrap_servers, name)
     finally:
         for handle in handles:
             handle.stop(finish=False)
