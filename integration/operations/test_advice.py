@@ -48,7 +48,8 @@ def test_a_batch_that_cannot_be_replayed_is_left_as_the_error_says(
     assert job.counted() == once(("a", 4), ("c", 2)) | dict.fromkeys(read, 1)
 
 
-@pytest.mark.parametrize("sinks", [*in_all("have it"), "have it not"])
+@pytest.mark.all
+@pytest.mark.parametrize("sinks", ["have it", "have it not"])
 def test_a_batch_whose_topic_was_deleted_is_left_as_the_error_says(
     job, kafka, topic, produce, sinks
 ):
@@ -81,6 +82,7 @@ def test_a_batch_whose_topic_was_deleted_is_left_as_the_error_says(
     )
 
 
+@pytest.mark.all
 def test_a_batch_whose_only_topic_was_deleted_is_left_as_the_error_says(
     job, kafka, topic, produce
 ):

@@ -285,6 +285,7 @@ def longest_stand_s(prometheus, id_, began_s):
     return stand_s
 
 
+@pytest.mark.all
 def test_an_error_that_stops_a_query_raises_alerts_until_it_runs_again(
     spark, kafka, topic, produce, tmp_path, prometheus, name
 ):

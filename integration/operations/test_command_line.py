@@ -81,7 +81,10 @@ def test_a_root_that_does_not_exist_has_no_ids(zookeeper):
     assert run("status", "--store", f"zookeeper://{zookeeper.hosts}/no", "--json") == []
 
 
-@pytest.mark.parametrize(("kind", "kept"), [("postgresql", 100), ("zookeeper", 8)])
+@pytest.mark.parametrize(
+    ("kind", "kept"),
+    [pytest.param("postgresql", 100, marks=pytest.mark.all), ("zookeeper", 8)],
+)
 def test_history_is_that_of_the_last_transactions(request, kind, kept):
     server = request.getfixturevalue(kind)
     is_sql = kind == "postgresql"
@@ -186,6 +189,7 @@ class NoPoison(kafka_tx.BasicBolt):
             raise kafka_tx.FailedException(f"poison of {object()}")
 
 
+@pytest.mark.all
 def test_a_record_that_always_fails_is_skipped_and_the_topology_goes_on(
     spark, kafka, topic, produce, tmp_path, caplog
 ):
@@ -357,6 +361,7 @@ def test_a_store_is_copied_to_zookeeper_and_back(zookeeper, tmp_path):
         assert answer == {"ids": 2, "problems": {}}
 
 
+@pytest.mark.all
 def test_ids_are_watched_in_a_terminal(postgresql):
     """A real one, of 80 columns."""
     commit(SqlStore(postgresql, "watched"), {TopicPartition("orders", 0): COMMITTED})
@@ -380,6 +385,7 @@ def test_ids_are_watched_in_a_terminal(postgresql):
     assert b"records/s" in shown
 
 
+@pytest.mark.all
 def test_doctor_looks_at_topics_and_at_what_retention_has_taken(
     kafka, topic, produce, tmp_path
 ):

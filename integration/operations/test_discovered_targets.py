@@ -133,6 +133,7 @@ def test_the_exporter_tells_of_jobs_without_a_port_and_is_no_owner(
     assert not prometheus.alerted("KafkaTxTwoOwners", "id")
 
 
+@pytest.mark.all
 def test_two_processes_that_run_one_id_are_two_owners(
     pods: Pods, prometheus: PrometheusApi
 ) -> None:

@@ -222,6 +222,7 @@ def test_orders_are_counted_once_by_the_script_with_tx_id(reader, produce, order
     assert counted == KAFKA_COUNTS | dict.fromkeys(ODD_KEYS, 1)
 
 
+@pytest.mark.all
 def test_both_topologies_go_on_with_the_names_of_that_script(reader, shop):
     reader.end(reader.start("def count(orders, attempt)"))
     thread = reader.start("class Sum(kafka_tx.Committer")
@@ -344,6 +345,7 @@ def test_each_order_is_delivered(reader, shop):
     assert set(shop[1]) == {str(n).encode() for n in range(len(KEYS))}
 
 
+@pytest.mark.all
 def test_the_walk_with_dead_letters_delivers_them_after_the_repair(reader, shop, kafka):
     _, taken, refuses = shop
     refuses.add(b"7")
@@ -405,6 +407,7 @@ def typed(spark, kafka, topic, produce, shop, tmp_path, told):
     return Reader(spark, kafka, name, shop[0], tmp_path, told.url)
 
 
+@pytest.mark.all
 def test_typed_orders_are_kept_and_numbers_copied(typed):
     reader = typed
     reader.end(reader.start("def keep_orders(df, attempt)"), all_of)
@@ -420,6 +423,7 @@ def test_typed_orders_are_kept_and_numbers_copied(typed):
     assert reader.names["config"].scheme.fields.names == ("id", "customer")
 
 
+@pytest.mark.all
 def test_each_window_is_reported_once(reader, produce):
     hour, now = 3_600_000, int(time.time() * 1000)
     earlier = (now - hour) // 60_000 * 60_000  # a window begins

@@ -96,6 +96,7 @@ def test_it_tells_what_a_user_may_not_do(guarded):
     assert found["all"]["versions"]["text"].startswith("transaction.version is 2")
 
 
+@pytest.mark.all
 def test_it_finds_a_marker_topic_that_forgets(guarded):
     before = of_user(guarded, "all")["markers"]
     guarded.create_topic(MARKER_TOPIC, 1, config={"cleanup.policy": "delete"})
@@ -131,6 +132,7 @@ def test_it_finds_records_from_the_future(kafka, topic):
     assert "s in the future" in clocks[-1]["text"]
 
 
+@pytest.mark.all
 def test_it_compares_the_clock_of_a_database(postgresql, monkeypatch):
     url = postgresql
     same = findings("--store", url)["clocks"]
@@ -204,6 +206,7 @@ def interpreter(path, options):
     return str(path)
 
 
+@pytest.mark.all
 def test_it_tells_an_old_spark_and_a_reader_in_python(tmp_path):
     """Of an environment: metadata of an older PySpark, a package without extension."""
     info = tmp_path / "pyspark-3.5.6.dist-info"
@@ -254,6 +257,7 @@ def test_it_reads_what_spark_reads(monkeypatch, tmp_path, what, line):
     assert verdicts == ["good", "advice"]
 
 
+@pytest.mark.all
 def test_it_tells_brokers_and_topics_that_are_not_there(kafka, topic):
     servers, name = kafka.bootstrap_servers, topic(1)
     there = findings("--bootstrap-servers", servers, "--topic", name)

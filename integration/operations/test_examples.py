@@ -175,6 +175,7 @@ def test_global_count_counts_each_word_once_in_spite_of_a_replay(run):
     assert replays(shown) >= 1
 
 
+@pytest.mark.all
 def test_words_keeps_two_tables_right_in_spite_of_a_replay(run):
     shown = run("words")
 
@@ -222,6 +223,7 @@ def phases(run):
     return run("phases")
 
 
+@pytest.mark.all
 def test_kafka_global_count_counts_each_record_once(run):
     shown = run("kafka_global_count")
 

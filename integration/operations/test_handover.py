@@ -179,6 +179,7 @@ def tail_of(job):
     }
 
 
+@pytest.mark.all
 @pytest.mark.parametrize(
     "where", ["sqlite", pytest.param("postgresql", marks=pytest.mark.all)]
 )

@@ -154,6 +154,7 @@ def test_every_rule_is_evaluated(observed: Observed) -> None:
     observed.assert_every_rule_is_evaluated()
 
 
+@pytest.mark.all
 def test_a_panel_without_data_would_be_named(prometheus: PrometheusApi) -> None:
     nobody = Observed(prometheus, "nobody", EVERYTHING)
 

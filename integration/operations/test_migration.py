@@ -9,7 +9,6 @@ from pyspark.errors import StreamingQueryException
 import kafka_tx
 from integration.bounded import DeadError
 from integration.cluster.records import Record
-from integration.sizes import in_all
 from kafka_tx.sql.maps import OpaqueMap, TransactionalMap
 
 
@@ -131,7 +130,8 @@ def test_a_checkpoint_goes_to_and_fro_between_sparks_source_and_ours(job, produc
     assert sorted(bytes(value).decode() for value in job.values) == sorted(written)
 
 
-@pytest.mark.parametrize("way", ["begins", *in_all("finished")])
+@pytest.mark.all
+@pytest.mark.parametrize("way", ["begins", "finished"])
 def test_a_first_batch_goes_back_to_spark_as_the_page_says(job, produce, way):
     """A query that began where the topic ended: at 0, as the topic was empty."""
     produce(job.topic, [Record("first")] * 3)

@@ -91,6 +91,7 @@ def test_of_the_planner_of_a_source(kafka, topic, produce, tmp_path, logged):
         planner.stop()
 
 
+@pytest.mark.all
 def test_of_a_transactional_topology(spark, kafka, topic, produce, tmp_path, logged):
     name = topic(1)
     options = {

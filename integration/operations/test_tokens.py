@@ -45,6 +45,7 @@ def guarded(servers):
         yield cluster
 
 
+@pytest.mark.all
 def test_a_query_reads_and_writes_with_tokens_of_a_function(spark, guarded, tmp_path):
     options = {name.replace(".", "__"): value for name, value in LOGIN.items()}
     copy = fresh_name("copy")
@@ -90,7 +91,6 @@ def end_of(config, partition):
     return bounds.end
 
 
-@pytest.mark.all
 def test_the_clients_of_a_process_share_a_token(guarded, tmp_path, monkeypatch):
     monkeypatch.setenv("KAFKA_TX_TEST_TOKENS", str(tmp_path))
     monkeypatch.setattr("kafka_tx.kafka.tokens._tokens", {})
