@@ -115,7 +115,9 @@ def told(step):
     return str(caught.value)
 
 
-@pytest.mark.parametrize("kept", [True, False], ids=["older", "empty"])
+@pytest.mark.parametrize(
+    "kept", [True, pytest.param(False, marks=pytest.mark.all)], ids=["older", "empty"]
+)
 def test_a_zookeeper_that_came_back_with_less_stops_the_job(
     keeper, begin, tmp_path, kept, caplog
 ):
@@ -139,6 +141,7 @@ def test_a_zookeeper_that_came_back_with_less_stops_the_job(
     assert f"ZooKeeper {keeper.hosts} went back: its last transaction is" in caplog.text
 
 
+@pytest.mark.all
 def test_a_zookeeper_that_came_back_with_all_goes_on_at_once(keeper, begin):
     url = f"zookeeper://{keeper.hosts}/{fresh_name('jobs')}"
     jobs = [begin(OfBatches, url), begin(OfNodes, url)]

@@ -102,6 +102,7 @@ def test_the_rights_of_the_page_are_enough(database):
         assert "can be written" in doctor(database.url(who))
 
 
+@pytest.mark.all
 def test_commands_that_only_read_need_select(database):
     database.allow(0)
     work(database.url("writer"), 1)
@@ -132,9 +133,20 @@ def told(database: Guarded, who: str, txid: int = 2) -> Iterator[str]:
 @pytest.mark.parametrize(
     ("missing", "reason", "advice"),
     [
-        ("GRANT USAGE", "no schema has been selected", "GRANT USAGE, CREATE ON SCHEMA"),
         ("SELECT, INSERT", "permission denied for table", "GRANT SELECT, INSERT"),
-        ("CONNECT", "permission denied for database", "GRANT CONNECT, TEMPORARY"),
+        *(
+            pytest.param(*each, marks=pytest.mark.all)
+            for each in (
+                (
+                    *("GRANT USAGE", "no schema has been selected"),
+                    "GRANT USAGE, CREATE ON SCHEMA",
+                ),
+                (
+                    *("CONNECT", "permission denied for database"),
+                    "GRANT CONNECT, TEMPORARY",
+                ),
+            )
+        ),
     ],
 )
 def test_a_right_that_a_second_user_lacks_is_named(database, missing, reason, advice):
@@ -163,6 +175,7 @@ def test_a_right_that_the_first_user_lacks_is_named(database):
     assert "Do not change search_path instead" in text
 
 
+@pytest.mark.all
 def test_temporary_tables_are_named(database):
     database.allow(0)
     name, writer = database.name, database.users["writer"]
@@ -178,12 +191,17 @@ def test_temporary_tables_are_named(database):
 @pytest.mark.parametrize(
     ("change", "back", "reason"),
     [
-        (
-            "SET default_transaction_read_only = on",
-            "RESET default_transaction_read_only",
-            "default_transaction_read_only",
+        *(
+            pytest.param(*each, marks=pytest.mark.all)
+            for each in (
+                (
+                    "SET default_transaction_read_only = on",
+                    "RESET default_transaction_read_only",
+                    "default_transaction_read_only",
+                ),
+                ("CONNECTION LIMIT 0", "CONNECTION LIMIT -1", "CONNECTION LIMIT"),
+            )
         ),
-        ("CONNECTION LIMIT 0", "CONNECTION LIMIT -1", "CONNECTION LIMIT"),
         ("NOLOGIN", "LOGIN", "Check user and password"),
     ],
 )
@@ -201,6 +219,7 @@ def test_what_somebody_has_switched_off_is_named(database, change, back, reason)
     assert reason in str(caught.value)
 
 
+@pytest.mark.all
 def test_a_statement_that_takes_too_long_is_named(database):
     database.allow(0)
     url = database.url("writer")

@@ -96,6 +96,7 @@ class TestStore(StoreSuite):
         )
 
 
+@pytest.mark.all
 def test_jobs_of_the_release_go_on(url, tmp_path):
     sets.copied(RELEASE, tmp_path, url)
 
@@ -126,6 +127,7 @@ class TestOffsetStore(OffsetStoreSuite):
         rewound.close()
 
 
+@pytest.mark.all
 class TestOutage(OutageSuite):
     @pytest.fixture
     def own(self):
@@ -244,6 +246,7 @@ def test_the_kernel_ends_a_connection_whose_server_is_gone(url):
     assert patience["KEEPIDLE"] + patience["KEEPINTVL"] * patience["KEEPCNT"] <= 30
 
 
+@pytest.mark.all
 def test_work_within_a_batch_may_take_longer_than_an_idle_transaction(
     open_map, monkeypatch
 ):

@@ -137,6 +137,7 @@ class Update(kafka_tx.Committer, kafka_tx.BatchBolt):
         state.close()
 
 
+@pytest.mark.all
 def test_a_topology_goes_on_when_its_database_was_silent(
     spark, kafka, topic, produce, database
 ):

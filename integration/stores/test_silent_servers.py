@@ -161,6 +161,7 @@ def healing(caplog, write, heal):
     return timer
 
 
+@pytest.mark.all
 def test_a_server_full_of_clients_is_waited_for(url, server, caplog):
     crowd = []
     is_full = False

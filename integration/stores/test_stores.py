@@ -160,6 +160,7 @@ class TestKafkaGroupOffsetStore(OffsetStoreSuite):
         }
 
 
+@pytest.mark.all
 def test_a_group_can_be_read_where_there_never_was_one(servers):
     """The coordinator is made by the first request; librdkafka's own one crashes."""
     with running(servers.kafka(settings=STEADY)) as cluster:

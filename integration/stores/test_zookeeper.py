@@ -9,8 +9,10 @@ import pytest
 from kazoo.client import KazooClient
 from typer.testing import CliRunner
 
+from integration.cluster.running import running
 from integration.cluster.topics import fresh_name, spread_topic
 from integration.cluster.waiting import wait_until
+from integration.sizes import size
 from integration.stored import sets
 from integration.stored.jobs import go_on
 from integration.stored.sets import BEFORE, RELEASE
@@ -60,6 +62,7 @@ class TestOutage(OutageSuite):
         return kill_and_start
 
 
+@pytest.mark.all
 def test_jobs_of_the_release_go_on(zookeeper, tmp_path):
     root, sink = fresh_name("release"), sets.opened(RELEASE, tmp_path)
     with closing(sqlite3.connect(tmp_path / "store.db")) as database:
@@ -158,6 +161,14 @@ def test_nodes_made_with_auth_are_closed_to_others(open_store):
 # --- the registry of Kafka 3 ----------------------------------------------------------
 
 
+@pytest.fixture(scope="module")
+def kafka_zk(servers, zookeeper):
+    """One broker; the test in which one dies is for all tests."""
+    made = servers.kafka_on_zookeeper(zookeeper, brokers=size(1, 2))
+    with running(made) as cluster:
+        yield cluster
+
+
 @pytest.fixture
 def registry(zookeeper):
     registry = ZooKeeperTopics(zookeeper.hosts)
@@ -172,7 +183,7 @@ def broker(cluster, number):
 
 def test_kafkas_topics_partitions_leaders_and_addresses_are_seen(registry, kafka_zk):
     name = fresh_name("orders")
-    kafka_zk.create_topic(name, 4, replication=2)
+    kafka_zk.create_topic(name, 4, replication=len(kafka_zk.brokers))
     kafka_zk.create_topic(f"{name}.eu", 1)
 
     found = registry.topics(TopicPattern(f"{name}.*"))
