@@ -16,8 +16,8 @@ SYMPTOMS = {
     "::test_every_record_counts_once_or_a_documented_error_says_what_to_do",
     "a second driver starts with the same id": "integration/topologies/test_spout.py"
     "::test_of_two_topologies_with_the_same_id_the_later_one_goes_on",
-    "a task or an executor dies": "integration/topologies/test_topology.py"
-    "::test_failures_in_every_component_and_lost_workers_count_nothing_twice",
+    "a task or an executor dies": "integration/topologies/test_topology_kinds.py"
+    "::test_committers_on_executors_count_nothing_twice",
     "the checkpoint was deleted": f"{_FAULTS}"
     "test_a_new_checkpoint_goes_on_where_the_store_says",
     "the store does not answer": "integration/stores/test_silent_servers.py"

@@ -6,11 +6,9 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from itertools import product
 from pathlib import Path
 from typing import Any
 
-import pytest
 from pyspark.sql import SparkSession
 
 from integration.cluster.interface import KafkaCluster, ZooKeeperServer
@@ -25,13 +23,6 @@ BATCHES = size(12, 25)
 WITHIN_S = 600
 STORES = ("sqlite", "zookeeper")
 MODES = ("transactional", "opaque")
-USUAL = ("opaque", "zookeeper")
-"""``test_crashes`` runs the tally with the others."""
-MODES_WITH_STORES = [
-    pytest.param(*each, marks=[] if each == USUAL else pytest.mark.all)
-    for each in product(MODES, STORES)
-]
-"""Every pair of them where everything is asked for."""
 
 
 def even(produce: Produce, topic: str, records: int) -> dict[int, int]:

@@ -219,6 +219,7 @@ def test_a_record_out_of_tries_becomes_a_dead_letter(
     ]
 
 
+@pytest.mark.all
 def test_a_record_reaches_its_limit_though_the_job_is_started_anew(
     kafka, topic, produce, spark, tmp_path
 ):
@@ -270,6 +271,7 @@ def dead_letters(servers: str, topic: str):
     return rows
 
 
+@pytest.mark.all
 def test_markers_and_aborted_records_are_no_completed_records(
     kafka, topic, produce, spark, tmp_path
 ):

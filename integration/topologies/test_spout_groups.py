@@ -82,6 +82,7 @@ def test_offsets_of_idle_partitions_are_written_again_while_it_runs(
         handle.stop()
 
 
+@pytest.mark.all
 def test_a_topic_that_is_deleted_ends_neither_the_topology_nor_the_mirror(
     kafka, topic, produce, spark, tmp_path
 ):
@@ -146,6 +147,7 @@ def test_offsets_that_expired_in_part_are_no_fresh_start(
     assert done(tmp_path) == {(0, offset) for offset in range(5)}
 
 
+@pytest.mark.all
 def test_metadata_that_cannot_be_read_is_mended_by_resetting_the_offset(
     kafka, group, produce, spark, tmp_path
 ):
@@ -202,6 +204,7 @@ def set_offset(kafka, group, offset, **more):
         consumer.commit(offsets=[at], asynchronous=False)
 
 
+@pytest.mark.all
 def test_a_consumer_that_joins_the_group_for_a_moment_ends_nothing(
     kafka, group, produce, spark, tmp_path
 ):

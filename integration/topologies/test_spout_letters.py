@@ -105,6 +105,7 @@ def test_records_that_are_gone_before_their_dead_letter_stop_a_strict_spout(
     assert stored(name) in ({}, {0: 0})
 
 
+@pytest.mark.all
 def test_a_topic_that_is_deleted_while_its_dead_letters_wait_stops_nothing(
     kafka, topic, produce, start
 ):
@@ -125,6 +126,7 @@ def test_a_topic_that_is_deleted_while_its_dead_letters_wait_stops_nothing(
     }
 
 
+@pytest.mark.all
 def test_the_dead_letters_that_a_stop_waited_for_are_not_written_again(
     kafka, topic, produce, start, stored
 ):

@@ -12,8 +12,9 @@ from integration.sizes import size
 from integration.topologies import tally, topology_job
 from integration.topologies.tally import (
     BATCHES,
-    MODES_WITH_STORES,
+    MODES,
     PARTITIONS,
+    STORES,
     Leftovers,
 )
 from integration.topologies.topology_job import COMPONENTS, Trouble, kept, recount
@@ -23,7 +24,9 @@ from kafka_tx.spark.topologies import engine
 RECORDS = size(4_800, 200_000, "KAFKA_TX_TOPOLOGY_RECORDS")
 
 
-@pytest.mark.parametrize(("mode", "store"), MODES_WITH_STORES)
+@pytest.mark.all  # test_topology_kinds has one each time, test_crashes both stores
+@pytest.mark.parametrize("store", STORES)
+@pytest.mark.parametrize("mode", MODES)
 def test_failures_in_every_component_and_lost_workers_count_nothing_twice(
     zookeeper, spark, kafka, topic, produce, tmp_path, mode, store
 ):

@@ -61,6 +61,7 @@ def test_committers_on_executors_count_nothing_twice(
     handle = tally.run_out(built.start(spark, settings(tmp_path)))
 
     assert kept_by_all(tmp_path) == recount(ends)
+    assert (tmp_path / "killed0").exists()
     assert handle.status.replays
     assert leftovers.none()
 
@@ -77,6 +78,7 @@ class Large(BasicBolt):
         collector.emit((row.n + len(self.model),))
 
 
+@pytest.mark.all
 def test_a_large_bolt_leaves_no_file_for_each_batch(spark):
     def files():
         return set(Path(spark.sparkContext._temp_dir).iterdir())

@@ -106,6 +106,7 @@ def test_a_topic_that_is_not_there_yet_is_waited_for_without_empty_transactions(
     assert sum(batch.records for batch in recent) == 10
 
 
+@pytest.mark.all
 def test_a_topic_made_anew_is_read_from_its_beginning_however_long_it_is(
     spark, kafka, topic, produce, tmp_path
 ):
