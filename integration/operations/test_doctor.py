@@ -80,6 +80,7 @@ def of_user(cluster, user):
     )
 
 
+@pytest.mark.all
 def test_it_tells_what_a_user_may_not_do(guarded):
     found = {user: of_user(guarded, user) for user in ("none", "reader", "all")}
     verdicts = {
@@ -312,6 +313,7 @@ def test_a_dead_letter_topic_is_checked_as_a_job_does(
     assert (found["verdict"], says in found["text"]) == (verdict, True), found
 
 
+@pytest.mark.all
 @pytest.mark.parametrize(
     ("user", "verdict", "says"),
     [("reader", "bad", "Grant WRITE"), ("all", "unknown", "do not tell")],

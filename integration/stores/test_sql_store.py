@@ -63,6 +63,7 @@ class TestOutage(OutageSuite):
         return kill_and_start
 
 
+@pytest.mark.all
 def test_jobs_of_the_release_go_on(postgresql, tmp_path):
     sets.copied(RELEASE, tmp_path, postgresql)
 

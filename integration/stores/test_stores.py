@@ -83,6 +83,7 @@ class TestPostgresStore(StoreSuite):
         yield from opened(lambda id_="orders": SqlStore(postgresql, id_))
 
 
+@pytest.mark.all
 class TestPostgresStoreInSeveralProcesses(CrashSuite):
     @pytest.fixture
     def store_url(self, postgresql):
@@ -116,7 +117,7 @@ class ZooKeeperOffsets(OffsetStoreSuite):
 
 
 class TestZooKeeperOffsetStore(ZooKeeperOffsets):
-    pass
+    many = size(1_000, ZooKeeperOffsets.many)  # a node of each partition
 
 
 @pytest.mark.all

@@ -46,6 +46,7 @@ def test_spark_own_variable_goes_over_maven_settings(home, monkeypatch):
     assert jars.repository_address() == "http://127.0.0.1/spark"
 
 
+@pytest.mark.all
 def test_a_failed_fetch_says_what_to_do_and_leaves_no_half_set(home, monkeypatch):
     monkeypatch.setenv("DEFAULT_ARTIFACT_REPOSITORY", "http://127.0.0.1:9/none")
     monkeypatch.setenv("KAFKA_TX_CACHE", str(home / "cache"))

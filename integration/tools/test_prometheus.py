@@ -5,6 +5,8 @@ from __future__ import annotations
 import http.server
 import threading
 
+import pytest
+
 from integration.cluster.prometheus import PrometheusServer
 from integration.cluster.waiting import wait_until
 
@@ -22,6 +24,7 @@ class Page(http.server.BaseHTTPRequestHandler):
         """Say nothing."""
 
 
+@pytest.mark.all
 def test_prometheus_scrapes_and_answers_queries(tmp_path):
     page = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Page)
     threading.Thread(target=page.serve_forever, daemon=True).start()

@@ -5,6 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from integration.sizes import size
 from kafka_tx.errors import StateConflictError, StateUnavailableError
 
 STEPS = 150
@@ -13,6 +14,8 @@ WITHIN_S = 60.0
 
 class OutageSuite:
     """``open_store()`` as in ``StoreSuite``; ``outage()`` restarts the server."""
+
+    kills = size(1, 2)
 
     @pytest.fixture
     def open_store(self):
@@ -30,7 +33,7 @@ class OutageSuite:
 
         with ThreadPoolExecutor(1) as pool:
             counting = pool.submit(count_up, store, epoch)
-            for _ in range(2):
+            for _ in range(self.kills):
                 time.sleep(0.5)
                 outage()
             counting.result(timeout=180)
