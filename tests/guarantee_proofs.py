@@ -370,8 +370,8 @@ MARKERS: Proofs = {
 
 AROUND: Proofs = {
     "another cluster answers at the same address": (
-        "integration/topologies/test_topology_waits.py"
-        "::test_at_another_cluster_behind_the_same_name_no_position_counts",
+        "tests/properties/test_people.py"
+        "::test_whatever_people_do_nothing_is_lost_or_doubled",
     ),
     "a person resets or deletes the group of `tx.commitGroupId`": (
         _FAULTS + "test_a_group_that_was_reset_is_never_read_and_is_written_again",

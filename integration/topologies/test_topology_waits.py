@@ -155,6 +155,7 @@ def test_a_topic_made_anew_is_read_from_its_beginning_however_long_it_is(
     assert all(are_idle)
 
 
+@pytest.mark.all
 def test_at_another_cluster_behind_the_same_name_no_position_counts(
     spark, kafka, mortal_kafka, topic, produce, tmp_path
 ):
