@@ -428,6 +428,17 @@ AROUND: Proofs = {
 
 _LAKE = "integration/sinks/test_lakehouse.py::"
 _TABLES = "integration/sinks/table_suite.py::"
+_SIMULATED_TABLES = (
+    "tests/properties/test_lake.py"
+    "::test_every_batch_is_there_once_or_is_a_documented_loss"
+)
+_BETWEEN_TRIES = _LAKE + "test_whatever_happens_between_two_tries_a_batch_is_there_once"
+_REPLACED = (
+    _LAKE + "test_a_table_that_is_replaced_or_dropped_is_not_taken_for_the_former_one"
+)
+_FORGETFUL = (
+    _LAKE + "test_a_table_that_forgets_transactions_is_refused_until_it_forgets_no_more"
+)
 
 DELTA: Proofs = {
     "the driver dies before or after the table's commit": (
@@ -437,7 +448,8 @@ DELTA: Proofs = {
         _TABLES + "test_a_query_writes_each_record_once_also_with_a_new_checkpoint",
     ),
     "two drivers write one batch at the same time": (
-        _TABLES + "test_commits_of_one_txid_at_the_same_time_are_one",
+        "tests/sinks/test_table_writes.py"
+        "::test_who_is_overtaken_reads_before_it_writes_again",
     ),
     "a frozen driver continues after another one took over": (
         _TABLES + "test_a_driver_that_was_frozen_before_its_commit_writes_nothing",
@@ -449,43 +461,28 @@ DELTA: Proofs = {
         _LAKE + "test_a_statement_in_another_session_is_noticed_and_the_advice_is_safe",
     ),
     "two queries, or two writes of one batch, with one name of the sink": (
-        _TABLES + "test_each_sink_of_a_table_counts_for_itself",
+        _SINKS + "test_a_second_write_of_an_attempt_is_refused",
     ),
-    "a batch has no rows": (_TABLES + "test_a_batch_without_rows_is_no_commit",),
+    "a batch has no rows": (_BETWEEN_TRIES,),
     "columns or properties of the table are changed between two tries": (
-        _TABLES + "test_a_table_that_was_altered_between_two_tries_has_the_batch_once",
+        _BETWEEN_TRIES,
     ),
-    "other programs write to the table, or compact it": (
-        _LAKE + "test_a_batch_is_written_again_where_another_program_was_faster",
-    ),
+    "other programs write to the table, or compact it": (_SIMULATED_TABLES,),
     "other programs delete the rows of a batch before it comes again": (
-        _TABLES + "test_rows_that_others_delete_stay_out",
+        _BETWEEN_TRIES,
     ),
-    "Delta deleted the log of the last batch (after 30 days)": (
-        _LAKE + "test_other_writers_compaction_and_a_cleaned_log_are_in_nobodys_way",
-    ),
+    "Delta deleted the log of the last batch (after 30 days)": (_BETWEEN_TRIES,),
     "`RESTORE` to a version before the unfinished batch": (
         _LAKE + "test_rows_that_were_restored_away_are_not_taken_for_written",
     ),
     "`RESTORE` to a version before finished batches, then a restart": (
         _LAKE + "test_rows_that_were_restored_away_are_not_taken_for_written",
     ),
-    "the table is dropped, or created again, under a running query": (
-        _TABLES + "test_a_table_that_was_made_anew_under_a_program_stops_it",
-    ),
-    "`CREATE OR REPLACE TABLE` before an unfinished batch comes again": (
-        _LAKE + "test_a_batch_that_a_replaced_table_lacks_is_not_taken_for_written",
-    ),
-    "the job's table is replaced by a clone or copy": (
-        _LAKE + "test_a_clone_knows_no_txids",
-    ),
-    "`delta.setTransactionRetentionDuration` is set": (
-        _LAKE + "test_a_table_that_forgets_transactions_is_refused",
-    ),
-    "the same, and it is unset again before the batch comes again": (
-        _LAKE
-        + "test_a_table_that_forgot_transactions_for_a_while_still_tells_of_the_batch",
-    ),
+    "the table is dropped, or created again, under a running query": (_REPLACED,),
+    "`CREATE OR REPLACE TABLE` before an unfinished batch comes again": (_REPLACED,),
+    "the job's table is replaced by a clone or copy": (_SIMULATED_TABLES,),
+    "`delta.setTransactionRetentionDuration` is set": (_FORGETFUL,),
+    "the same, and it is unset again before the batch comes again": (_FORGETFUL,),
 }
 """Into a Delta table: what happens."""
 
