@@ -46,7 +46,7 @@ DRIVER: Proofs = {
     "task or executor dies": (
         "integration/operations/test_standalone.py::test_a_worker_that_dies_takes_nothing_with_it",
         "integration/sinks/test_exactly_once.py"
-        "::test_each_record_is_written_once_where_a_broker_and_the_driver_die",
+        "::test_each_record_is_written_once_where_the_driver_dies",
         _KILLS,
         "integration/operations/test_standalone.py::test_a_worker_that_dies_takes_nothing_with_it",
     ),

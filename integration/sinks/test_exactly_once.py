@@ -12,6 +12,7 @@ import threading
 import time
 import uuid
 from collections import defaultdict
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -26,8 +27,8 @@ from integration.cluster.waiting import wait_until
 from integration.sinks.exactly_once_job import PAUSES, POINTS, Pauses, arguments, run
 from integration.sizes import size
 
-RECORDS = size(2_000, 100_000, "KAFKA_TX_EXACTLY_ONCE_RECORDS")
-BATCHES = size(4, 30)
+RECORDS = size(1_800, 100_000, "KAFKA_TX_EXACTLY_ONCE_RECORDS")
+BATCHES = size(3, 30)
 PARTITIONS, KEYS = 4, 97
 WITHIN_S = 300 + RECORDS // 1000
 STARTS_AT_MOST = 30
@@ -165,19 +166,19 @@ def replicated(cluster) -> bool:
     )
 
 
-@pytest.fixture
-def copied(kafka_pair, tmp_path, python):
+@contextmanager
+def copying(cluster, work, python, *, replication):
     """Source, target, a reader of the target, and a job that copies."""
     source, target = (f"{name}-{uuid.uuid4().hex[:8]}" for name in ("from", "to"))
     for name in (source, target):
-        kafka_pair.create_topic(name, PARTITIONS, replication=2)
-    servers = kafka_pair.bootstrap_servers
+        cluster.create_topic(name, PARTITIONS, replication=replication)
+    servers = cluster.bootstrap_servers
     records = [Record(str(n), key=f"k{n % KEYS}") for n in range(RECORDS)]
     Produce(servers)(source, records)
     reader = Reader(servers, target)
     reader.start()
     job = Job(
-        tmp_path,
+        work,
         python,
         servers=servers,
         source=source,
@@ -191,23 +192,57 @@ def copied(kafka_pair, tmp_path, python):
         reader.stop()
 
 
+@pytest.fixture
+def copied(kafka_pair, tmp_path, python):
+    """Of two brokers, which may die."""
+    with copying(kafka_pair, tmp_path, python, replication=2) as made:
+        yield made
+
+
+@pytest.fixture
+def copied_by_one_broker(kafka, tmp_path, python):
+    with copying(kafka, tmp_path, python, replication=1) as made:
+        yield made
+
+
+DIES_AT = ("after-commit", "mid-transaction of part 1")
+"""One part is committed then, and the other one open."""
+
+
+@pytest.mark.timeout(2 * WITHIN_S + 300)
+def test_each_record_is_written_once_where_the_driver_dies(
+    spark, kafka, copied_by_one_broker
+):
+    """The next driver finds one part committed, and the other one open.
+
+    Where both are committed and Spark does not know: ``test_sink``. Where a commit's
+    answer is lost: ``test_sink_silence``. All points: the simulation in
+    ``tests/properties/simulated_sink.py``.
+    """
+    target, reader, job = copied_by_one_broker
+
+    job.start(dict.fromkeys(DIES_AT, 2))
+    for point in DIES_AT:
+        job.wait_at(point)
+    job.kill()
+    job.finish(spark)
+
+    wait_until("all is read", lambda: len(reader.seen) >= RECORDS)
+    check(reader.seen, everything(kafka.bootstrap_servers, target))
+
+
+@pytest.mark.all
 @pytest.mark.timeout(2 * WITHIN_S + 300)
 def test_each_record_is_written_once_where_a_broker_and_the_driver_die(
     spark, kafka_pair, copied
 ):
-    """A broker takes an open transaction and its answer with it, and then the driver.
-
-    The next driver finds one part committed, and the other one open. Where both are
-    committed and Spark does not know: ``test_sink``. All points: the simulation in
-    ``tests/properties/simulated_sink.py``.
-    """
+    """A broker dies with an open transaction and its answer; then the driver dies."""
     target, reader, job = copied
-    dies_at = ("after-commit", "mid-transaction of part 1")
 
-    job.start({"before-commit": 2, **dict.fromkeys(dies_at, 3)})
+    job.start({"before-commit": 2, **dict.fromkeys(DIES_AT, 3)})
     job.wait_at("before-commit")
     break_a_broker(kafka_pair, target, lambda: job.go_on("before-commit"))
-    for point in dies_at:
+    for point in DIES_AT:
         job.wait_at(point)
     job.kill()
     job.finish(spark)

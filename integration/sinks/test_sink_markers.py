@@ -147,6 +147,7 @@ class Sink:
 # --- who makes it ---------------------------------------------------------------------
 
 
+@pytest.mark.all  # on simulated brokers: tests/kafka/test_marker_topic.py
 @pytest.mark.parametrize(("replicas", "in_sync"), [(2, "2"), (1, "1")])
 def test_it_is_as_safe_as_the_sinks_topic_and_no_less_than_by_default(
     kafka_pair, replicas, in_sync
