@@ -501,18 +501,12 @@ FILES: Proofs = {
     "the checkpoint is deleted, or an older one is put back": _both(
         _FILES + "test_a_query_writes_each_record_once_also_with_another_checkpoint"
     ),
-    "two drivers write one batch at the same time": (
-        _FILES + "test_two_drivers_at_once_are_one",
-        _SIMULATED_FILES,
-    ),
+    "two drivers write one batch at the same time": _both(_SIMULATED_FILES),
     "a frozen driver continues after another one took over": (
         _FILES + "test_a_driver_that_was_frozen_while_it_wrote_publishes_nothing",
         _SIMULATED_FILES,
     ),
-    "the same, between its last check and its publication": (
-        _FILES + "test_a_driver_that_was_frozen_before_publishing_changes_nothing",
-        _SIMULATED_FILES,
-    ),
+    "the same, between its last check and its publication": _both(_SIMULATED_FILES),
     "the answer of the file system is lost": _both(_SIMULATED_FILES),
     "the batch comes again with other records": _both(
         _SINKS + "test_a_replay_with_other_records_is_refused_or_takes_their_place"
@@ -524,10 +518,7 @@ FILES: Proofs = {
         _SINKS + "test_an_opaque_attempt_is_written_where_it_can_be_taken_back",
         "",
     ),
-    "publications are merged, or expire": (
-        _FILES + "test_publications_are_merged_and_expire",
-        _SIMULATED_FILES,
-    ),
+    "publications are merged, or expire": _both(_SIMULATED_FILES),
     "a clean-up runs at any moment, or is killed": _both(_SIMULATED_FILES),
     "a publication is changed by hand": _both(
         _FILES
@@ -537,7 +528,8 @@ FILES: Proofs = {
         _FILES + "test_a_publication_that_somebody_has_removed_is_missed"
     ),
     "two queries begin in one path at the same time": _both(
-        _FILES + "test_two_queries_that_begin_in_one_path_at_once_do_not_hide_rows"
+        "tests/properties/test_files.py"
+        "::test_of_two_numberings_that_publish_at_once_none_hides_the_other"
     ),
     "the path is emptied or replaced under a running query": _both(
         _FILES + "test_a_path_that_was_emptied_under_a_program_stops_it"

@@ -6,7 +6,7 @@ import json
 import os
 import shutil
 import time
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from queue import SimpleQueue
 from typing import Any
 
@@ -156,12 +156,22 @@ def dies():
 
 
 @pytest.mark.parametrize("mode", ["transactional", *in_all("opaque")])
-def test_rejected_records_are_written_once_where_their_batch_comes_again(job, mode):
-    with pytest.raises(StreamingQueryException, match="killed"):
-        job.run(mode=mode, after=dies)
-    job.forget_checkpoint()
+def test_rejected_records_are_written_once_where_their_batch_comes_again(
+    spark, job, mode
+):
+    """And counted once they are committed."""
+    count = (
+        "kafka_tx_dead_letter_records_total"
+        f'{{id="{job.orders}",partition="0",topic="{job.orders}"}}'
+    )
+    with closing(kafka_tx.attach(spark, metrics_port=0)) as attached:
+        with pytest.raises(StreamingQueryException, match="killed"):
+            job.run(mode=mode, after=dies)
+        assert count not in scraped(attached)
+        job.forget_checkpoint()
 
-    job.run(mode=mode)
+        job.run(mode=mode)
+        wait_until("they are counted", lambda: f"{count} {BAD}.0" in scraped(attached))
 
     found = job.dead_letters()
     assert [each.value for each in found] == [b"bad 0", b"bad 1", b"bad 2"]
@@ -181,6 +191,7 @@ def test_rejected_records_are_written_once_where_their_batch_comes_again(job, mo
     }
 
 
+@pytest.mark.all
 def test_an_id_is_renamed_after_its_batch_is_finished_as_rename_says(job, produce):
     renamed = f"{job.id}-renamed"
     words = "rename", "--store", job.store, "--id", job.id, "--to", renamed
@@ -279,7 +290,7 @@ def test_what_does_not_fit_is_a_letter_without_value_that_is_sent_back_whole(
     assert about(back) == {"trace": "l"}
 
 
-@pytest.mark.parametrize("kind", ["string", "binary", "struct<a:int>"])
+@pytest.mark.parametrize("kind", [*in_all("string", "binary"), "struct<a:int>"])
 def test_typed_columns_become_the_bytes_of_their_records_whatever_their_type(
     spark, kind
 ):
@@ -415,22 +426,6 @@ def test_rows_without_a_timestamp_are_the_same_rows_in_a_replay(job):
     job.run(rejects, mode="opaque")
 
     assert len(job.dead_letters()) == GOOD + BAD
-
-
-def test_rejected_records_are_counted_once_they_are_committed(spark, job):
-    attached = kafka_tx.attach(spark, metrics_port=0)
-    name = "kafka_tx_dead_letter_records_total"
-    labels = f'{{id="{job.orders}",partition="0",topic="{job.orders}"}}'
-    try:
-        with pytest.raises(StreamingQueryException, match="killed"):
-            job.run(after=dies)
-        assert f"{name}{labels}" not in scraped(attached)
-        job.run()
-        wait_until(
-            "they are counted", lambda: f"{name}{labels} {BAD}.0" in scraped(attached)
-        )
-    finally:
-        attached.close()
 
 
 def scraped(attached):

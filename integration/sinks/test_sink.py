@@ -121,7 +121,13 @@ def zone(spark):
     spark.conf.set("spark.sql.session.timeZone", "UTC")
 
 
-@pytest.mark.parametrize("more", [{}, PYTHON], ids=["native", "python"])
+@pytest.mark.parametrize(
+    "more",
+    [
+        pytest.param({}, id="native"),
+        pytest.param(PYTHON, id="python", marks=pytest.mark.all),
+    ],
+)
 @pytest.mark.parametrize(
     "name",
     [
@@ -317,7 +323,8 @@ def test_an_oversize_record_is_named_and_nothing_of_its_part_is_visible(
     assert read(name) == []
 
 
-@pytest.mark.parametrize("parts", [*in_all(1), 3])
+@pytest.mark.all
+@pytest.mark.parametrize("parts", [1, 3])
 def test_a_transaction_is_written_once_however_often_it_is_tried(
     spark, kafka, topic, read, parts
 ):
@@ -354,7 +361,10 @@ def test_an_older_transaction_is_refused(spark, kafka, topic):
         kafka_tx.write_transaction(df, TransactionAttempt(4, 1), options)
 
 
-@pytest.mark.parametrize(("parts", "opaque"), [(1, True), (3, False)])
+@pytest.mark.parametrize(
+    ("parts", "opaque"),
+    [pytest.param(1, True, marks=pytest.mark.all), (3, False)],
+)
 def test_a_replay_with_other_rows_is_refused(spark, kafka, topic, read, parts, opaque):
     name = topic(1)
     options = {

@@ -123,18 +123,20 @@ def test_a_broker_that_dies_in_mid_transaction_leaves_nothing_and_a_retry_everyt
     assert not part(guarded, target).write(records(target)).now
 
 
-def test_a_transaction_that_times_out_is_named_and_leaves_nothing(guarded, target):
+def test_a_transaction_that_times_out_is_named_and_leaves_nothing(kafka, topic):
+    target = topic(1)
+
     def dawdle():
         wait_until(
             "the broker has ended the transaction",
             lambda: (
                 0
-                < end(guarded, target, IsolationLevel.READ_UNCOMMITTED)
-                == end(guarded, target, IsolationLevel.READ_COMMITTED)
+                < end(kafka, target, IsolationLevel.READ_UNCOMMITTED)
+                == end(kafka, target, IsolationLevel.READ_COMMITTED)
             ),
         )
 
-    writing = part(guarded, target, transaction_timeout_ms="1500", linger_ms="0")
+    writing = part(kafka, target, transaction_timeout_ms="1500", linger_ms="0")
     with pytest.raises(KafkaError) as raised:
         writing.write(records(target, RECORDS // 2, dawdle))
 
@@ -143,25 +145,26 @@ def test_a_transaction_that_times_out_is_named_and_leaves_nothing(guarded, targe
     assert "1500 ms" in text
     assert f"a record for topic '{target}' with key b'k" in text
     assert "14 bytes" in text or "13 bytes" in text
-    assert visible(guarded, target) == []
-    assert part(guarded, target).write(records(target)).now
-    assert len(visible(guarded, target)) == RECORDS
+    assert visible(kafka, target) == []
+    assert part(kafka, target).write(records(target)).now
+    assert len(visible(kafka, target)) == RECORDS
 
 
-def test_a_newer_run_ends_the_older_ones_part_and_writes_the_batch(guarded, target):
+def test_a_newer_run_ends_the_older_ones_part_and_writes_the_batch(kafka, topic):
     """The older one stops, as its error says; a job with an id of its own writes on."""
+    target = topic(1)
 
     def be_overtaken():
-        assert part(guarded, target).write(records(target)).now
+        assert part(kafka, target).write(records(target)).now
 
-    older = part(guarded, target, linger_ms="0")
+    older = part(kafka, target, linger_ms="0")
     with pytest.raises(KafkaError, match="A newer try or run of this job"):
         older.write(records(target, RECORDS // 2, be_overtaken))
-    assert len(visible(guarded, target)) == RECORDS
+    assert len(visible(kafka, target)) == RECORDS
 
-    assert part(guarded, target, id_=f"{target}-other").write(records(target)).now
-    assert part(guarded, target, txid=2).write(records(target)).now
-    assert len(visible(guarded, target)) == 3 * RECORDS
+    assert part(kafka, target, id_=f"{target}-other").write(records(target)).now
+    assert part(kafka, target, txid=2).write(records(target)).now
+    assert len(visible(kafka, target)) == 3 * RECORDS
 
 
 def writers(cluster, topic):
@@ -266,15 +269,14 @@ def written(door, settings, reading, name, record):
 )
 @pytest.mark.parametrize("code", REFUSED)
 def test_a_record_that_is_refused_alone_is_named_in_whole_words(
-    guarded, monkeypatch, kind, door, code
+    kafka, topic, monkeypatch, kind, door, code
 ):
     """The broker's own words are freed memory by the time that they are reported."""
     config, key, value, is_ahead = REFUSED[code]
-    name = fresh_name("choosy")
-    guarded.create_topic(name, 1, config=config)
+    name = topic(1, "choosy", config=config)
     at_ms = int(time.time() * 1000) + AHEAD_MS if is_ahead else None
     record = OutRecord(name, key, value, timestamp_ms=at_ms)
-    given = {"bootstrap.servers": guarded.bootstrap_servers}
+    given = {"bootstrap.servers": kafka.bootstrap_servers}
     settings = client_settings(given, purpose="producer")
     reading = client_settings(given, purpose="consumer")
     for module in (sender_module, transaction_module):
