@@ -433,8 +433,7 @@ FOLLOWED: dict[str, tuple[str, ...]] = {
     ),
     "delta::DeltaSink._rolled_back": (
         _LAKE + "test_rows_that_were_restored_away_are_not_taken_for_written",
-        _LAKE
-        + "test_a_table_that_is_replaced_or_dropped_is_not_taken_for_the_former_one",
+        _LAKE + "test_a_table_that_lost_its_batches_is_not_taken_for_the_former_one",
     ),
     "delta::DeltaStatement._check_session": (
         _LAKE + "test_a_statement_in_another_session_is_noticed_and_the_advice_is_safe",

@@ -433,9 +433,7 @@ _SIMULATED_TABLES = (
     "::test_every_batch_is_there_once_or_is_a_documented_loss"
 )
 _BETWEEN_TRIES = _LAKE + "test_whatever_happens_between_two_tries_a_batch_is_there_once"
-_REPLACED = (
-    _LAKE + "test_a_table_that_is_replaced_or_dropped_is_not_taken_for_the_former_one"
-)
+_LOST = _LAKE + "test_a_table_that_lost_its_batches_is_not_taken_for_the_former_one"
 _FORGETFUL = (
     _LAKE + "test_a_table_that_forgets_transactions_is_refused_until_it_forgets_no_more"
 )
@@ -472,14 +470,10 @@ DELTA: Proofs = {
         _BETWEEN_TRIES,
     ),
     "Delta deleted the log of the last batch (after 30 days)": (_BETWEEN_TRIES,),
-    "`RESTORE` to a version before the unfinished batch": (
-        _LAKE + "test_rows_that_were_restored_away_are_not_taken_for_written",
-    ),
-    "`RESTORE` to a version before finished batches, then a restart": (
-        _LAKE + "test_rows_that_were_restored_away_are_not_taken_for_written",
-    ),
-    "the table is dropped, or created again, under a running query": (_REPLACED,),
-    "`CREATE OR REPLACE TABLE` before an unfinished batch comes again": (_REPLACED,),
+    "`RESTORE` to a version before the unfinished batch": (_LOST,),
+    "`RESTORE` to a version before finished batches, then a restart": (_LOST,),
+    "the table is dropped, or created again, under a running query": (_LOST,),
+    "`CREATE OR REPLACE TABLE` before an unfinished batch comes again": (_LOST,),
     "the job's table is replaced by a clone or copy": (_SIMULATED_TABLES,),
     "`delta.setTransactionRetentionDuration` is set": (_FORGETFUL,),
     "the same, and it is unset again before the batch comes again": (_FORGETFUL,),

@@ -239,7 +239,8 @@ def test_whatever_happens_between_two_tries_a_batch_is_there_once(table):
     assert table.rows() == []
 
 
-@pytest.mark.parametrize("way", ["sink", pytest.param("back", marks=pytest.mark.all)])
+@pytest.mark.all
+@pytest.mark.parametrize("way", ["sink", "back"])
 def test_rows_that_were_restored_away_are_not_taken_for_written(table, way, caplog):
     table.write(attempt(1), ["a"])
     table.write(attempt(2), ["b"])
@@ -303,28 +304,38 @@ def test_other_writers_versions_after_a_restore_are_named_and_spared(table):
     assert found[0] > 0
 
 
-def test_a_table_that_is_replaced_or_dropped_is_not_taken_for_the_former_one(table):
+def test_a_table_that_lost_its_batches_is_not_taken_for_the_former_one(table, caplog):
+    """It is restored, replaced and dropped; the batch is finished or under way."""
     table.write(attempt(1), ["a"])
     table.write(attempt(2), ["b"])
+
+    table.sql(f"RESTORE TABLE t TO VERSION AS OF {table.versions() - 2}")
+    forget()
+    with pytest.raises(StateLostError, match="give the sink a new name"):
+        table.write(attempt(2, epoch=2), ["b"])
+    forget()
+    assert table.write(attempt(3, epoch=3), ["c"])
+    assert "was rolled back: rows of its last batches before txid 3" in caplog.text
+    assert table.rows() == ["a", "c"]
+
     table.sql("CREATE OR REPLACE TABLE t (key string) USING delta")
     table.others_write("x")
-
     with pytest.raises(StateLostError, match="CREATE OR REPLACE TABLE.*start again"):
-        table.write(attempt(3), ["c"])
-    forget()  # started again; the batch was under way
+        table.write(attempt(4, epoch=3), ["d"])
+    forget()  # started again
     with pytest.raises(StateLostError, match="replaced the table .*Either give the s"):
-        table.write(attempt(2, epoch=2), ["b"])
-    assert table.write(attempt(2, epoch=2), ["b"], sink="new")
-    forget()  # the batch was finished
-    assert table.write(attempt(3, epoch=3), ["c"])
-    assert table.rows() == ["b", "c", "x"]
+        table.write(attempt(3, epoch=4), ["c"])
+    assert table.write(attempt(3, epoch=4), ["c"], sink="new")
+    forget()
+    assert table.write(attempt(4, epoch=5), ["d"])
+    assert table.rows() == ["c", "d", "x"]
 
     table.sql("DROP TABLE t")
-    with pytest.raises(StateLostError, match="txid 3 was left .* one is none"):
-        table.write(attempt(4, epoch=3), ["d"])
+    with pytest.raises(StateLostError, match="txid 4 was left .* one is none"):
+        table.write(attempt(5, epoch=5), ["e"])
     forget()
-    assert table.write(attempt(4, epoch=4), ["d"])
-    assert table.rows() == ["d"]
+    assert table.write(attempt(5, epoch=6), ["e"])
+    assert table.rows() == ["e"]
 
 
 @pytest.mark.all
