@@ -345,9 +345,7 @@ MARKERS: Proofs = {
         _MARKERS + "test_another_sinks_open_transaction_stops_nobody",
     ),
     "the number of parts or tasks was changed": (
-        _REPLAYS
-        + "test_a_half_written_batch_is_finished_in_its_old_parts"
-        + "_and_the_next_in_new_ones",
+        _SIMULATED_SINKS + "test_each_row_is_written_once_whatever_dies",
     ),
     "a frozen driver continues after another one took over": (
         _REPLAYS + "test_an_overtaken_owner_is_refused_with_any_txid",

@@ -201,6 +201,7 @@ def part(kafka, topic, txid=1, **more):
     return sink_assembly.part_transaction(config, 0)
 
 
+@pytest.mark.all  # the stream below shows it through Spark
 def test_a_part_is_written_again_in_smaller_batches_until_it_is_taken(
     kafka, narrow, values, untold
 ):

@@ -845,7 +845,8 @@ def by_query(job, odd_times):
     job.run(subscribe=odd_times)
 
 
-@pytest.mark.parametrize("bury", [*in_all(by_topology), by_query])
+@pytest.mark.all
+@pytest.mark.parametrize("bury", [by_topology, by_query])
 def test_a_time_that_cannot_be_written_stands_in_a_header(
     spark, kafka, orders, odd_times, topic, tmp_path, bury
 ):

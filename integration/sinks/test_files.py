@@ -353,6 +353,7 @@ def test_columns_may_move_come_go_and_become_wider(spark, files, form):
     assert sorted(row.n for row in found) == ["1", "5000000000", "8", "seven"]
 
 
+@pytest.mark.all
 def test_a_replay_with_more_columns_moves_no_value_of_earlier_batches(spark, files):
     files.is_opaque = True
     for txid in (1, 2):

@@ -313,7 +313,7 @@ def test_the_path_of_a_table_is_refused_by_name(spark, warehouse):
         IcebergTable(table.spark, path).write(attempt(1), ["a"])
 
 
-def test_a_table_that_may_not_be_written_loses_nothing(spark, table, warehouse):
+def test_a_table_that_may_not_be_written_loses_nothing(ice, spark, table, warehouse):
     table.write(attempt(1), ["a"])
     elsewhere = iceberg_session(spark, warehouse, kind="rest", uri="http://127.0.0.1:1")
     with pytest.raises(Py4JJavaError, match="Connect|refused"):

@@ -14,6 +14,7 @@ from integration.cluster.topics import ask, fresh_name
 from integration.cluster.waiting import wait_until
 from integration.consuming import committed_records
 from integration.promptness import promptly
+from integration.sizes import in_all
 from kafka_tx import sink_assembly
 from kafka_tx.config import SinkConfig
 from kafka_tx.errors import (
@@ -210,7 +211,7 @@ def test_another_sinks_open_transaction_stops_nobody(sink):
     assert sink.values() == ["1-0", "1-1", "2-1"]
 
 
-@pytest.mark.parametrize("ahead", [1, 1_000_000])
+@pytest.mark.parametrize("ahead", [1, *in_all(1_000_000)])
 def test_a_marker_that_the_sink_did_not_commit_is_refused_with_the_truth(sink, ahead):
     """Of this txid it hides the batch, and of a later one it comes too late."""
     sink.settle(1)
@@ -270,7 +271,7 @@ def test_a_run_that_wakes_between_two_answers_of_the_next_damages_nothing(
     assert sink.values() == ["1-0"]
 
 
-@pytest.mark.parametrize("what", ["part", "plan"])
+@pytest.mark.parametrize("what", [*in_all("part"), "plan"])
 def test_a_run_that_wakes_after_newer_markers_were_compacted_damages_nothing(
     sink, kafka, monkeypatch, what
 ):
@@ -317,7 +318,7 @@ def after_bounds(monkeypatch, *events):
     monkeypatch.setattr(MarkerTopic, "bounds", followed)
 
 
-@pytest.mark.parametrize("adds_offset", [False, True])
+@pytest.mark.parametrize("adds_offset", [*in_all(False), True])
 def test_what_a_dead_writer_left_open_behind_it_is_ended_and_not_believed(
     sink, adds_offset
 ):
@@ -468,7 +469,7 @@ def test_a_task_reads_only_what_came_after_the_drivers_read(sink, read):
     assert [begin for begin, _ in read] == [end]
 
 
-@pytest.mark.parametrize("forgotten", [False, True])
+@pytest.mark.parametrize("forgotten", [*in_all(False), True])
 def test_what_a_zombie_wrote_after_the_drivers_read_is_known_to_the_task(
     sink, forgotten
 ):

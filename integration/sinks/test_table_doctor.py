@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import kafka_tx
-from integration.capabilities import ICE, LAKE, need
+from integration.capabilities import LAKE, need
 from integration.cluster.spark_local import delta_session, iceberg_session
 from kafka_tx.cli.lake_tables import inspect_table
 from kafka_tx.sinks.table_writes import recorded_commits
@@ -112,8 +112,7 @@ def test_doctor_tells_that_a_delta_table_forgets(delta):
 
 
 @pytest.fixture
-def iceberg(spark, tmp_path):
-    need(ICE)
+def iceberg(ice, spark, tmp_path):
     session = iceberg_session(spark, tmp_path / "lake")
     return Written(session, f"lake.db.{tmp_path.name}")
 
