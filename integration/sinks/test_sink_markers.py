@@ -1,4 +1,7 @@
-"""The topic of markers, which all exactly-once sinks of a cluster share."""
+"""The topic of markers, which all exactly-once sinks of a cluster share.
+
+What is marked ``all`` is played by ``tests/properties/test_sinks.py`` in each run.
+"""
 
 from __future__ import annotations
 
@@ -172,6 +175,7 @@ def test_it_is_as_safe_as_the_sinks_topic_and_no_less_than_by_default(
 # --- somebody else's open transaction -------------------------------------------------
 
 
+@pytest.mark.all
 def test_a_fenced_task_is_told_so_where_another_sink_hides_the_newer_plan(sink):
     _, memory = sink.settle(1)
     dead = sink.open(fresh_name("theirs"))
@@ -249,6 +253,7 @@ def test_a_group_that_somebody_has_set_back_is_refused_with_the_truth(sink):
     assert sink.values() == ["1-0", "2-0"]
 
 
+@pytest.mark.all
 def test_a_run_that_wakes_between_two_answers_of_the_next_damages_nothing(
     sink, monkeypatch
 ):
@@ -271,7 +276,8 @@ def test_a_run_that_wakes_between_two_answers_of_the_next_damages_nothing(
     assert sink.values() == ["1-0"]
 
 
-@pytest.mark.parametrize("what", [*in_all("part"), "plan"])
+@pytest.mark.all
+@pytest.mark.parametrize("what", ["part", "plan"])
 def test_a_run_that_wakes_after_newer_markers_were_compacted_damages_nothing(
     sink, kafka, monkeypatch, what
 ):
@@ -354,6 +360,7 @@ def test_two_dead_writers_of_a_sink_do_not_hide_each_other(sink):
             writer.commit_transaction(30)
 
 
+@pytest.mark.all
 def test_a_bolt_with_fewer_tasks_ends_what_an_earlier_run_left_open(sink, monkeypatch):
     """Its readers would wait two minutes for the part that has no task now."""
     assert sink.write(1)
@@ -374,6 +381,7 @@ def test_a_bolt_with_fewer_tasks_ends_what_an_earlier_run_left_open(sink, monkey
     assert sink.values() == ["1-0", "1-1", "2-0"]
 
 
+@pytest.mark.all
 def test_the_first_task_of_a_bolt_leaves_those_beside_it_alone(sink, monkeypatch):
     """They hold readers up, too, until they commit."""
     attempt = TransactionAttempt.of(1, epoch=1, number=0)
@@ -392,6 +400,7 @@ def test_the_first_task_of_a_bolt_leaves_those_beside_it_alone(sink, monkeypatch
     assert sink.values() == ["1-0", "1-1"]
 
 
+@pytest.mark.all
 def test_a_task_whose_part_a_frozen_one_wrote_instead_with_other_rows_says_so(
     sink, monkeypatch
 ):
