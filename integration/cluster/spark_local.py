@@ -57,6 +57,10 @@ INTERPRETED = {
 }
 """Many small plans cost a tenth less where Spark does not compile them."""
 
+COMPILED_ONCE = {"spark.sql.codegen.cache.maxEntries": "5000"}
+"""What Spark compiles all the same, above all rows of Delta's log, is kept. A session
+with many tests has more than 100 of it, the default, and would compile it again."""
+
 NO_HELPER = "-Djdk.lang.Process.launchMechanism=VFORK"
 """How Java starts ``chmod`` for each checkpoint of Spark: without a program between.
 
@@ -162,7 +166,7 @@ def iceberg_session(
 
 def quick_settings() -> dict[str, str]:
     """Settings for speed alone."""
-    return quick_checkpoints() | INTERPRETED | SELDOM
+    return quick_checkpoints() | INTERPRETED | COMPILED_ONCE | SELDOM
 
 
 def quick_environment() -> dict[str, str]:
