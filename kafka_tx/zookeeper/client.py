@@ -221,7 +221,7 @@ class ZooKeeperClient:
     def close(self) -> None:
         """End the session. Calling it twice is harmless; a later call opens another.
 
-        One that is under way on another thread does not, and raises.
+        A read that is under way on another thread does not, and raises.
         """
         with self._lock:
             self._closed += 1
@@ -323,6 +323,8 @@ class ZooKeeperClient:
         )
         failures = 0
         while True:
+            if self._closed != closed:
+                raise self.silent(ConnectionError("it was closed meanwhile"))
             try:
                 return self._ask(paths, start)
             except KazooTimeoutError as error:

@@ -94,3 +94,31 @@ def test_who_is_closed_in_the_middle_of_a_read_opens_no_other_session(monkeypatc
         client.nodes(["/a"])
 
     assert len(opened) == 1
+
+
+def test_who_is_closed_between_two_parts_of_a_read_opens_no_other_session(monkeypatch):
+    """Requests are sent by the thousand."""
+    client = ZooKeeperClient(
+        ZooKeeperSettings.parse(f"zookeeper://nowhere:2181/a?{SHORT_TIMEOUTS}")
+    )
+    opened: list[SimpleNamespace] = []
+    stat = SimpleNamespace(version=0, numChildren=0, mzxid=0)
+
+    def answered(timeout):
+        client.close()
+        return b"", stat
+
+    def connect(_within_s):
+        answer = SimpleNamespace(get=answered)
+        session = SimpleNamespace(
+            get_async=lambda _path: answer, stop=int, close=int, connected=True
+        )
+        opened.append(session)
+        return session
+
+    monkeypatch.setattr(client, "_connect", connect)
+
+    with pytest.raises(StateUnavailableError, match="closed"):
+        client.nodes(f"/{n}" for n in range(1_001))
+
+    assert len(opened) == 1
