@@ -111,7 +111,11 @@ class ZooKeeperOffsetStore(OffsetsOfId):
     def load(
         self, partitions: Iterable[TopicPartition]
     ) -> dict[TopicPartition, CommittedOffset]:
-        """As ``OffsetStore.load``; a node of another partition is corrupted, too."""
+        """As ``OffsetStore.load``, from the form that was written last.
+
+        A node of another partition is corrupted, too, if it is where this partition's
+        is written; in the other form it is none of this partition.
+        """
         wanted = {partition: self._places(partition) for partition in partitions}
         found = self._client.nodes(chain.from_iterable(wanted.values()))
         self._existing.update(found)
@@ -222,28 +226,36 @@ class ZooKeeperOffsetStore(OffsetsOfId):
         self, partition: TopicPartition, found: Mapping[str, Node]
     ) -> CommittedOffset | None:
         own, other = self._places(partition)
-        own_changed = found[own].changed if own in found else -1
-        # a node without data is the folder of a topic with such a name
-        if other in found and found[other].data and found[other].changed > own_changed:
-            stored, committed = self._read(other, partition, found[other].data)
+        # a node without data may be the folder of a topic with such a name
+        has_own = own in found and bool(found[own].data or not found[own].children)
+        has_other = other in found and bool(found[other].data)
+        newest, changed = None, -1
+        if has_own:
+            beside = other if has_other else None
+            stored, newest = self._read(own, partition, found, beside)
+            if stored != partition:
+                reason = f"it is of {stored}, expected {partition}"
+                raise unreadable(self._settings, own, self.id, reason, beside)
+            changed = found[own].changed
+        if has_other and found[other].changed > changed:
+            beside = own if has_own else None
+            stored, committed = self._read(other, partition, found, beside)
             if stored == partition:
                 return committed
-        if own not in found:
-            return None
-        stored, committed = self._read(own, partition, found[own].data)
-        if stored != partition:
-            reason = f"it is of {stored}, expected {partition}"
-            raise unreadable(self._settings, own, self.id, reason)
-        return committed
+        return newest
 
     def _read(
-        self, path: str, partition: TopicPartition, data: bytes
+        self,
+        path: str,
+        partition: TopicPartition,
+        found: Mapping[str, Node],
+        beside: str | None,
     ) -> tuple[TopicPartition, CommittedOffset]:
         """The partition of which a node is, by default this one, and its offset."""
         try:
-            record, committed = decoded(data)
+            record, committed = decoded(found[path].data)
         except NO_RECORD as error:
-            raise unreadable(self._settings, path, self.id, error) from None
+            raise unreadable(self._settings, path, self.id, error, beside) from None
         stored = TopicPartition(
             record.get("topic", partition.topic),
             record.get("partition", partition.partition),
@@ -274,16 +286,27 @@ def decoded(data: bytes) -> tuple[Mapping[str, Any], CommittedOffset]:
 
 
 def unreadable(
-    settings: ZooKeeperSettings, path: str, id_: str, why: Exception | str
+    settings: ZooKeeperSettings,
+    path: str,
+    id_: str,
+    why: Exception | str,
+    beside: str | None = None,
 ) -> StateCorruptedError:
-    """The error for a node that is no record of the partition's offset."""
+    """The error for a node that is no record of the partition's offset.
+
+    ``beside`` is the node of the other form, if there is one: a start goes on at it
+    when this one is deleted.
+    """
     is_text = isinstance(why, str)
     reason = why if is_text else f"it is no record of an offset ({why!r})"
+    too = ""
+    if beside:
+        too = f", and node {beside}, too, if it has an offset of that partition,"
     return StateCorruptedError(
         f"the committed offset in node {path} of ZooKeeper {settings.hosts}"
         f" cannot be read: {reason}. Nothing was changed and nothing is guessed in"
-        " its place. Look at the node; delete it to start that partition as if"
-        " nothing had been committed, or write the right offset into it",
+        f" its place. Look at the node; delete it{too} to start that partition as"
+        " if nothing had been committed, or write the right offset into it",
         store=settings.url,
         id=id_,
         path=path,

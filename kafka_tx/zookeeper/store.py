@@ -128,20 +128,28 @@ def _stored(
         at = records.Place(OWNERS, settings.url, id_)
         epoch = records.decode_owners(text, at).last
         nodes = sorted(found.items(), key=lambda node: node[1].changed)
-        return epoch, dict(_offset(p, node.data, settings, id_) for p, node in nodes)
+        return epoch, dict(_offset(path, found, settings, id_) for path, _ in nodes)
 
     return StoredId(copy, positions)
 
 
 def _offset(
-    path: str, data: bytes, settings: ZooKeeperSettings, id_: str
+    path: str, nodes: Mapping[str, Node], settings: ZooKeeperSettings, id_: str
 ) -> tuple[TopicPartition, CommittedOffset]:
     try:
-        record, found = decoded(data)
+        record, found = decoded(nodes[path].data)
         partition = TopicPartition(str(record["topic"]), int(record["partition"]))
     except NO_RECORD as error:
-        raise unreadable(settings, path, id_, error) from None
+        beside = _of_the_other_form(path, nodes)
+        raise unreadable(settings, path, id_, error, beside) from None
     return partition, found
+
+
+def _of_the_other_form(path: str, nodes: Iterable[str]) -> str | None:
+    """The node of the same number with or without a topic; None: none, or several."""
+    name, depth = path.rpartition("/")[2], path.count("/")
+    found = [n for n in nodes if n.count("/") != depth and n.rpartition("/")[2] == name]
+    return found[0] if len(found) == 1 else None
 
 
 def is_offset(path: str) -> bool:

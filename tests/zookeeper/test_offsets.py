@@ -117,6 +117,50 @@ def test_a_node_of_the_other_form_that_cannot_be_read_is_named(open_with, server
         open_with(by_topic=True).load([ORDERS_3])
 
 
+def test_a_node_where_another_topic_was_is_no_topics_though_the_pattern_wrote_later(
+    open_with, server
+):
+    """Offsets of both topics stay: it would be overwritten by those of the other."""
+    first, second = TopicPartition("a", 0), TopicPartition("b", 0)
+    open_with().store({first: CommittedOffset(500)})
+    pattern = open_with(by_topic=True)
+    pattern.store({first: CommittedOffset(600), second: CommittedOffset(70)})
+    before = dict(server.data)
+
+    with pytest.raises(StateCorruptedError, match=r"it is of a-0, expected b-0") as e:
+        open_with().load([second])
+
+    assert e.value.fields["path"] == "/storm/spout/partition_0"
+    assert "and node /storm/spout/b/partition_0, too, if" in str(e.value)
+    assert server.data == before
+    assert pattern.load([first, second]) == {
+        first: CommittedOffset(600),
+        second: CommittedOffset(70),
+    }
+
+
+@pytest.mark.parametrize("broken", ["own", "other"])
+@pytest.mark.parametrize("by_topic", [True, False])
+def test_a_broken_node_is_deleted_with_that_of_the_other_form_to_begin_anew(
+    open_with, server, by_topic, broken
+):
+    """Without the other one the topology would go on at its offset."""
+    deep = "/storm/spout/orders/partition_3"
+    places = {True: deep, False: NODE}
+    own_form = by_topic if broken == "own" else not by_topic
+    open_with(by_topic=not own_form).store({ORDERS_3: CommittedOffset(500)})
+    put(server, b"{", places[own_form])
+
+    with pytest.raises(StateCorruptedError, match="Nothing was changed") as e:
+        open_with(by_topic=by_topic).load([ORDERS_3])
+    said = f"delete it, and node {places[not own_form]}, too, if it has an offset of"
+    assert e.value.fields["path"] == places[own_form]
+    assert said in str(e.value)
+
+    server.apply([Delete(deep), Delete(NODE)])
+    assert open_with(by_topic=by_topic).load([ORDERS_3]) == {}
+
+
 def test_what_storm_kafka_wrote_is_continued(open_with, server):
     put(server, json.dumps(OF_STORM).encode())
 

@@ -7,7 +7,8 @@ from kafka_tx.errors import (
     StateUnavailableError,
 )
 from kafka_tx.zookeeper import store as zookeeper_store
-from kafka_tx.zookeeper.client import Create, Delete, Set
+from kafka_tx.zookeeper.client import Create, Delete, Node, Set
+from kafka_tx.zookeeper.session_settings import ZooKeeperSettings
 from kafka_tx.zookeeper.store import ZooKeeperStore
 from tests.conformance.store_suite import StoreSuite
 from tests.zookeeper.fake_zookeeper import Crash, FakeServer, FakeZooKeeper
@@ -278,3 +279,14 @@ def test_an_id_inside_another_ones_nodes_is_refused_at_its_first_write(
     )
     assert beside.acquire({"coordinator/currtx": "9"}) == 1
     assert stores[0].read() == {"coordinator/currtx": "2"}
+
+
+@pytest.mark.parametrize("broken", ["partition_3", "orders/partition_3"])
+def test_a_listing_names_the_node_of_the_other_form_beside_a_broken_one(broken):
+    settings = ZooKeeperSettings.parse(URL)
+    paths = [f"{BASE}/partition_3", f"{BASE}/orders/partition_3", f"{BASE}/partition_4"]
+    nodes = {path: Node(b"{", 0, 0, 0) for path in paths}
+    other = next(n for n in paths[:2] if n != f"{BASE}/{broken}")
+
+    with pytest.raises(StateCorruptedError, match=f"and node {other}, too, if"):
+        zookeeper_store._offset(f"{BASE}/{broken}", nodes, settings, "orders")
