@@ -162,7 +162,12 @@ class Registry:
         ask = methodcaller(method, subject, Schema(text, "AVRO"))
         found = self._asked(ask, f"the schema in subject '{subject}'")
         number = found if registers else found.schema_id
-        self.by_id(number)  # it may have the rules of the version before
+        self.close()  # this client would answer from memory, without rules
+        given = partial(_by_its_id, number, subject)
+        known = self._asked(given, f"id {number} of subject '{subject}'")
+        self._with_references(
+            known, number
+        )  # it may have the rules of a version before
         return SchemaText(text, number)
 
     def _with_references(self, schema: Any, number: int | None) -> SchemaText:  # noqa: ANN401 - of the client
@@ -313,6 +318,17 @@ def _by_id(wanted: int | UUID, client: Any) -> Any:  # noqa: ANN401 - of the cli
             client.get_schema_types()  # raises where it is no registry that answers
             why = f"the schema registry has no id {wanted}, or no such ids at all"
             raise UnknownSchemaError(why) from None
+        raise
+
+
+def _by_its_id(number: int, subject: str, client: Any) -> Any:  # noqa: ANN401 - of the client
+    """By an id that the registry has just given; in each of its contexts ids differ."""
+    try:
+        return client.get_schema(number, subject)
+    except Exception as error:
+        if getattr(error, "error_code", 0) in _ABSENT:
+            why = "it has named this id, and answers that it does not know it yet"
+            raise LookupError(why) from None
         raise
 
 

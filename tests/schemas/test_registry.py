@@ -451,6 +451,53 @@ def test_nothing_is_written_past_a_rule(
     assert "auto.register.schemas" not in str(e.value)
 
 
+def registered(told: Told, subject: str) -> str:
+    """A registry that gives a text the id 7 in a subject; where it asks for rules."""
+    named = subject.replace(":", "%3A")
+    body = {"subject": subject, "id": 7, "version": 1, "schema": '"string"'}
+    for path in (f"/subjects/{named}", f"/subjects/{named}/versions"):
+        told.answers[path] = [(200, body)]
+    return f"/schemas/ids/7?subject={named}"
+
+
+@pytest.mark.parametrize("registers", [True, False])
+def test_rules_are_asked_for_in_the_context_of_the_subject(
+    told: Told, registers: bool
+) -> None:
+    """Ids count anew in each: the same id is another schema in another one."""
+    subject = ":.team:t-value"
+    place = registered(told, subject)
+    ruled = rules("TRANSFORM", "WRITEREAD")
+    asked = reading(told, '"string"', subject=subject)
+
+    told.answers[place] = [(200, {"schema": '"string"', "ruleSet": ruled})]
+    told.schema(7, '"string"')
+    with pytest.raises(ConfigError, match="the rule 'protect'.*Nothing was written"):
+        writer_schema(asked, registers=registers, is_running=False)
+
+    told.answers[place] = [(200, {"schema": '"string"'})]
+    told.schema(7, '"string"', ruleSet=ruled)
+    found = writer_schema(asked, registers=registers, is_running=False)
+    assert found == ('"string"', 7, ())
+
+
+def test_an_id_that_was_just_registered_is_waited_for(
+    told: Told, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another node of the registry may answer, which learns it late."""
+    monkeypatch.setattr("kafka_tx.schemas.registry.START_PATIENCE_S", 0.05)
+    unknown = 404, {"error_code": 40403, "message": "none"}
+    place = registered(told, "t-value")
+    told.answers[place] = [*[unknown] * 3, (200, {"schema": '"string"'})]
+    asked = reading(told, '"string"')
+
+    assert writer_schema(asked, registers=True, is_running=True).id == 7
+
+    told.answers[place] = [unknown]
+    with pytest.raises(RegistryError, match="id 7 of subject 't-value'.*not know it"):
+        writer_schema(asked, registers=True, is_running=False)
+
+
 @pytest.mark.parametrize(
     "given",
     [

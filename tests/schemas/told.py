@@ -9,7 +9,10 @@ from typing import Any
 
 
 class Told:
-    """A server with an answer for each path: status and JSON, or bytes."""
+    """A server with an answer for each path: status and JSON, or bytes.
+
+    That for a path with its query, if there is one, comes first.
+    """
 
     def __init__(self) -> None:
         self.answers: dict[str, list[tuple[int, Any]]] = {}
@@ -30,9 +33,8 @@ class Told:
                     told.frozen.clear()
                     told.thawed.wait(30)
                     return
-                left = told.answers.get(
-                    path, [(404, {"error_code": 40403, "message": "none"})]
-                )
+                none = [(404, {"error_code": 40403, "message": "none"})]
+                left = told.answers.get(self.path) or told.answers.get(path, none)
                 status, body = left.pop(0) if len(left) > 1 else left[0]
                 data = body if isinstance(body, bytes) else json.dumps(body).encode()
                 self.send_response(status)
