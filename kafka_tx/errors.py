@@ -145,7 +145,10 @@ class OffsetsError(KafkaTxError):
 
 
 class SchemaError(KafkaTxError):
-    """A schema is none, is refused by name, or cannot be resolved with another."""
+    """A schema is none, is refused by name, or cannot be resolved with another.
+
+    Field ``rule``, if it is refused for a rule of the registry: the rule's name.
+    """
 
     error_class = "KAFKA_TX_SCHEMA"
 

@@ -85,6 +85,8 @@ FOLLOWED: dict[str, tuple[str, ...]] = {
         _SCHEMAS + "test_broken_records_are_dead_letters_with_their_bytes",
         "tests/schemas/test_framed.py"
         "::test_a_record_that_neither_schema_reads_is_named_with_both",
+        "tests/schemas/test_framed.py"
+        "::test_a_record_whose_schema_has_a_rule_names_a_way_that_load_takes",
     ),
     "typed_batches::_reading": (
         "tests/schemas/test_framed.py"

@@ -25,6 +25,7 @@ from kafka_tx.schemas.columns import Slot
 from kafka_tx.schemas.decoders import decoder
 from kafka_tx.schemas.decoding import Decoder
 from kafka_tx.schemas.program import Program
+from kafka_tx.schemas.registry import has_rule
 from kafka_tx.schemas.resolution import factor, fields_meant, resolve
 
 SchemaKey = int | UUID
@@ -37,11 +38,16 @@ _NONE = -1
 
 
 class Broken(NamedTuple):
-    """A record that has no value, with the id of its schema if it names one."""
+    """A record that has no value, with the id of its schema if it names one.
+
+    Attributes:
+        has_rule: The reason is a rule of its schema.
+    """
 
     row: int
     schema_id: SchemaKey | None
     reason: str
+    has_rule: bool = False
 
 
 class TypedColumn(NamedTuple):
@@ -61,12 +67,14 @@ class _Writer(NamedTuple):
         begin: How many bytes of a value name the schema, where no header does.
         program: Its index, or ``_NONE``.
         why: Why there is no program; empty: the bytes name no schema.
+        has_rule: The schema has a rule, and no program for that.
     """
 
     key: SchemaKey | None = None
     begin: int = 0
     program: int = _NONE
     why: str = ""
+    has_rule: bool = False
 
 
 @dataclass(slots=True)
@@ -121,7 +129,8 @@ class FramedColumn:
             head = encoded.dictionary[at[row]].as_py()
             reasons[row] = writers[at[row]].why or _unnamed(head, in_header[row])
         broken = [
-            Broken(row, writers[at[row]].key, why) for row, why in reasons.items()
+            Broken(row, writers[at[row]].key, why, writers[at[row]].has_rule)
+            for row, why in reasons.items()
         ]
         return TypedColumn(made.column, sorted(broken))
 
@@ -137,7 +146,7 @@ class FramedColumn:
                 try:
                     schema = self.writer(key)
                 except SchemaError as error:  # the registry may know it later
-                    return _Writer(key, why=error.message)
+                    return _Writer(key, why=error.message, has_rule=has_rule(error))
             try:
                 made = resolve(parse(schema.text, schema.references), self.column)
             except SchemaError as error:

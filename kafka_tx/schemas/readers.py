@@ -16,6 +16,7 @@ from kafka_tx.schemas.registry import (
     Registry,
     UnknownSchemaError,
     check_settings,
+    has_rule,
 )
 
 
@@ -125,6 +126,14 @@ def _text(option: str, word: str) -> str:
 
 def _advice(error: SchemaError, record_format: RecordFormat) -> str:
     side, word = record_format.side, record_format.schema
+    if has_rule(error):
+        return (
+            f"Nothing was read. Set {side}.schema=id:N, where N is the id of a version"
+            f" without such a rule, and {side}.mode=PERMISSIVE: records with a rule are"
+            f" then null and have their bytes in '{side}_bytes', and with_dead_letters"
+            f" writes them to a topic. Or set {side}.format=bytes and decode them with"
+            " Confluent's deserializer"
+        )
     if not isinstance(error, UnknownSchemaError):
         return (
             f"Nothing was read. Set {side}.schema to a schema that the records can be"

@@ -56,6 +56,11 @@ class UnknownSchemaError(SchemaError):
     """The registry has no schema of this id, subject or version."""
 
 
+def has_rule(error: SchemaError) -> bool:
+    """Whether the schema was refused for a rule that Confluent's clients apply."""
+    return "rule" in error.fields
+
+
 class NoRegistryError(ConfigError, RegistryError):
     """The settings lead to no registry: nothing is said about a schema or a record."""
 
@@ -202,7 +207,8 @@ class Registry:
                 )
             raise SchemaError(
                 f"schema {number or ''} has the rule '{each.name}' ({each.kind},"
-                f" {each.mode}, {each.type}), and kafka_tx applies no rules: {why}"
+                f" {each.mode}, {each.type}), and kafka_tx applies no rules: {why}",
+                rule=each.name,
             )
 
     def _add_references(

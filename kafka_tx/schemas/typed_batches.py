@@ -24,7 +24,7 @@ from kafka_tx.schemas.framed import (
 )
 from kafka_tx.schemas.planned import in_words
 from kafka_tx.schemas.readers import column
-from kafka_tx.schemas.registry import UnknownSchemaError, registry_of
+from kafka_tx.schemas.registry import UnknownSchemaError, has_rule, registry_of
 
 MOST_VALUES = 1 << 22
 """Of a typed batch, counted as rows times slots: a null fills all slots of a struct."""
@@ -190,6 +190,14 @@ def _reading(record_format: RecordFormat, planned: str | None) -> _Reading:
             f" '{record_format.side}'. Register this schema again under its id, as"
             " docs/schemas.md shows, then start again. Nothing was written"
         ) from None
+    except SchemaError as error:
+        if not has_rule(error):
+            raise
+        raise SchemaError(
+            f"{error.message}. An earlier version of kafka_tx planned the batch with"
+            f" schema {planned} for '{record_format.side}', and applied no rule either:"
+            " let that version end the batch, then start this one. Nothing was written"
+        ) from None
     return _Reading(record_format, _decoding(record_format, found), now)
 
 
@@ -243,25 +251,31 @@ def _error(
         for name in ("topic", "partition", "offset")
     )
     side, planned, now = reading.format.side, reading.planned.reader, reading.now.reader
-    also = newer = ""
+    also = ""
+    change = " Set"
     if planned != now:
         also = (
             f" Schema {planned.name}, with which the batch was planned, does not read"
             " it either."
         )
     named = broken.schema_id
-    if named not in (None, now.id):
+    if broken.has_rule:  # named by its id, or as the latest one, load() refuses it
+        change = f" Set {side}.schema=id:{now.id} and" if now.id else " Set"
+    elif named not in (None, now.id):
         other = f"id:{named}" if isinstance(named, int) else "latest"
-        newer = (
+        change = (
             f" If another schema than {now.name} reads the record, start again with it,"
             f" such as {side}.schema={other}, until the batch has ended. Otherwise set"
         )
+    own = ""
+    if broken.has_rule:
+        own = f". Or set {side}.format=bytes and decode with Confluent's deserializer"
     return RecordFormatError(
         f"the {side} of offset {offset} of {topic}-{partition} cannot be decoded:"
-        f" {_told(broken)}.{also} Nothing of this batch was given out.{newer or ' Set'}"
+        f" {_told(broken)}.{also} Nothing of this batch was given out.{change}"
         f" {side}.mode=PERMISSIVE to get null for such a record, the reason in"
         f" '{side}{ERROR}' and its bytes in '{side}{BYTES}'; with_dead_letters writes"
-        " them to a topic",
+        f" them to a topic{own}",
         topic=topic,
         partition=partition,
         offset=offset,

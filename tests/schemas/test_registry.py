@@ -421,6 +421,26 @@ def test_records_that_a_rule_changes_are_not_read(told: Told, given: Any) -> Non
         Registry({"url": told.url}).by_id(7)
 
 
+@pytest.mark.parametrize("schema", ["latest", "id:7"])
+def test_a_start_under_a_rule_names_a_way_that_it_takes(
+    told: Told, schema: str
+) -> None:
+    """Not another refusal: records of that schema become dead letters."""
+    told.schema(7, '"string"', ruleSet=TRANSFORMED[0])
+    told.version("t-value", "latest", 7, '"string"', ruleSet=TRANSFORMED[0])
+    told.schema(6, '"string"')
+
+    with pytest.raises(ConfigError, match="the rule 'protect'.*Nothing was read") as e:
+        reader_schema(reading(told, schema))
+
+    text = str(e.value)
+    assert "value.schema=id:N, where N is the id of a version without such a" in text
+    assert "and value.mode=PERMISSIVE" in text
+    assert "a schema that the records can be" not in text
+    asked = reading(told, "id:6", is_permissive=True)
+    assert reader_schema(asked).id == 6
+
+
 @pytest.mark.parametrize("given", [*TRANSFORMED, rules("CONDITION", "WRITE")])
 @pytest.mark.parametrize(
     ("schema", "registers"),
