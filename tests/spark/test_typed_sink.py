@@ -18,7 +18,7 @@ from kafka_tx.errors import ConfigError, RegistryError
 from kafka_tx.model import TransactionAttempt
 from kafka_tx.options.sink import parse_sink
 from kafka_tx.schemas import registry
-from kafka_tx.spark.sinks import writer
+from kafka_tx.spark.sinks.writer import KafkaTxStreamWriter, KafkaTxWriter
 from kafka_tx.spark.source.data_source import KafkaTxDataSource
 from tests.schemas.told import Told
 from tests.told_registry import told as told
@@ -174,7 +174,7 @@ class ConnectError(Exception):
 def test_a_running_query_waits_for_a_registry_that_restarts(
     options, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also where nobody listens. A start soon ends: the address may be wrong."""
+    """Also where nobody listens. ``df.write`` soon ends: the address may be wrong."""
 
     class Restarting:
         left = 2
@@ -192,13 +192,15 @@ def test_a_running_query_waits_for_a_registry_that_restarts(
     monkeypatch.setattr(registry, "_client", lambda settings: made)
     monkeypatch.setattr(registry, "NOBODY_PATIENCE_S", 0.001)
     monkeypatch.setattr(registry, "START_PATIENCE_S", 0.001)
-    options |= {"tx.id": "s", "value.schema": "id:7"}
-    attempt = replace(parse_sink(options), attempt=TransactionAttempt(1, 1))
+    config = parse_sink(options | {"value.schema": "id:7"})
+    attempt = replace(config, id="s", attempt=TransactionAttempt(1, 1))
 
-    assert writer._with_schemas(attempt, COLUMNS).formats[0].reader is not None
+    assert KafkaTxWriter(attempt, COLUMNS)._config.formats[0].reader is not None
+    made.left = 2  # Spark makes it anew for each batch
+    assert KafkaTxStreamWriter(config, COLUMNS)._config.formats[0].reader is not None
     made.left = 2
     with pytest.raises(RegistryError, match=r"within 0\.001 s"):
-        writer._with_schemas(replace(attempt, attempt=None), COLUMNS)
+        KafkaTxWriter(config, COLUMNS)
 
 
 @pytest.mark.parametrize(

@@ -74,7 +74,8 @@ class KafkaTxWriter(DataSourceArrowWriter):
                 option="tx.id",
                 value=config.id,
             )
-        self._config = _with_schemas(config, schema)
+        is_running = config.attempt is not None
+        self._config = _with_schemas(config, schema, is_running=is_running)
         self._version = VERSION
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
@@ -161,8 +162,8 @@ class KafkaTxStreamWriter(StreamWriter):
     half-written may be split into other tasks. Its tasks do not write what is missing
     but hand it to ``commit``, which knows all of them.
 
-    Made by the driver as the query starts, before any task: the markers are read then,
-    and each task reads only what came after that.
+    Made by the driver for each batch, before its tasks: schemas are fetched and the
+    markers read then, and each task reads only what came after that.
 
     Raises:
         ConfigError: An option or a column is missing or illegal; the marker topic is
@@ -177,7 +178,7 @@ class KafkaTxStreamWriter(StreamWriter):
                 " of that name: the batch's number is committed as an offset of it",
                 option="topic",
             )
-        config = _with_schemas(config, schema)
+        config = _with_schemas(config, schema, is_running=True)
         if config.id is not None:
             config = replace(config, memory=sink_assembly.remembered(config))
         self._config = config
@@ -231,8 +232,12 @@ def _write_the_rest(parts: list[PartMessage]) -> None:
         writing.write(message.written.unwritten or ())
 
 
-def _with_schemas(config: SinkConfig, schema: StructType) -> SinkConfig:
+def _with_schemas(
+    config: SinkConfig, schema: StructType, *, is_running: bool
+) -> SinkConfig:
     """The configuration with the schemas of now, once all columns fit (driver).
+
+    ``is_running``: as of ``writer_schema``.
 
     Raises:
         ConfigError: A column or a schema is missing or illegal, or they do not fit.
@@ -249,9 +254,7 @@ def _with_schemas(config: SinkConfig, schema: StructType) -> SinkConfig:
     for each in config.formats:
         if each.side in kinds:
             found = writer_schema(
-                each,
-                registers=config.registers,
-                is_running=config.attempt is not None,
+                each, registers=config.registers, is_running=is_running
             )
             check_schema(found, kinds[each.side], each.side)
             formats.append(replace(each, reader=found, registry={}))
