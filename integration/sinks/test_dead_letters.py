@@ -15,7 +15,7 @@ import requests
 from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from pyspark.errors import StreamingQueryException
-from pyspark.sql.functions import col, lit, to_json, udf
+from pyspark.sql.functions import lit, to_json, udf
 from typer.testing import CliRunner
 
 import kafka_tx
@@ -102,6 +102,8 @@ class Job:
         self.store = f"sqlite:///{work}/store.db"
         self.id = orders
         self.good = 0
+        self.was_persisted = False
+        """Whether rows that a batch was given still were behind it."""
 
     def run(
         self,
@@ -122,6 +124,7 @@ class Job:
 
         def write(df, batch_id):
             handle(df, batch_id)
+            self.was_persisted |= df.storageLevel.useMemory
             after()
 
         options = {"subscribe": self.orders, "includeHeaders": "true"} | options
@@ -321,10 +324,23 @@ def test_typed_columns_become_the_bytes_of_their_records_whatever_their_type(
         assert row.value == decoded
 
 
+PERMISSIVE = {
+    "value__format": "avro",
+    "value__schema": '"string"',
+    "value__mode": "PERMISSIVE",
+}
+NOBODY = {"schema__registry__url": "http://localhost:9"}
+"""A registry that is not asked: no record names a schema."""
+
+
+@pytest.mark.parametrize("persists", [False, True])
 def test_a_record_is_broken_for_the_function_and_as_dead_letter_or_for_neither(
-    job, tmp_path
+    job, tmp_path, persists
 ):
-    """A registry learns its schema meanwhile: it would be in neither place."""
+    """A registry learns its schema meanwhile: it would be in neither place.
+
+    Also if the function persists its rows itself, and gives them up before it ends.
+    """
 
     @udf("string")
     def unknown_at_first(offset):
@@ -336,19 +352,38 @@ def test_a_record_is_broken_for_the_function_and_as_dead_letter_or_for_neither(
         return "unknown"
 
     verdict = unknown_at_first.asNondeterministic()("offset")
-    kept, found = [], []
+    kept = []
 
     def save(df, attempt):
+        if persists:
+            df.persist()
         kept.append(df.where("value_error IS NULL").count())
-        found.append(df)
+        if persists:
+            df.unpersist()
         broken = df.where("value_error IS NOT NULL")
         return broken.withColumn("reason", broken["value_error"])
 
-    job.run(save, columns={"value_error": verdict, "value_bytes": col("value")})
+    job.run(save, columns={"value_error": verdict}, **PERMISSIVE, **NOBODY)
 
     assert kept == [0]
     assert len(job.dead_letters()) == GOOD + BAD
-    assert not any(df.storageLevel.useMemory for df in found)
+    assert not job.was_persisted
+
+
+def test_rows_that_no_registry_decodes_are_not_persisted(job):
+    """What cannot be decoded by the text of a schema never will be."""
+    asked = []
+
+    def save(df, attempt):
+        used = df._jdf.queryExecution().executedPlan().toString()
+        asked.append("InMemoryTableScan" in used)
+
+    job.run(save, **PERMISSIVE, **NOBODY)
+    job.forget_checkpoint()
+    job.id = f"{job.id}-2"
+    job.run(save, **PERMISSIVE)
+
+    assert asked == [True, False]
 
 
 @pytest.mark.all

@@ -28,6 +28,7 @@ from kafka_tx import (
     attach,
     for_each_transaction,
     update_map,
+    with_dead_letters,
     write_to_table,
     write_transaction,
 )
@@ -227,6 +228,53 @@ def test_values_are_typed_there_too(remote, job, topic, produce, told):
     job.run(remote, job.appending()).stop()
 
     assert job.rows() == list(range(5))
+
+
+@pytest.mark.all
+def test_broken_records_are_dead_letters_and_persisted_until_these_are_written(
+    remote, job
+):
+    """Also if the function persists its rows itself, and gives them up."""
+    place = job.place
+
+    def save(df: Any, attempt: Any) -> Any:
+        import io
+        from contextlib import redirect_stdout
+
+        df.persist().count()
+        df.unpersist()
+        with redirect_stdout(io.StringIO()) as plan:
+            df.where("offset > 1").explain()
+        (place / f"plan of {attempt.txid}").write_text(plan.getvalue())
+        broken = df.where("value_error IS NOT NULL")
+        return broken.withColumn("reason", broken["value_error"])
+
+    typed = {
+        "value.format": "avro",
+        "value.schema": '"string"',
+        "value.mode": "PERMISSIVE",
+        "schema.registry.url": "http://localhost:9",  # no record names a schema
+    }
+    found = remote.readStream.format("kafka_tx").options(**job.source, **typed).load()
+    handle = with_dead_letters(save, job.out, tx_id=job.id, options=job.servers)
+
+    def bury() -> None:
+        query = (
+            found.writeStream.foreachBatch(handle)
+            .option("checkpointLocation", str(place / "checkpoint"))
+            .start()
+        )
+        try:
+            query.processAllAvailable()
+        finally:
+            query.stop()
+
+    with_a_planner(bury)
+
+    plans = [each.read_text() for each in place.glob("plan of *")]
+    assert plans
+    assert all("InMemoryTableScan" in each for each in plans)
+    assert job.copied(remote) == list(range(25))
 
 
 @pytest.mark.all

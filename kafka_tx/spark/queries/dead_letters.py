@@ -15,6 +15,7 @@ from kafka_tx import sink_assembly
 from kafka_tx.clock import now_ms
 from kafka_tx.config import (
     LEGAL_OPTIONS,
+    REGISTRY,
     SinkConfig,
     check_function,
     check_kind,
@@ -83,10 +84,11 @@ def with_dead_letters(
     letter is too large for ``topic`` it has neither the value nor the record's headers,
     and says in ``kafka_tx.bytes`` how large the value is.
 
-    With ``value.mode=PERMISSIVE`` or ``key.mode=PERMISSIVE`` the rows of the batch are
-    persisted meanwhile, in memory and on disk: a record whose schema the registry
-    learns late is broken for ``function`` and as a dead letter, or for neither. A
-    replay asks the registry again.
+    With a schema registry and ``value.mode=PERMISSIVE`` or ``key.mode=PERMISSIVE`` the
+    rows of the batch are persisted meanwhile, in memory and on disk: a record whose
+    schema the registry learns late is broken for ``function`` and as a dead letter, or
+    for neither. What ``function`` persists is its own. A replay asks the registry
+    again.
 
     Args:
         function: Handles one batch; may be called again with the same txid.
@@ -138,17 +140,19 @@ class _Rejecting:
         self._checked_s = 0.0
 
     def __call__(self, df: DataFrame, attempt: TransactionAttempt) -> None:
-        source = {} if is_remote() else _source_options(df, attempt)
+        sources = {} if is_remote() else _sources(df)
+        source = sources.get(attempt.source, {})
         options = self._sink_options(source, attempt)
         config = parse_sink(options)
         facts = self._topic_now(options, config, df, attempt)
         counts: Counts = {}
         with ExitStack() as stack:
-            if not {"key" + BYTES, "value" + BYTES}.isdisjoint(df.columns):
-                # a registry learns ids meanwhile: a record is broken for the function
-                # and as a dead letter, or for neither
+            given = df
+            if _may_change(df, sources):
                 stack.callback(df.persist().unpersist)
-            rejected = self._function(df, attempt)
+                # a plan of its own: the function may persist and unpersist what it has
+                given = df.where(F.lit(True))
+            rejected = self._function(given, attempt)
             if rejected is not None:
                 rejected = _with_bytes(_check_rows(rejected), dict(df.dtypes), source)
                 is_own = self._options is None
@@ -191,9 +195,20 @@ class _Rejecting:
         }
 
 
-def _source_options(df: DataFrame, attempt: TransactionAttempt) -> dict[str, str]:
+def _sources(df: DataFrame) -> dict[str, dict[str, str]]:
     query_id = df.sparkSession.sparkContext.getLocalProperty(QUERY_ID)
-    return jvm.source_options(df.sparkSession, query_id).get(attempt.source, {})
+    return jvm.source_options(df.sparkSession, query_id)
+
+
+def _may_change(df: DataFrame, sources: Mapping[str, Mapping[str, str]]) -> bool:
+    """Whether a record may be broken when it is first read, and decoded later.
+
+    A registry learns ids meanwhile: a record is broken for the function and as a dead
+    letter, or for neither. ``sources``: none with Spark Connect.
+    """
+    is_permissive = not {"key" + BYTES, "value" + BYTES}.isdisjoint(df.columns)
+    has_registry = any(REGISTRY + "url" in given for given in sources.values())
+    return is_permissive and (has_registry or not sources)
 
 
 def _written(
@@ -417,8 +432,7 @@ def _check_not_read(
     options: Mapping[str, str],
 ) -> None:
     """Refuse a dead-letter topic that the query reads: ConfigError."""
-    query_id = df.sparkSession.sparkContext.getLocalProperty(QUERY_ID)
-    for given in jvm.source_options(df.sparkSession, query_id).values():
+    for given in _sources(df).values():
         source = parse_source(given, streaming=True)
         servers = "kafka.bootstrap.servers"
         if given.get(servers) == options.get(servers) and reads(source, topic):
