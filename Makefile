@@ -134,7 +134,7 @@ else
 endif
 
 # The source's planner, and people around all doors, for a million steps each; `make test`
-# takes five thousand of the one and twenty thousand of the other.
+# takes five thousand at least, and as many more as it takes to see all that must happen.
 simulate: setup
 	KAFKA_TX_ALL=1 KAFKA_TX_SIMULATED_STEPS=1000000 $(IN)/python -m pytest -s \
 	    tests/properties/test_source.py tests/properties/test_people.py

@@ -27,6 +27,8 @@ Operation = Callable[[World, int], None]
 
 def run(world: World, number: int) -> None:
     """The job goes on for some steps; what it says is done at once."""
+    world.seen["positions met another cluster"] += world.is_elsewhere and _knows(world)
+    world.is_elsewhere = False
     for _ in range(1 + number % 12):
         if world.refusal:
             return
@@ -76,6 +78,15 @@ def use_another_cluster(world: World, number: int) -> None:
     for at, name in enumerate(sorted(world.brokers.topics_)):
         length = world.brokers.log(TopicPartition(name, 0)).end + (number + at) % 7 - 3
         _again(world, TopicPartition(name, 0), max(0, length))
+    world.is_elsewhere = True
+
+
+def _knows(world: World) -> bool:
+    """Whether the store has positions, of a batch that is in the sink of today."""
+    database = world.databases[world.job.store]
+    ids = [s.tx_id for s in world.job.streams if s.tx_id in database.ids]
+    is_stored = any(CURRENT in database.store(id_).read() for id_ in ids)
+    return is_stored and world.held().txid > 0
 
 
 def _again(world: World, partition: TopicPartition, length: int) -> None:

@@ -220,6 +220,7 @@ class World:
             raise ConnectionError
         if chance < 0.09 and not self._depth:
             self.seen["frozen"] += 1
+            self.seen[f"frozen at {step}"] += 1
             self._depth += 1
             for _ in range(self._chance.randint(1, 2 * MERGED_AT)):
                 self._batch(len(self.committed) + 1)
@@ -246,6 +247,8 @@ class World:
         if not self.folder.is_new:
             return
         self.folder.is_new = False
+        # what was merged has a level above 0
+        self.seen["merged"] += any(name.level for name in self.folder.published)
         found = self.folder.found()
         first = min(found, default=1)
         assert first >= self._expired, "expired rows are back"

@@ -242,6 +242,7 @@ class Sink:
             return False
         lake = self._world.lake
         if lake is not self._lake or lake.has_another_since(self._base):
+            self._world.seen["overtaken"] += 1
             raise OvertakenError("another version")
         made = lake.add(given.txid, given=given)
         self._world.may_happen(self._driver, "commit")

@@ -88,6 +88,9 @@ class Backup:
 class World:
     """A job, all that it lives on, and what people have done to it so far."""
 
+    is_elsewhere = False
+    """Another cluster answers, and the job has not run since."""
+
     def __init__(self, seed: int, *, remembers: bool = False) -> None:
         chance = random.Random(seed)
         self.clock, self.brokers, self.kafka = Clock(), Brokers(), KafkaSinks()

@@ -297,6 +297,9 @@ class World:
         self.checkpoint = Checkpoint(next(_names))
 
     def lose_checkpoint(self) -> None:
+        ids = [name for name in self.sources if name != PLAIN]
+        if len(ids) > 1 and all(self.ledger(name).load().unfinished for name in ids):
+            self.seen[f"checkpoint lost in a batch of both, {self.mode}"] += 1
         self.new_checkpoint()
         self.former.clear()
 

@@ -272,6 +272,8 @@ class World:
         if self.checkpoint_copy is not None:
             self.query = None
             self.once.pop("tx.onDisagreement", None)
+            is_older = self.checkpoint_copy.offsets != self.checkpoint.offsets
+            self.seen["checkpoints put back"] += is_older
             self.checkpoint = self.checkpoint_copy.copy()
             self.checkpoint.forget_late()
 
@@ -437,6 +439,7 @@ class World:
     def hide(self, which: int) -> None:
         topic = self.brokers.topics_[self._partition(which).topic]
         topic.is_hidden = not topic.is_hidden
+        self.seen["topics hidden"] += topic.is_hidden
 
     def delete(self, which: int) -> None:
         """A topic is deleted for long, while another one is read; or it comes back."""
@@ -518,6 +521,8 @@ class World:
         assert (held.skipped, held.attempts) == (batch.skipped, batch.attempts)
         self.seen["tries counted"] += batch.attempts > 1
         self.seen["skips counted"] += bool(batch.skipped)
+        reasons = {reason for _, reason in batch.skipped}
+        self.seen["skips of retention counted"] += "retention" in reasons
         was = former.committed or Committed(0, {})
         for wanted in batch.ranges:
             partition = wanted.topic_partition

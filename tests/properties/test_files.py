@@ -9,7 +9,7 @@ import pytest
 
 from kafka_tx.errors import AnotherNumberingError, KafkaTxError, StateCorruptedError
 from kafka_tx.running import file_sink
-from kafka_tx.running.file_sink import FileSink, clean
+from kafka_tx.running.file_sink import FileSink, OpaqueFileSink, clean
 from kafka_tx.sinks import publications, table_writes
 from tests.conformance.sink_suite import attempt
 from tests.properties import simulated_files
@@ -18,7 +18,7 @@ from tests.properties.simulated_files import FORM, MemoryFolder, walk
 
 WHAT_MUST_HAPPEN = (
     *("Crash", "StateUnavailableError", "frozen", "cleaned", "clean-up killed"),
-    *("expired", "FencedError", "wrote: False"),
+    *("frozen at publish", "merged", "expired", "FencedError", "wrote: False"),
 )
 
 
@@ -103,7 +103,7 @@ def test_a_publication_that_was_removed_is_missed_and_its_files_stay(folder):
 
 
 def test_an_opaque_replay_follows_what_its_first_try_followed(folder):
-    sink = file_sink.OpaqueFileSink(folder, FORM, {}, clock=folder.clock)
+    sink = OpaqueFileSink(folder, FORM, {}, clock=folder.clock)
     sink(["other"], attempt(4, epoch=2))
 
     del folder.published[sorted(folder.published)[2]]
@@ -115,7 +115,7 @@ def test_a_replay_with_another_schema_changes_that_of_no_earlier_batch(folder):
     rows = ["1"], ["2"], ["3"], ["x 1"], ["5"]
     schemas = [*map(folder.schema, rows)]
     assert schemas[3] != schemas[2]
-    sink = file_sink.OpaqueFileSink(folder, FORM, {}, clock=folder.clock)
+    sink = OpaqueFileSink(folder, FORM, {}, clock=folder.clock)
 
     for txid in (4, 5):
         sink(rows[txid - 1], attempt(txid, epoch=2))
@@ -124,19 +124,20 @@ def test_a_replay_with_another_schema_changes_that_of_no_earlier_batch(folder):
         assert [p.schema for p in found] == schemas[:txid]
 
 
+@pytest.mark.parametrize("kind", [FileSink, OpaqueFileSink])
 @pytest.mark.parametrize("epoch", [1, 3])
-def test_of_two_numberings_that_publish_at_once_none_hides_the_other(epoch):
+def test_of_two_numberings_that_publish_at_once_none_hides_the_other(epoch, kind):
     table_writes._left.clear()
     folder = MemoryFolder()
     others = [attempt(1, epoch=2, numbering="two", source="two")]
 
     def other_comes(step):
         if step == "publish" and others:
-            assert FileSink(folder, FORM, {})(["b"], others.pop())
+            assert kind(folder, FORM, {})(["b"], others.pop())
 
     folder.step = other_comes
     with pytest.raises(AnotherNumberingError, match="numbering two"):
-        FileSink(folder, FORM, {})(["a"], attempt(1, epoch=epoch))
+        kind(folder, FORM, {})(["a"], attempt(1, epoch=epoch))
 
     assert [rows for _, rows in folder.found().values()] == [["b"]]
 

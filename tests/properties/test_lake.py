@@ -16,6 +16,7 @@ from tests.properties.simulated_lake import Delta, Iceberg, IcebergBySql, walk
 WHAT_MUST_HAPPEN = (
     *("Crash", "ConnectionError", "frozen", "foreign", "compacted", "expired"),
     *("rolled back", "copied", "StateLostError", "FencedError", "wrote: False"),
+    "overtaken",
 )
 
 

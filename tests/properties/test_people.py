@@ -209,7 +209,7 @@ WHAT_MUST_HAPPEN = (
     "bounded runs refused",
     "bounded runs after a crash",
     "strangers refused",
-    "use another cluster",
+    "positions met another cluster",
 )
 
 

@@ -196,8 +196,15 @@ class SimulatedSink(RuleBasedStateMachine):
     def restart(self, parts):
         self.epoch += 1
         self.may_be_fenced = False
+        begun = self.begun_in.get(self.committed + 1, parts)
+        if self.door == "transaction" and begun != parts and self.is_half_written():
+            seen["parts changed in a batch"] += 1
         self.writer = Writer(self.door, self.epoch, parts, are_beside=self.are_beside)
         self.begin()
+
+    def is_half_written(self):
+        txid = b"%d-" % (self.committed + 1)
+        return 0 < sum(row.startswith(txid) for row in self.brokers.rows) < ROWS
 
     def begin(self):
         writer, txid = self.writer, self.committed + 1
@@ -292,6 +299,7 @@ WHAT_MUST_HAPPEN = (
         "zombie after the snapshot",
         "hidden",
     ),
+    "parts changed in a batch",
 )
 ROUNDS = size(1, 4)
 

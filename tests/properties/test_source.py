@@ -26,6 +26,8 @@ from kafka_tx.transactions.ledger import ledger_reading
 from tests.properties.rounds import SIMULATED_STEPS, is_enough, play_round
 from tests.properties.simulated_source import World, empty_batch, run
 
+MODES: tuple[Mode, ...] = ("transactional", "opaque")
+
 PLAYED = 0.05
 """How many of them Hypothesis decides: it looks for odd ones, and shortens what fails.
 
@@ -35,13 +37,19 @@ A plain random walk is fifteen times as fast.
 seen: Counter[str] = Counter()
 
 
+def note(world: World) -> None:
+    """Count what happened, also by the mode of the world."""
+    seen.update(world.seen)
+    seen.update({f"{what} {world.mode}": n for what, n in world.seen.items()})
+
+
 class SimulatedSource(RuleBasedStateMachine):
     """Each rule is a stretch of events and steps; the world asserts after each."""
 
     world: World
 
     @initialize(
-        mode=st.sampled_from(["transactional", "opaque"]),
+        mode=st.sampled_from(MODES),
         fails=st.booleans(),
         startless=st.booleans(),
         connect=st.booleans(),
@@ -61,7 +69,7 @@ class SimulatedSource(RuleBasedStateMachine):
     def teardown(self):
         if hasattr(self, "world"):
             self.world.settle()
-            seen.update(self.world.seen)
+            note(self.world)
 
 
 @pytest.mark.timeout(max(900, SIMULATED_STEPS // 200))
@@ -81,24 +89,34 @@ def test_every_record_counts_once_or_a_documented_error_says_what_to_do():
     print(f"\n{took_s:.0f} s, {played} by Hypothesis", dict(seen.most_common()))
 
 
+IN_EACH_MODE = (
+    "checkpoints put back",
+    "disagreed: ahead",
+    "disagreed: behind",
+    "ends lost",
+    "frozen: FencedError",
+    "offsets taken",
+    "skips of retention counted",
+    "stores put back",
+    "topics deleted",
+    "topics hidden",
+    "topics made anew",
+)
+"""What the guarantees promise something about, for both modes."""
+
 WHAT_MUST_HAPPEN = (
+    *(f"{what} {mode}" for what in IN_EACH_MODE for mode in MODES),
     "CheckpointDisagreesError",
     "DataLossError",
     "ReplayImpossibleError",
-    "disagreed: behind",
-    "ends lost",
     "leaders moved",
-    "offsets taken",
     "another topic was read",
     "finished in a classic session",
-    "frozen: FencedError",
     "listener: FencedError",
     "told",
     "ranges of other topics left out",
     "skips counted",
     "steps of the frozen",
-    "stores put back",
-    "topics made anew",
     "tries counted",
 )
 
@@ -165,7 +183,7 @@ COMING_AND_GOING: tuple[tuple[Callable[..., None], int], ...] = (
 def come_and_go(seed: int) -> None:
     """Topics are deleted, made anew and hidden, and drivers come and go."""
     chance = random.Random(seed)
-    mode: Mode = chance.choice(["transactional", "opaque"])
+    mode: Mode = chance.choice(MODES)
     world = World(mode, fails=chance.random() < 0.5)
     try:
         for _ in range(60):
@@ -178,13 +196,13 @@ def come_and_go(seed: int) -> None:
     except BaseException as error:
         error.add_note(f"come_and_go({seed})")
         raise
-    seen.update(world.seen)
+    note(world)
 
 
 def walk(seed: int, *, goes_back: bool = False) -> None:
     """The life of one world, decided by the seed; its database may go back."""
     chance = random.Random(seed)
-    mode: Mode = chance.choice(["transactional", "opaque"])
+    mode: Mode = chance.choice(MODES)
     fails, startless, connect = (chance.random() < 0.5 for _ in range(3))
     world = World(mode, fails=fails, startless=startless, connect=connect)
     try:
@@ -201,7 +219,7 @@ def walk(seed: int, *, goes_back: bool = False) -> None:
     except BaseException as error:
         error.add_note(f"walk({seed})")
         raise
-    seen.update(world.seen)
+    note(world)
 
 
 # --- known ones ---
@@ -334,7 +352,7 @@ def test_a_checkpoint_of_before_the_store_went_back_does_not_follow_later_owners
     assert [n for n in world.sink.records() if n >= 0] == [*range(7)]
 
 
-@pytest.mark.parametrize("mode", ["transactional", "opaque"])
+@pytest.mark.parametrize("mode", MODES)
 def test_a_batch_without_records_is_known_after_another_checkpoint_had_one(mode):
     """A kill takes the commit entry after Spark has asked for the next batch."""
     world = World(mode, fails=False)
