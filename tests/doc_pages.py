@@ -56,7 +56,7 @@ def exists(proof: str) -> bool:
 
 
 def runs(proof: str) -> bool:
-    """Whether it is there, and not for ``make test-all`` as a whole."""
+    """Whether it is there, and not for ``make test-all`` as a whole, nor its class."""
     file = ROOT / proof.partition("::")[0]
     if file.is_file() and _FOR_ALL.search(_text(file)):
         return False
@@ -64,7 +64,7 @@ def runs(proof: str) -> bool:
 
 
 def _marks(proof: str) -> list[list[str]]:
-    """The decorators of each test of this name."""
+    """The decorators of each test of this name, and of its class."""
     path, _, wanted = proof.partition("::")
     file = ROOT / path
     return _marks_of_all(file).get(wanted, []) if file.is_file() else []
@@ -73,10 +73,15 @@ def _marks(proof: str) -> list[list[str]]:
 @cache
 def _marks_of_all(file: Path) -> dict[str, list[list[str]]]:
     marks: dict[str, list[list[str]]] = {}
-    for found in ast.walk(ast.parse(_text(file))):
-        if isinstance(found, ast.FunctionDef):
-            own = [ast.unparse(mark) for mark in found.decorator_list]
-            marks.setdefault(found.name, []).append(own)
+    module = ast.parse(_text(file))
+    for room in ast.walk(module):
+        if not isinstance(room, ast.Module | ast.ClassDef):
+            continue
+        of_class = room.decorator_list if isinstance(room, ast.ClassDef) else []
+        for found in room.body:
+            if isinstance(found, ast.FunctionDef):
+                own = [ast.unparse(mark) for mark in (*found.decorator_list, *of_class)]
+                marks.setdefault(found.name, []).append(own)
     return marks
 
 

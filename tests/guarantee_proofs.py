@@ -27,9 +27,14 @@ _SIMULATED_SEVERAL = (
     "tests/properties/test_several.py"
     "::test_records_of_both_sources_count_once_or_an_error_says_what_to_do"
 )
+_SEVERAL = "integration/source/test_several_sources.py::"
 _FILES = (
     "integration/source/test_sink_memories.py"
     "::test_files_get_every_record_after_the_checkpoint_was_deleted"
+)
+_OVERTAKEN = (
+    "integration/source/test_overtaken.py"
+    "::test_a_driver_that_wakes_does_not_revert_its_successor"
 )
 _SCHEMAS = "integration/source/test_schemas.py::"
 _ANEW = "integration/source/test_source_anew.py::"
@@ -44,26 +49,26 @@ _COMMITS = "integration/topologies/test_topology_commits.py::"
 
 DRIVER: Proofs = {
     "task or executor dies": (
-        "integration/operations/test_standalone.py::test_a_worker_that_dies_takes_nothing_with_it",
-        "integration/sinks/test_exactly_once.py"
-        "::test_each_record_is_written_once_where_the_driver_dies",
-        _KILLS,
-        "integration/operations/test_standalone.py::test_a_worker_that_dies_takes_nothing_with_it",
+        *(
+            "integration/operations/test_standalone.py"
+            "::test_a_worker_that_dies_takes_nothing_with_it",
+        )
+        * 4,
     ),
-    "driver dies before the sink's commit": (_MATRIX, _MATRIX, _KILLS, _MATRIX),
-    "driver dies after the sink's commit, before Spark's commit log": (
-        *(_MATRIX, _KILLS, _MATRIX, _MATRIX),
-    ),
+    "driver dies before the sink's commit": (_MATRIX,) * 4,
+    "driver dies after the sink's commit, before Spark's commit log": (_MATRIX,) * 4,
     "driver dies after Spark's commit log": (_MATRIX,) * 4,
-    "checkpoint deleted": (_MATRIX, _KILLS, _KILLS, _FILES),
+    "checkpoint deleted": (_MATRIX, _KILLS, _MATRIX, _FILES),
     "checkpoint deleted, several sources with `tx.id`": (
-        *("", _SIMULATED_SEVERAL, _SIMULATED_SEVERAL, _FILES),
+        "",
+        _SIMULATED_SEVERAL,
+        _SEVERAL + "test_a_new_checkpoint_counts_records_of_both_sources_once",
+        _FILES,
     ),
     "checkpoint deleted, beside a source without `tx.id`": (
         "",
         *[
-            "integration/source/test_several_sources.py"
-            "::test_beside_a_source_without_tx_id_a_new_checkpoint_waits"
+            _SEVERAL + "test_beside_a_source_without_tx_id_a_new_checkpoint_waits"
             "_for_the_unfinished_batch"
         ]
         * 3,
@@ -72,11 +77,14 @@ DRIVER: Proofs = {
     "second query with the same `tx.id`": (
         "",
         _FAULTS + "test_a_second_query_with_the_same_id_takes_over",
-        _SIMULATED,
+        _OVERTAKEN,
         _FAULTS + "test_a_second_query_with_the_same_id_takes_over",
     ),
     "driver freezes in a batch, and continues overtaken": (
-        *("", _SIMULATED, _SIMULATED, ""),
+        "",
+        _SIMULATED,
+        _OVERTAKEN,
+        "",
     ),
     "batch without new records (late state, or another source's)": (
         "",
@@ -451,19 +459,21 @@ DELTA: Proofs = {
         _TABLES + "test_a_driver_that_was_frozen_before_its_commit_writes_nothing",
     ),
     "the batch comes again with other records, or the source is opaque": (
-        _SINKS + "test_a_replay_with_other_records_is_refused_or_takes_their_place",
+        _BETWEEN_TRIES,
     ),
     "the function of `write_to_table` uses another session than `df.sparkSession`": (
         _LAKE + "test_a_statement_in_another_session_is_noticed_and_the_advice_is_safe",
     ),
     "two queries, or two writes of one batch, with one name of the sink": (
-        _SINKS + "test_a_second_write_of_an_attempt_is_refused",
+        _BETWEEN_TRIES,
     ),
     "a batch has no rows": (_BETWEEN_TRIES,),
     "columns or properties of the table are changed between two tries": (
         _BETWEEN_TRIES,
     ),
-    "other programs write to the table, or compact it": (_SIMULATED_TABLES,),
+    "other programs write to the table, or compact it": (
+        _LAKE + "test_a_batch_is_written_again_where_another_program_was_faster",
+    ),
     "other programs delete the rows of a batch before it comes again": (
         _BETWEEN_TRIES,
     ),

@@ -12,8 +12,8 @@ _DISCOVERED = "integration/operations/test_discovered_targets.py::"
 SYMPTOMS = {
     "a driver died": "integration/source/test_crashes.py"
     "::test_a_kill_at_every_point_loses_and_repeats_nothing",
-    "a driver froze and wakes up": "tests/properties/test_source.py"
-    "::test_every_record_counts_once_or_a_documented_error_says_what_to_do",
+    "a driver froze and wakes up": "integration/source/test_overtaken.py"
+    "::test_a_driver_that_wakes_does_not_revert_its_successor",
     "a second driver starts with the same id": "integration/topologies/test_spout.py"
     "::test_of_two_topologies_with_the_same_id_the_later_one_goes_on",
     "a task or an executor dies": "integration/topologies/test_topology_kinds.py"

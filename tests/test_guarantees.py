@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests import guarantee_proofs
-from tests.doc_pages import runs, tables
+from tests.doc_pages import exists, runs, tables
 from tests.guarantee_proofs import Proofs
 
 TABLES = {
@@ -31,6 +31,12 @@ NOTHING_OF_ITS_OWN = ("—", "as ", "twice", "from `startingOffsets`")
 """How a cell may begin that no test is named for: it refers to another one, or promises
 nothing."""
 
+RUN_BY = {
+    "Delta": "integration/sinks/test_lakehouse.py",
+    "Iceberg": "integration/sinks/test_iceberg.py",
+}
+"""Which module runs the suite of tables for a format, and leaves some of it out."""
+
 
 @pytest.mark.parametrize("name", TABLES)
 def test_every_cell_that_promises_something_names_a_test(name: str) -> None:
@@ -51,6 +57,15 @@ def test_every_named_test_exists_and_runs_in_make_test(name: str) -> None:
     _, proofs = TABLES[name]
 
     assert not [proof for proof in _all(proofs) if not runs(proof)]
+
+
+@pytest.mark.parametrize("name", RUN_BY)
+def test_what_a_suite_proves_of_a_table_runs_for_its_format(name: str) -> None:
+    module, (_, proofs) = RUN_BY[name], TABLES[name]
+    tests = {proof.partition("::")[2] for proof in _all(proofs)}
+    overridden = {test for test in tests if exists(f"{module}::{test}")}
+
+    assert not [test for test in overridden if not runs(f"{module}::{test}")]
 
 
 def _all(proofs: Proofs) -> set[str]:

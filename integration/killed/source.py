@@ -99,11 +99,12 @@ WAITS = partial(KEPT, if_owned="refuse")
 """As bounded runs of users do, until the one that was killed is silent for long. The
 others take over at once: what they find is the same."""
 OPAQUE = partial(QueryJob, mode="opaque")
+OPAQUE_KEPT = partial(OPAQUE, keeps_checkpoint=True)
 USUAL = (
     Case("source lost", ("after-sink",), LOST),
-    Case("source opaque", ("in-task",), OPAQUE),
+    Case("source opaque", ("in-task",), OPAQUE_KEPT),
 )
-"""A sink that has the batch, and a plan alone: what the checkpoint is lost beside.
+"""A sink that has the batch beside a lost checkpoint, and a plan beside a kept one.
 Other points leave what an error leaves there, which ``test_guarantees`` raises. The
 simulator, ``tests/properties/simulated_source.py``, dies at all of them, and again and
 again."""

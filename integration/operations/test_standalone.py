@@ -7,11 +7,13 @@ the other; else only the one whose workers are killed, with the executor in the 
 from __future__ import annotations
 
 import json
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
+import kafka_tx
 from integration.cluster.topics import fresh_name
 from integration.cluster.waiting import NotReadyError
 from integration.sizes import EVERYTHING
@@ -202,11 +204,14 @@ def killed_once(name):
     return rows
 
 
-def run(name, options, handler):
+def run(name, options, handler, keep=None):
     def write(df, attempt):
         rows = df.select("value").mapInArrow(killed_once(name), "value binary")
+        rows = rows.persist()
         with Path(work, name).open("a") as file:
             file.write("v" * rows.count())
+        if keep is not None:
+            keep(rows.selectExpr("string(value) AS key"), attempt)
 
     stream = spark.readStream.format("kafka_tx").options(**options)
     run_to_its_end(
@@ -220,9 +225,19 @@ def run(name, options, handler):
     )
 
 
+def counts_into(state):
+    def keep(df, attempt):
+        kafka_tx.update_map(df, attempt, state, reducer="count")
+
+    return keep
+
+
 run("plain", {}, lambda write: write)
-told = {"tx.id": "told", "tx.store": f"sqlite:///{work}/store.db"}
-run("told", told, kafka_tx.for_each_transaction)
+maps = {"transactional": kafka_tx.TransactionalMap, "opaque": kafka_tx.OpaqueMap}
+for mode, kind in maps.items():
+    told = {"tx.id": mode, "tx.mode": mode, "tx.store": f"sqlite:///{work}/store.db"}
+    keep = counts_into(kind(f"sqlite:///{work}/map.db", mode))
+    run(mode, told, kafka_tx.for_each_transaction, keep)
 spark.stop()
 """
 
@@ -292,9 +307,13 @@ def test_a_streaming_job_runs_on_two_executors(ran):
 
 def test_a_worker_that_dies_takes_nothing_with_it(ran):
     work = ran.of("killed")
-    for run in ("plain", "told"):
+    for run in ("plain", "transactional", "opaque"):
         assert (work / f"killed-{run}").exists()
         assert (work / run).read_text() == "v" * 20
+    for kind in (kafka_tx.TransactionalMap, kafka_tx.OpaqueMap):
+        mode = kind.kind.partition(" ")[0]
+        with closing(kind(f"sqlite:///{work}/map.db", mode)) as state:
+            assert state.get(["v"]) == {"v": 20}
 
 
 @pytest.mark.all

@@ -21,7 +21,12 @@ from integration.cluster.spark_local import delta_session
 from integration.cluster.waiting import wait_until
 from integration.sinks.table_driver import merge, paused
 from integration.sinks.table_suite import Rival, Table, TableSuite, forget, fresh
-from kafka_tx.errors import ConfigError, FencedError, StateLostError
+from kafka_tx.errors import (
+    ConfigError,
+    FencedError,
+    ReplayDiffersError,
+    StateLostError,
+)
 from kafka_tx.spark.sinks import delta, delta_append
 from kafka_tx.spark.sinks.formats import is_path
 from tests.conformance.sink_suite import SinkSuite, attempt
@@ -207,7 +212,10 @@ def without_statistics(spark):
 
 
 def test_whatever_happens_between_two_tries_a_batch_is_there_once(table):
-    """Others write, compact, change columns and properties, clean up, and delete."""
+    """Others write, compact, change columns and properties, clean up, and delete.
+
+    The job writes twice, or brings other records.
+    """
     table.write(attempt(1), ["a"])
     table.others_write("x")
     table.sql(f"OPTIMIZE {table.name}")
@@ -226,6 +234,12 @@ def test_whatever_happens_between_two_tries_a_batch_is_there_once(table):
         table.write(attempt(1, epoch=3, numbering="two"), ["a"])
     wider = table.batch(["b"]).selectExpr("key", "2 AS more")
     assert table.append(wider, attempt(2, epoch=3))
+    with pytest.raises(ConfigError, match="was written already"):
+        table.append(wider, attempt(2, epoch=3))
+    with pytest.raises(ReplayDiffersError, match="txid 2 .*ended elsewhere"):
+        table.append(wider, attempt(2, epoch=4, plan="other"))
+    with pytest.raises(ConfigError, match="is opaque"):
+        table.append(wider, attempt(2, epoch=4, mode="opaque"))
     assert table.rows() == ["a", "b", "x", "z"]
 
     versions = table.versions()
@@ -440,21 +454,20 @@ UPDATE = "UPDATE {} SET n = n + 10"
 ALTER = "ALTER TABLE {} SET TBLPROPERTIES ('team' = 'orders')"
 
 
-@pytest.mark.all
+IN_ALL = [("append", ALTER), ("statement", ALTER), ("statement", "OPTIMIZE {}")]
+
+
 @pytest.mark.parametrize(
     ("door", "change"),
     [
         ("statement", UPDATE),
-        ("append", ALTER),
-        ("statement", ALTER),
-        ("statement", "OPTIMIZE {}"),
+        *(pytest.param(*each, marks=pytest.mark.all) for each in IN_ALL),
     ],
 )
 def test_a_batch_is_written_again_where_another_program_was_faster(
     lake, counts, tmp_path, door, change
 ):
-    for key in "ab":
-        lake.sql(f"INSERT INTO {counts.name} VALUES ('{key}', 1)")
+    lake.sql(f"INSERT INTO {counts.name} VALUES ('a', 1), ('b', 1)")
     row = lake.createDataFrame([("a", 1)], "key string, n bigint").coalesce(1)
     job, runs = tmp_path / "job", []
 

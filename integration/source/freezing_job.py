@@ -78,14 +78,15 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     for name in ("work", "servers"):
         parser.add_argument(f"--{name}", required=True)
-    parser.add_argument("--topics", nargs=len(POINTS))
+    for name in ("points", "topics"):
+        parser.add_argument(f"--{name}", nargs="+")
     given = parser.parse_args()
 
     from integration.cluster.spark_local import local_session
 
-    spark = local_session(Path(given.work), cores=2 + len(POINTS))
+    spark = local_session(Path(given.work), cores=2 + len(given.points))
     threads = []
-    for point, topic in zip(POINTS, given.topics, strict=True):
+    for point, topic in zip(given.points, given.topics, strict=True):
         work = Path(given.work, point)
         session = spark.newSession()
         writer = counting(session, work, given.servers, topic, Point(work, point))

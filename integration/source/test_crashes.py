@@ -1,8 +1,8 @@
 """SIGKILL at each named point of a batch's life: nothing lost, nothing twice.
 
 Queries and topologies, with and without state, die together: in one driver. The first
-driver is of a later version, which stores more. Drivers of this version and of that one
-take turns.
+driver is of a later version, which stores more, and the last one of this version. In
+``make test-all`` drivers of both die in turn.
 """
 
 from __future__ import annotations

@@ -5,11 +5,13 @@ The users have no more than the page on security says, and a topic for dead lett
 
 from __future__ import annotations
 
+import json
 from contextlib import contextmanager
 
 import pytest
 from confluent_kafka.admin._acl import AclOperation
 from confluent_kafka.admin._resource import ResourceType
+from typer.testing import CliRunner
 
 import kafka_tx
 from integration.bounded import read_out
@@ -20,12 +22,14 @@ from integration.consuming import committed_records
 from integration.reading import reader
 from integration.sizes import in_all
 from kafka_tx import assembly
+from kafka_tx.cli.main import app
 from kafka_tx.config import FromCommitted, SourceConfig, TransactionsConfig
 from kafka_tx.errors import AuthenticationError
 from kafka_tx.kafka.client_settings import client_settings
 from kafka_tx.kafka.mirror import GroupMirror
 from kafka_tx.model import LogBounds, LogPosition, OffsetRange, TopicPartition, Topics
 from kafka_tx.own_topics import MARKER_TOPIC
+from tests.inspected_pythons import each_python_starts_once as each_python_starts_once
 from tests.prompt_errors import prompt_error
 
 PARTITION = TopicPartition("in", 0)
@@ -151,6 +155,21 @@ def test_the_mirror_needs_read_on_the_group(guarded):
 
     assert load(config(guarded, "keeper"))[PARTITION].offset == 2
     assert "READ on group 'g'" in text
+
+
+@pytest.mark.usefixtures("each_python_starts_once")
+@pytest.mark.parametrize(("user", "verdict"), [("looker", "bad"), ("keeper", "good")])
+def test_the_doctor_names_the_right_that_is_missing(guarded, user, verdict):
+    login = login_of(guarded, user)
+    asked = ["--bootstrap-servers", login["bootstrap.servers"], "--group", "g"]
+    for name, value in login.items():
+        asked += ["--kafka", f"{name}={value}"]
+
+    done = CliRunner().invoke(app, ["doctor", "--json", *asked])
+
+    (group,) = (one for one in json.loads(done.stdout) if one["what"] == "group")
+    assert group["verdict"] == verdict
+    assert ("READ" in group["text"]) == (verdict == "bad")
 
 
 # --- topologies and dead letters ------------------------------------------------------
