@@ -376,6 +376,7 @@ MARKERS: Proofs = {
 
 AROUND: Proofs = {
     "another cluster answers at the same address": (
+        # at least once, tests/properties/test_pollers.py makes topics anew
         "tests/properties/test_people.py"
         "::test_whatever_people_do_nothing_is_lost_or_doubled",
     ),

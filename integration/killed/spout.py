@@ -1,4 +1,4 @@
-"""An at-least-once topology; ``test_spout`` kills the brokers under one, too."""
+"""An at-least-once topology; ``test_spout`` kills brokers in ``make test-all``."""
 
 from __future__ import annotations
 

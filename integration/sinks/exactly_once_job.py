@@ -169,6 +169,8 @@ def run(spark: SparkSession, given: argparse.Namespace, pauses: Pauses) -> None:
         "kafka.bootstrap.servers": given.servers,
         "topic": given.target,
         "tx.id": given.target,
+        # what this leaves open holds up no other sink
+        "tx.markerTopic": f"{given.target}-markers",
     }
     df = (
         spark.readStream.format("kafka_tx")

@@ -1,5 +1,6 @@
-"""Kafka to Spark to Kafka: output equals input, whatever dies and wherever it dies.
+"""Kafka to Spark to Kafka: output equals input where the driver dies.
 
+In ``make test-all``: whatever dies, and wherever it dies.
 ``KAFKA_TX_EXACTLY_ONCE_RECORDS`` sets how many records are copied.
 """
 

@@ -40,7 +40,7 @@ class Held(Trouble):
         return Path(self.place) / "go"
 
 
-@pytest.mark.all  # test_topology_faults has an opaque one
+@pytest.mark.all  # test_kafka_spouts loses and finds leaders
 @pytest.mark.parametrize("store", STORES)
 @pytest.mark.parametrize("mode", MODES)
 def test_a_broker_that_goes_and_comes_back_costs_no_record(
