@@ -561,8 +561,8 @@ ICEBERG: Proofs = {
         _MERGES + "test_a_driver_that_was_frozen_before_it_publishes_publishes_nothing",
     ),
     "the batch comes again with other records, or the source is opaque": (
-        _SINKS + "test_a_replay_with_other_records_is_refused_or_takes_their_place",
-        _SINKS + "test_an_opaque_attempt_is_written_where_it_can_be_taken_back",
+        _TABLES + "test_each_sink_of_a_table_counts_for_itself",
+        _TABLES + "test_an_opaque_source_is_refused_and_leaves_nothing",
     ),
     "two queries, or two writes of one batch, with one name of the sink": (
         _TABLES + "test_each_sink_of_a_table_counts_for_itself",

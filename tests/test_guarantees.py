@@ -66,6 +66,7 @@ def test_what_a_suite_proves_of_a_table_runs_for_its_format(name: str) -> None:
     overridden = {test for test in tests if exists(f"{module}::{test}")}
 
     assert not [test for test in overridden if not runs(f"{module}::{test}")]
+    assert not [suite for suite in _all(proofs) if "sink_suite" in suite], "in test-all"
 
 
 def _all(proofs: Proofs) -> set[str]:

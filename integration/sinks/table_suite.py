@@ -29,7 +29,13 @@ from integration.cluster.waiting import wait_until
 from integration.reading import reader
 from integration.sinks.table_driver import merge
 from integration.stored.builds import LATER, more_members, numbers
-from kafka_tx.errors import ConfigError, FencedError, FormatError, StateLostError
+from kafka_tx.errors import (
+    ConfigError,
+    FencedError,
+    FormatError,
+    ReplayDiffersError,
+    StateLostError,
+)
 from kafka_tx.sinks import table_writes
 from kafka_tx.spark.sinks import delta
 from kafka_tx.stored import FIRST
@@ -398,6 +404,8 @@ class TableSuite:
 
         with pytest.raises(ConfigError, match=r"written already.*its own `sink`"):
             table.write(attempt(1), ["a"], sink="a")
+        with pytest.raises(ReplayDiffersError, match="txid 1 .*ended elsewhere"):
+            table.write(attempt(1, epoch=3, plan="other"), ["a"], sink="a")
         assert table.write(attempt(7, numbering="two", source="job"), ["j"], sink="job")
         assert table.rows() == ["a", "a.b", "default", "j"]
 

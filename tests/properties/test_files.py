@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
+from dataclasses import dataclass
+from functools import partial
 
 import pytest
 
@@ -11,7 +13,8 @@ from kafka_tx.errors import AnotherNumberingError, KafkaTxError, StateCorruptedE
 from kafka_tx.running import file_sink
 from kafka_tx.running.file_sink import FileSink, OpaqueFileSink, clean
 from kafka_tx.sinks import publications, table_writes
-from tests.conformance.sink_suite import attempt
+from kafka_tx.testing import Crash
+from tests.conformance.sink_suite import SinkSuite, attempt
 from tests.properties import simulated_files
 from tests.properties.rounds import SIMULATED_STEPS, is_enough
 from tests.properties.simulated_files import FORM, MemoryFolder, walk
@@ -66,6 +69,49 @@ def test_the_simulation_notices(monkeypatch, room, name, broken):
 
     with pytest.raises((AssertionError, KafkaTxError, LookupError, OSError)):
         any(walk(seed, is_opaque=seed % 2 == 1) is None for seed in range(60))
+
+
+@dataclass
+class Files:
+    """The sink of ``append_files``, on a folder in memory."""
+
+    folder: MemoryFolder
+    is_opaque: bool
+
+    def write(self, given, rows):
+        kind = OpaqueFileSink if self.is_opaque else FileSink
+        return kind(self.folder, FORM, {}, clock=self.folder.clock)(rows, given)
+
+    def dies(self, given, rows, step):
+        left = itertools.count(step, -1)
+
+        def dies_at(_):
+            if next(left) == 0:
+                raise Crash
+
+        self.folder.step = dies_at
+        try:
+            self.write(given, rows)
+        except Crash:
+            return True
+        finally:
+            self.folder.step = lambda _: None
+            table_writes._left.clear()
+        return False
+
+    def rows(self):
+        return sorted(row for _, rows in self.folder.found().values() for row in rows)
+
+
+class TestFilesAsSink(SinkSuite):
+    @pytest.fixture
+    def open_sink(self):
+        table_writes._left.clear()
+        return partial(Files, MemoryFolder(), self.takes_back)
+
+
+class TestOpaqueFilesAsSink(TestFilesAsSink):
+    takes_back = True
 
 
 @pytest.fixture
