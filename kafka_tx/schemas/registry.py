@@ -170,9 +170,8 @@ class Registry:
         self.close()  # this client would answer from memory, without rules
         given = partial(_by_its_id, number, subject)
         known = self._asked(given, f"id {number} of subject '{subject}'")
-        self._with_references(
-            known, number
-        )  # it may have the rules of a version before
+        # it may have the rules of a version before
+        self._with_references(known, number)
         return SchemaText(text, number)
 
     def _with_references(self, schema: Any, number: int | None) -> SchemaText:  # noqa: ANN401 - of the client
