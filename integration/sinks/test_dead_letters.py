@@ -329,8 +329,6 @@ PERMISSIVE = {
     "value__schema": '"string"',
     "value__mode": "PERMISSIVE",
 }
-NOBODY = {"schema__registry__url": "http://localhost:9"}
-"""A registry that is not asked: no record names a schema."""
 
 
 @pytest.mark.parametrize("persists", [False, True])
@@ -363,27 +361,11 @@ def test_a_record_is_broken_for_the_function_and_as_dead_letter_or_for_neither(
         broken = df.where("value_error IS NOT NULL")
         return broken.withColumn("reason", broken["value_error"])
 
-    job.run(save, columns={"value_error": verdict}, **PERMISSIVE, **NOBODY)
+    job.run(save, columns={"value_error": verdict}, **PERMISSIVE)
 
     assert kept == [0]
     assert len(job.dead_letters()) == GOOD + BAD
     assert not job.was_persisted
-
-
-def test_rows_that_no_registry_decodes_are_not_persisted(job):
-    """What cannot be decoded by the text of a schema never will be."""
-    asked = []
-
-    def save(df, attempt):
-        used = df._jdf.queryExecution().executedPlan().toString()
-        asked.append("InMemoryTableScan" in used)
-
-    job.run(save, **PERMISSIVE, **NOBODY)
-    job.forget_checkpoint()
-    job.id = f"{job.id}-2"
-    job.run(save, **PERMISSIVE)
-
-    assert asked == [True, False]
 
 
 @pytest.mark.all

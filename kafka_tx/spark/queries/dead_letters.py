@@ -15,7 +15,6 @@ from kafka_tx import sink_assembly
 from kafka_tx.clock import now_ms
 from kafka_tx.config import (
     LEGAL_OPTIONS,
-    REGISTRY,
     SinkConfig,
     check_function,
     check_kind,
@@ -84,11 +83,10 @@ def with_dead_letters(
     letter is too large for ``topic`` it has neither the value nor the record's headers,
     and says in ``kafka_tx.bytes`` how large the value is.
 
-    With a schema registry and ``value.mode=PERMISSIVE`` or ``key.mode=PERMISSIVE`` the
-    rows of the batch are persisted meanwhile, in memory and on disk: a record whose
-    schema the registry learns late is broken for ``function`` and as a dead letter, or
-    for neither. What ``function`` persists is its own. A replay asks the registry
-    again.
+    With ``value.mode=PERMISSIVE`` or ``key.mode=PERMISSIVE`` the rows of the batch are
+    persisted meanwhile, in memory and on disk: a record whose schema the registry
+    learns late is broken for ``function`` and as a dead letter, or for neither. What
+    ``function`` persists is its own. A replay asks the registry again.
 
     Args:
         function: Handles one batch; may be called again with the same txid.
@@ -144,11 +142,12 @@ class _Rejecting:
         source = sources.get(attempt.source, {})
         options = self._sink_options(source, attempt)
         config = parse_sink(options)
-        facts = self._topic_now(options, config, df, attempt)
+        facts = self._topic_now(options, config, sources, attempt)
         counts: Counts = {}
         with ExitStack() as stack:
             given = df
-            if _may_change(df, sources):
+            if not {"key" + BYTES, "value" + BYTES}.isdisjoint(df.columns):
+                # a registry may learn an id before a broken record is read again
                 stack.callback(df.persist().unpersist)
                 # a plan of its own: the function may persist and unpersist what it has
                 given = df.where(F.lit(True))
@@ -166,13 +165,12 @@ class _Rejecting:
         self,
         options: dict[str, str],
         config: SinkConfig,
-        df: DataFrame,
+        sources: Mapping[str, Mapping[str, str]],
         attempt: TransactionAttempt,
     ) -> TopicFacts:
         """What the topic takes; checked with the first batch, and now and then."""
         if self._facts is None or options != self._checked:
-            if not is_remote():
-                _check_not_read(df, attempt, self._topic, options)
+            _check_not_read(sources, attempt, self._topic, options)
             self._facts = sink_assembly.check_letter_topic("topic", config)
             self._checked, self._checked_s = options, time.monotonic()
         elif time.monotonic() - self._checked_s > _FACTS_S:
@@ -198,17 +196,6 @@ class _Rejecting:
 def _sources(df: DataFrame) -> dict[str, dict[str, str]]:
     query_id = df.sparkSession.sparkContext.getLocalProperty(QUERY_ID)
     return jvm.source_options(df.sparkSession, query_id)
-
-
-def _may_change(df: DataFrame, sources: Mapping[str, Mapping[str, str]]) -> bool:
-    """Whether a record may be broken when it is first read, and decoded later.
-
-    A registry learns ids meanwhile: a record is broken for the function and as a dead
-    letter, or for neither. ``sources``: none with Spark Connect.
-    """
-    is_permissive = not {"key" + BYTES, "value" + BYTES}.isdisjoint(df.columns)
-    has_registry = any(REGISTRY + "url" in given for given in sources.values())
-    return is_permissive and (has_registry or not sources)
 
 
 def _written(
@@ -426,13 +413,16 @@ def _check_rows(rejected: DataFrame) -> DataFrame:
 
 
 def _check_not_read(
-    df: DataFrame,
+    sources: Mapping[str, Mapping[str, str]],
     attempt: TransactionAttempt,
     topic: str,
     options: Mapping[str, str],
 ) -> None:
-    """Refuse a dead-letter topic that the query reads: ConfigError."""
-    for given in _sources(df).values():
+    """Refuse a dead-letter topic that the query reads: ConfigError.
+
+    With Spark Connect no source is known; there the rejected rows are looked at.
+    """
+    for given in sources.values():
         source = parse_source(given, streaming=True)
         servers = "kafka.bootstrap.servers"
         if given.get(servers) == options.get(servers) and reads(source, topic):
