@@ -536,6 +536,10 @@ FOLLOWED: dict[str, tuple[str, ...]] = {
         "tests/spark/test_transactional_runner.py"
         "::test_what_does_not_finish_in_time_is_cut_off_with_an_error",
     ),
+    "client::ZooKeeperClient._check_open": (
+        "tests/zookeeper/test_client.py"
+        "::test_who_is_closed_just_before_a_read_opens_its_session_opens_none",
+    ),
     "store::ZooKeeperStore._check_apart": (
         "tests/zookeeper/test_store.py"
         "::test_an_id_inside_another_ones_nodes_is_refused_at_its_first_write",

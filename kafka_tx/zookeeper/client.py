@@ -257,9 +257,12 @@ class ZooKeeperClient:
         return found
 
     def _ask(
-        self, paths: Sequence[str], start: Callable[[KazooClient, str], Any]
+        self,
+        paths: Sequence[str],
+        start: Callable[[KazooClient, str], Any],
+        closed: int,
     ) -> dict[str, Any]:
-        client = self._client()
+        client = self._client(closed)
         waiting = [(path, start(client, path)) for path in paths]
         found = {}
         for path, answer in waiting:
@@ -323,15 +326,14 @@ class ZooKeeperClient:
         )
         failures = 0
         while True:
-            if self._closed != closed:
-                raise self.silent(ConnectionError("it was closed meanwhile"))
             try:
-                return self._ask(paths, start)
+                return self._ask(paths, start, closed)
             except KazooTimeoutError as error:
                 raise self.silent(error) from None
             except _LOST as error:
                 failures += 1
-                if self._closed != closed or not pauses.allows(failures):
+                self._check_open(closed)
+                if not pauses.allows(failures):
                     raise self.silent(error) from None
             except kazoo.KazooException as error:
                 raise self._refused(error) from None
@@ -355,8 +357,20 @@ class ZooKeeperClient:
             text = f"ZooKeeper {self._settings.hosts} refuses: {error!r}"
         return StateError(text, store=self._settings.url, hosts=self._settings.hosts)
 
-    def _client(self) -> KazooClient:
+    def _check_open(self, closed: int | None) -> None:
+        if closed not in (None, self._closed):
+            raise StateUnavailableError(
+                f"the client of ZooKeeper {self._settings.hosts} was closed while it"
+                " read, so the read has no answer. Read again: that opens another"
+                " session",
+                store=self._settings.url,
+                hosts=self._settings.hosts,
+            )
+
+    def _client(self, closed: int | None = None) -> KazooClient:
+        """The session; for a read, how often it was ``closed`` when the read began."""
         with self._lock:
+            self._check_open(closed)
             if self._kazoo is not None and self._pid != os.getpid():
                 self._kazoo = None  # the parent's: its socket is not ours to use
             if self._kazoo is None:

@@ -70,55 +70,74 @@ def test_no_operations_are_one_empty_request():
     assert in_requests([]) == [[]]
 
 
-def test_who_is_closed_in_the_middle_of_a_read_opens_no_other_session(monkeypatch):
-    client = ZooKeeperClient(
-        ZooKeeperSettings.parse(f"zookeeper://nowhere:2181/a?{SHORT_TIMEOUTS}")
-    )
-    opened: list[SimpleNamespace] = []
+class Sessions:
+    """Opened by a client; each answer calls ``answers``."""
 
-    def closed(timeout):
+    def __init__(self, monkeypatch, answers=lambda client: None, more=""):
+        url = f"zookeeper://nowhere:2181/a?{SHORT_TIMEOUTS}{more}"
+        self.client = ZooKeeperClient(ZooKeeperSettings.parse(url))
+        self.opened = 0
+        self._answers = answers
+        monkeypatch.setattr(self.client, "_connect", self._connect)
+
+    def _connect(self, _within_s):
+        self.opened += 1
+        answer = SimpleNamespace(get=self._get)
+        return SimpleNamespace(
+            get_async=lambda _path: answer, stop=int, close=int, connected=True
+        )
+
+    def _get(self, timeout):
+        self._answers(self.client)
+        return b"", SimpleNamespace(version=0, numChildren=0, mzxid=0)
+
+
+CLOSED = "nowhere:2181 was closed while it read"
+
+
+@pytest.mark.parametrize("more", ["", "&retry_times=0"])
+def test_who_is_closed_in_the_middle_of_a_read_opens_no_other_session(
+    monkeypatch, more
+):
+    def closed(client):
         client.close()
         raise ConnectionClosedError
 
-    def connect(_within_s):
-        answer = SimpleNamespace(get=closed)
-        session = SimpleNamespace(
-            get_async=lambda _path: answer, stop=int, close=int, connected=True
-        )
-        opened.append(session)
-        return session
+    sessions = Sessions(monkeypatch, closed, more)
 
-    monkeypatch.setattr(client, "_connect", connect)
+    with pytest.raises(StateUnavailableError, match=CLOSED):
+        sessions.client.nodes(["/a"])
 
-    with pytest.raises(StateUnavailableError, match="ConnectionClosed"):
-        client.nodes(["/a"])
-
-    assert len(opened) == 1
+    assert sessions.opened == 1
 
 
 def test_who_is_closed_between_two_parts_of_a_read_opens_no_other_session(monkeypatch):
     """Requests are sent by the thousand."""
-    client = ZooKeeperClient(
-        ZooKeeperSettings.parse(f"zookeeper://nowhere:2181/a?{SHORT_TIMEOUTS}")
-    )
-    opened: list[SimpleNamespace] = []
-    stat = SimpleNamespace(version=0, numChildren=0, mzxid=0)
+    sessions = Sessions(monkeypatch, ZooKeeperClient.close)
 
-    def answered(timeout):
-        client.close()
-        return b"", stat
+    with pytest.raises(StateUnavailableError, match=CLOSED):
+        sessions.client.nodes(f"/{n}" for n in range(1_001))
 
-    def connect(_within_s):
-        answer = SimpleNamespace(get=answered)
-        session = SimpleNamespace(
-            get_async=lambda _path: answer, stop=int, close=int, connected=True
-        )
-        opened.append(session)
-        return session
+    assert sessions.opened == 1
 
-    monkeypatch.setattr(client, "_connect", connect)
 
-    with pytest.raises(StateUnavailableError, match="closed"):
-        client.nodes(f"/{n}" for n in range(1_001))
+def test_who_is_closed_just_before_a_read_opens_its_session_opens_none(monkeypatch):
+    sessions = Sessions(monkeypatch)
+    lock = sessions.client._lock
 
-    assert len(opened) == 1
+    class Overtaken:
+        def __enter__(self):
+            monkeypatch.setattr(sessions.client, "_lock", lock)
+            sessions.client.close()
+            lock.acquire()
+
+        def __exit__(self, *_):
+            lock.release()
+
+    monkeypatch.setattr(sessions.client, "_lock", Overtaken())
+
+    with pytest.raises(StateUnavailableError, match=CLOSED):
+        sessions.client.nodes(["/a"])
+
+    assert sessions.opened == 0
+    assert sessions.client.nodes(["/a"])
