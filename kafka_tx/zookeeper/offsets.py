@@ -16,7 +16,7 @@ record that cannot be read is an error, where storm-kafka went on from somewhere
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
 from itertools import chain
 from typing import Any, TypeVar
@@ -231,14 +231,14 @@ class ZooKeeperOffsetStore(OffsetsOfId):
         has_other = other in found and bool(found[other].data)
         newest, changed = None, -1
         if has_own:
-            beside = other if has_other else None
+            beside = [other] if has_other else []
             stored, newest = self._read(own, partition, found, beside)
             if stored != partition:
                 reason = f"it is of {stored}, expected {partition}"
                 raise unreadable(self._settings, own, self.id, reason, beside)
             changed = found[own].changed
         if has_other and found[other].changed > changed:
-            beside = own if has_own else None
+            beside = [own] if has_own else []
             stored, committed = self._read(other, partition, found, beside)
             if stored == partition:
                 return committed
@@ -249,7 +249,7 @@ class ZooKeeperOffsetStore(OffsetsOfId):
         path: str,
         partition: TopicPartition,
         found: Mapping[str, Node],
-        beside: str | None,
+        beside: Collection[str],
     ) -> tuple[TopicPartition, CommittedOffset]:
         """The partition of which a node is, by default this one, and its offset."""
         try:
@@ -290,18 +290,19 @@ def unreadable(
     path: str,
     id_: str,
     why: Exception | str,
-    beside: str | None = None,
+    beside: Collection[str] = (),
 ) -> StateCorruptedError:
     """The error for a node that is no record of the partition's offset.
 
-    ``beside`` is the node of the other form, if there is one: a start goes on at it
-    when this one is deleted.
+    ``beside`` are the nodes of the other form, of which one may be that partition's: a
+    start goes on at it when this one is deleted.
     """
     is_text = isinstance(why, str)
     reason = why if is_text else f"it is no record of an offset ({why!r})"
     too = ""
     if beside:
-        too = f", and node {beside}, too, if it has an offset of that partition,"
+        nodes = " or node ".join(beside)
+        too = f", and node {nodes}, too, if it has an offset of that partition,"
     return StateCorruptedError(
         f"the committed offset in node {path} of ZooKeeper {settings.hosts}"
         f" cannot be read: {reason}. Nothing was changed and nothing is guessed in"

@@ -145,11 +145,11 @@ def _offset(
     return partition, found
 
 
-def _of_the_other_form(path: str, nodes: Iterable[str]) -> str | None:
-    """The node of the same number with or without a topic; None: none, or several."""
+def _of_the_other_form(path: str, nodes: Iterable[str]) -> list[str]:
+    """The nodes of the same number: those with a topic, or the one without."""
     name, depth = path.rpartition("/")[2], path.count("/")
-    found = [n for n in nodes if n.count("/") != depth and n.rpartition("/")[2] == name]
-    return found[0] if len(found) == 1 else None
+    other = (node for node in nodes if node.count("/") != depth)
+    return sorted(node for node in other if node.rpartition("/")[2] == name)
 
 
 def is_offset(path: str) -> bool:

@@ -290,3 +290,14 @@ def test_a_listing_names_the_node_of_the_other_form_beside_a_broken_one(broken):
 
     with pytest.raises(StateCorruptedError, match=f"and node {other}, too, if"):
         zookeeper_store._offset(f"{BASE}/{broken}", nodes, settings, "orders")
+
+
+def test_a_listing_names_all_nodes_that_may_be_of_the_partition_of_a_broken_one():
+    settings = ZooKeeperSettings.parse(URL)
+    topics = [f"{BASE}/{topic}/partition_3" for topic in ("a", "b")]
+    nodes = {path: Node(b"{", 0, 0, 0) for path in (f"{BASE}/partition_3", *topics)}
+
+    with pytest.raises(
+        StateCorruptedError, match=f"and node {' or node '.join(topics)}, too"
+    ):
+        zookeeper_store._offset(f"{BASE}/partition_3", nodes, settings, "orders")
