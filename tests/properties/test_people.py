@@ -140,7 +140,6 @@ def test_whatever_people_do_nothing_is_lost_or_doubled():
         seen.update(walk(seed).seen)
         if is_enough(seen, STEPS, WHAT_MUST_HAPPEN):
             break
-        assert seen["steps"] < 10 * STEPS, f"the simulation is blind: {seen}"
 
     print(f"\n{time.monotonic() - began:.0f} s", dict(seen.most_common()))
     assert not [what for what in seen if what.startswith("in a circle")]

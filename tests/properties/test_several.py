@@ -39,7 +39,6 @@ def test_records_of_both_sources_count_once_or_an_error_says_what_to_do():
         walk(number)
         if is_enough(seen, SIMULATED_STEPS, WHAT_MUST_HAPPEN):
             break
-        assert seen["steps"] < 10 * SIMULATED_STEPS, f"the simulation is blind: {seen}"
 
     print(dict(seen.most_common()))
 
