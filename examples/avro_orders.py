@@ -2,14 +2,15 @@
 
 Run it: python examples/avro_orders.py localhost:9092 orders http://localhost:8081
 
-It needs ``pip install 'kafka-tx[registry]'``. The schema needs the fields ``customer``
-(text) and ``amount`` (a whole number, such as cents); it may have others, and may
-change from one run to the next. Records that cannot be decoded go to the topic
+It needs the extra ``registry``: in a clone, ``pip install '.[registry]'``. The schema
+needs the fields ``customer`` (text) and ``amount`` (a whole number, such as cents); it
+may have others, and may change from one run to the next. Records that cannot be decoded go to the topic
 ``<topic>-dead``, which must exist, with their bytes and the reason.
 """
 
 from __future__ import annotations
 
+import os
 import sys
 import tempfile
 from pathlib import Path
@@ -24,6 +25,7 @@ from kafka_tx import TransactionalMap, TransactionAttempt
 def main(servers: str, topic: str, registry: str) -> None:
     """Add up what is there now; the next run adds what came since."""
     print("starting Spark …", flush=True)
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     place = Path(tempfile.gettempdir(), f"{topic}-totals")
     place.mkdir(exist_ok=True)
     totals = TransactionalMap(f"sqlite:///{place}/totals.db", "totals")

@@ -67,7 +67,8 @@ class Update(Committer, BatchBolt):
         self.sum += row.count
 
     def finish_batch(self):
-        with closing(sqlite3.connect(DATABASE)) as db, db:
+        with closing(sqlite3.connect(DATABASE, timeout=30)) as db, db:
+            db.execute("BEGIN IMMEDIATE")
             select = "SELECT count, previous, txid, attempt FROM total"
             count, previous, txid, newest = db.execute(select).fetchone()
             if self.attempt.attempt_id < newest:

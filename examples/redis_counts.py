@@ -15,6 +15,7 @@ orders then stay out, because the query has committed them.
 
 from __future__ import annotations
 
+import os
 import sys
 import tempfile
 from collections.abc import Iterable
@@ -84,6 +85,7 @@ class RedisCounts(TransactionalSink):
 def main(servers: str, topic: str, url: str) -> None:
     """Count what is there now; the next run counts what came since."""
     print("starting Spark …", flush=True)
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     place = Path(tempfile.gettempdir(), f"{topic}-in-redis")
     place.mkdir(exist_ok=True)
     spark = SparkSession.builder.appName("redis counts").getOrCreate()

@@ -68,7 +68,8 @@ class Total(Committer, BatchBolt):
         self.rows += row.rows
 
     def finish_batch(self):
-        with closing(sqlite3.connect(self.path)) as db, db:
+        with closing(sqlite3.connect(self.path, timeout=30)) as db, db:
+            db.execute("BEGIN IMMEDIATE")
             db.execute("CREATE TABLE IF NOT EXISTS total (rows, txid, epoch)")
             rows, txid, epoch = read(db)
             if self.attempt.epoch < epoch:
