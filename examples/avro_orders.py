@@ -4,8 +4,9 @@ Run it: python examples/avro_orders.py localhost:9092 orders http://localhost:80
 
 It needs the extra ``registry``: in a clone, ``pip install '.[registry]'``. The schema
 needs the fields ``customer`` (text) and ``amount`` (a whole number, such as cents); it
-may have others, and may change from one run to the next. Records that cannot be decoded go to the topic
-``<topic>-dead``, which must exist, with their bytes and the reason.
+may have others, and may change from one run to the next. Records that cannot be
+decoded go to the topic ``<topic>-dead``, which must exist, with their bytes and the
+reason.
 """
 
 from __future__ import annotations

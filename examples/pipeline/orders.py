@@ -1,9 +1,9 @@
 """A declarative pipeline: a topic into a table, and large orders into another topic.
 
 Needs Spark 4.1 or later with ``pip install "pyspark[pipelines]"``, kafka_tx from a
-clone with ``pip install .`` (not ``-e``), and a broker with the topics ``orders``, whose
-values are whole numbers, and ``large-orders``. The folder where you run it has the
-table afterwards:
+clone with ``pip install .`` (not ``-e``), and a broker with the topics ``orders``,
+whose values are whole numbers, and ``large-orders``. The folder where you run it has
+the table afterwards:
 
     export KAFKA_SERVERS=localhost:9092
     spark-pipelines --conf spark.sql.catalogImplementation=hive \
