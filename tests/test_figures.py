@@ -30,7 +30,7 @@ SPEED = {
 """Rows of README's table, and words of the benchmarks' row that each is."""
 
 SAID = [
-    ("README.md", "at a third of the speed for 100 B, at 0.6 of it for 1 KB", None),
+    ("README.md", "in Python, at 0.3 to 0.6 of the speed", None),
     ("docs/security.md", "about a third as fast as the compiled reader for rec", None),
     ("docs/security.md", "and 0.6 times as fast for records of 1 KB", None),
     ("docs/questions.md", "about a third as fast for records of 100 B, and 0.6", None),

@@ -45,6 +45,7 @@ class Proxy:
         self.target = target
         self._line = _Line.HEALTHY
         self._pairs: set[_Pair] = set()
+        self._closing: set[_Pair] = set()
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(
             target=self._loop.run_forever, name=f"proxy {self.port}", daemon=True
@@ -115,6 +116,7 @@ class Proxy:
             pass  # one of the two sides has gone, or the proxy ends
         finally:
             self._pairs.discard(pair)
+            self._closing.add(pair)
             pair.close()
 
     async def _joined(self, pair: _Pair, reader: asyncio.StreamReader) -> None:
@@ -168,6 +170,9 @@ class Proxy:
         for task in others:
             task.cancel()
         await asyncio.gather(*others, return_exceptions=True)
+        for pair in self._closing:
+            pair.abort()
+        await asyncio.sleep(0)  # what is aborted is closed by then
 
     def _do(self, call: Callable[[], None]) -> None:
         """Run it on the loop's thread and wait."""
@@ -195,9 +200,15 @@ class _Pair:
             _reset(self.server)
 
     def close(self) -> None:
+        """Close both when they have taken what was written; perhaps they never do."""
         self.client.close()
         if self.server is not None:
             self.server.close()
+
+    def abort(self) -> None:
+        self.client.transport.abort()
+        if self.server is not None:
+            self.server.transport.abort()
 
 
 def _reset(writer: asyncio.StreamWriter) -> None:

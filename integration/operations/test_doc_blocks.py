@@ -110,6 +110,7 @@ class Reader:
             "postgresql+psycopg://jobs@database/jobs": f"sqlite:///{work}/jobs.db",
             "/checkpoints/": f"{work}/checkpoints/",
             "/shared/": f"{work}/shared/",
+            "/var/lib/jobs/": f"{work}/jobs/",
             "http://registry:8081": registry,
         }
 
@@ -292,7 +293,7 @@ def test_orders_become_lines_once(reader):
     reader.run("for_each_transaction(sink)")
     reader.run("class TestJsonLines")  # which tests/test_sink_suite.py runs
 
-    files = (reader.work / "shared").glob("*-as-lines/*.jsonl")
+    files = (reader.work / "jobs").glob("*-as-lines/*.jsonl")
     lines = [line for file in files for line in file.read_text().splitlines()]
     found = [json.loads(line) for line in lines if '"attempt"' not in line]
     assert sorted(int(row["value"]) for row in found) == [*range(len(KEYS))]

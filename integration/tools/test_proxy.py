@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import select
 import socket
 import threading
@@ -161,3 +162,26 @@ def test_clients_of_brokers_stay_on_their_proxies():
             assert any(proxy.connections for proxy in kafka.proxies.values())
         finally:
             view.close()
+
+
+def close_with_more_than_is_read() -> None:
+    """One side has ended, and what is left for the other one is never read."""
+    with (
+        socket.create_server((HOST, 0)) as server,
+        proxies_to(server.getsockname()[1]) as (proxy,),
+        connected(proxy) as reader,
+    ):
+        writer, _ = server.accept()
+        with writer:
+            writer.settimeout(2)
+            with pytest.raises(TimeoutError):
+                writer.sendall(b"x" * 20_000_000)
+            reader.shutdown(socket.SHUT_WR)
+            wait_until("the pair is closed", lambda: proxy.connections == 0)
+
+
+def test_who_reads_nothing_leaves_no_socket_behind(recwarn):
+    close_with_more_than_is_read()
+    gc.collect()
+
+    assert not [w for w in recwarn if issubclass(w.category, ResourceWarning)]
