@@ -166,18 +166,16 @@ def test_clients_of_brokers_stay_on_their_proxies():
 
 def close_with_more_than_is_read() -> None:
     """One side has ended, and what is left for the other one is never read."""
-    with (
-        socket.create_server((HOST, 0)) as server,
-        proxies_to(server.getsockname()[1]) as (proxy,),
-        connected(proxy) as reader,
-    ):
-        writer, _ = server.accept()
-        with writer:
+    with socket.create_server((HOST, 0)) as server:
+        with proxies_to(server.getsockname()[1]) as (proxy,):
+            reader = connected(proxy)
+            writer, _ = server.accept()
             writer.settimeout(2)
-            with pytest.raises(TimeoutError):
+            with writer, pytest.raises(TimeoutError):
                 writer.sendall(b"x" * 20_000_000)
             reader.shutdown(socket.SHUT_WR)
             wait_until("the pair is closed", lambda: proxy.connections == 0)
+        reader.close()
 
 
 def test_who_reads_nothing_leaves_no_socket_behind(recwarn):
