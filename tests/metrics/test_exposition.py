@@ -235,7 +235,7 @@ def test_scrapes_leave_nothing_behind(registry: MetricsRegistry, accept: str) ->
     finally:
         tracemalloc.stop()
 
-    assert left < 300_000  # bytes
+    assert left < 210_000  # bytes
 
 
 @pytest.fixture

@@ -15,17 +15,19 @@ SIMULATED_STEPS = int(os.environ.get("KAFKA_TX_SIMULATED_STEPS", "5000"))
 """
 
 
-_BLIND_AFTER = 100
-"""A simulation that plays so many times what is wanted waits for what never happens."""
-
-
-def is_enough(seen: Mapping[str, int], steps: int, must_happen: Iterable[str]) -> bool:
+def is_enough(
+    seen: Mapping[str, int],
+    steps: int,
+    must_happen: Iterable[str],
+    *,
+    blind_after: int = 10,
+) -> bool:
     """Whether a simulation may end: rare events are waited for, in short runs too.
 
-    AssertionError: They did not happen in many times the steps.
+    AssertionError: They did not happen in ``blind_after`` times the steps.
     """
     never = [what for what in must_happen if not seen[what]]
-    is_blind = never and seen["steps"] >= _BLIND_AFTER * steps
+    is_blind = never and seen["steps"] >= blind_after * steps
     assert not is_blind, f"the simulation is blind: {never} in {dict(seen)}"
     return seen["steps"] >= steps and not never
 
