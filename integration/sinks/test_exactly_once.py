@@ -210,6 +210,13 @@ DIES_AT = ("after-commit", "mid-transaction of part 1")
 """One part is committed then, and the other one open."""
 
 
+def die_and_finish(job, spark) -> None:
+    for point in DIES_AT:
+        job.wait_at(point)
+    job.kill()
+    job.finish(spark)
+
+
 @pytest.mark.timeout(2 * WITHIN_S + 300)
 def test_each_record_is_written_once_where_the_driver_dies(
     spark, kafka, copied_by_one_broker
@@ -223,10 +230,7 @@ def test_each_record_is_written_once_where_the_driver_dies(
     target, reader, job = copied_by_one_broker
 
     job.start(dict.fromkeys(DIES_AT, 2))
-    for point in DIES_AT:
-        job.wait_at(point)
-    job.kill()
-    job.finish(spark)
+    die_and_finish(job, spark)
 
     wait_until("all is read", lambda: len(reader.seen) >= RECORDS)
     check(reader.seen, everything(kafka.bootstrap_servers, target))
@@ -243,10 +247,7 @@ def test_each_record_is_written_once_where_a_broker_and_the_driver_die(
     job.start({"before-commit": 2, **dict.fromkeys(DIES_AT, 3)})
     job.wait_at("before-commit")
     break_a_broker(kafka_pair, target, lambda: job.go_on("before-commit"))
-    for point in DIES_AT:
-        job.wait_at(point)
-    job.kill()
-    job.finish(spark)
+    die_and_finish(job, spark)
 
     wait_until("all is read", lambda: len(reader.seen) >= RECORDS)
     check(reader.seen, everything(kafka_pair.bootstrap_servers, target))

@@ -251,7 +251,7 @@ def _error(
         for name in ("topic", "partition", "offset")
     )
     side, planned, now = reading.format.side, reading.planned.reader, reading.now.reader
-    also = ""
+    also = own = ""
     change = " Set"
     if planned != now:
         also = (
@@ -261,15 +261,13 @@ def _error(
     named = broken.schema_id
     if broken.has_rule:  # named by its id, or as the latest one, load() refuses it
         change = f" Set {side}.schema=id:{now.id} and" if now.id else " Set"
+        own = f". Or set {side}.format=bytes and decode with Confluent's deserializer"
     elif named not in (None, now.id):
         other = f"id:{named}" if isinstance(named, int) else "latest"
         change = (
             f" If another schema than {now.name} reads the record, start again with it,"
             f" such as {side}.schema={other}, until the batch has ended. Otherwise set"
         )
-    own = ""
-    if broken.has_rule:
-        own = f". Or set {side}.format=bytes and decode with Confluent's deserializer"
     return RecordFormatError(
         f"the {side} of offset {offset} of {topic}-{partition} cannot be decoded:"
         f" {_told(broken)}.{also} Nothing of this batch was given out.{change}"

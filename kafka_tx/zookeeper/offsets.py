@@ -94,16 +94,14 @@ class ZooKeeperOffsetStore(OffsetsOfId):
     def topics(self) -> frozenset[str]:
         """As ``OffsetStore.topics``; a node that cannot be read tells of none."""
         names = self._client.children([self._base]).get(self._base, [])
-        places = [f"{self._base}/{name}" for name in names]
+        folders = self._client.children(f"{self._base}/{name}" for name in names)
         topics = {
             path.rpartition("/")[2]
-            for path, inside in self._client.children(places).items()
+            for path, inside in folders.items()
             if any(name.startswith(_PARTITION) for name in inside)
         }
-        wanted = [
-            path for path in places if path.rpartition("/")[2].startswith(_PARTITION)
-        ]
-        for node in self._client.nodes(wanted).values():
+        flat = [f"{self._base}/{n}" for n in names if n.startswith(_PARTITION)]
+        for node in self._client.nodes(flat).values():
             with suppress(*NO_RECORD):
                 topics.add(str(decoded(node.data)[0]["topic"]))
         return frozenset(topics)

@@ -37,7 +37,6 @@ from tests.properties.simulated_people import (
     is_off,
 )
 
-STEPS = SIMULATED_STEPS
 Script = list[tuple[str, int]]
 
 seen: Counter[str] = Counter()
@@ -130,7 +129,7 @@ def quiet():
     logging.disable(logging.NOTSET)
 
 
-@pytest.mark.timeout(max(900, STEPS // 500))
+@pytest.mark.timeout(max(900, SIMULATED_STEPS // 500))
 def test_whatever_people_do_nothing_is_lost_or_doubled():
     """A failure names the operations that lead to it, and ``play`` repeats them."""
     began = time.monotonic()
@@ -138,7 +137,7 @@ def test_whatever_people_do_nothing_is_lost_or_doubled():
 
     for seed in seeds():
         seen.update(walk(seed).seen)
-        if is_enough(seen, STEPS, WHAT_MUST_HAPPEN):
+        if is_enough(seen, SIMULATED_STEPS, WHAT_MUST_HAPPEN):
             break
 
     print(f"\n{time.monotonic() - began:.0f} s", dict(seen.most_common()))
@@ -160,7 +159,7 @@ def play_with_files(seeds: Iterable[int]) -> Counter[str]:
 
 def test_a_sink_that_remembers_batch_ids_gets_every_record():
     """What it drops, nobody has committed: a text stops the query before it is lost."""
-    happened = play_with_files(range(STEPS // 250))
+    happened = play_with_files(range(SIMULATED_STEPS // 250))
 
     print(happened)
     for what in (
