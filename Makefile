@@ -117,7 +117,7 @@ test-fast: setup $(COMPILED)
 
 # Everything: all kills with all stores, long simulations, examples as processes, chaos.
 test-all: servers
-	@$(IN_MEMORY) KAFKA_TX_ALL=1 KAFKA_TX_SIMULATED_STEPS=20000 \
+	@$(IN_MEMORY) KAFKA_TX_ALL=1 KAFKA_TX_SIMULATED_STEPS=10000 \
 	    $(IN)/python -m pytest tests integration $(SPREAD)
 	$(MAKE) --no-print-directory chaos
 

@@ -117,11 +117,13 @@ def said(text):
     return text
 
 
-AS_PROCESS = pytest.param(run_as_process, id="process", marks=pytest.mark.all)
-
-
 @pytest.fixture(
-    scope="module", params=[pytest.param(run_in_session, id="session"), AS_PROCESS]
+    scope="module",
+    params=[
+        pytest.param(run_as_process, id="process")
+        if EVERYTHING
+        else pytest.param(run_in_session, id="session")
+    ],
 )
 def run(request, python, tmp_path_factory):
     if request.param is run_in_session:

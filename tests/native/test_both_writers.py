@@ -214,7 +214,7 @@ def clients(cluster):
 
 
 @hypothesis_settings(
-    max_examples=size(15, 300),
+    max_examples=size(15, 150),
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
@@ -276,7 +276,7 @@ def as_expected(row, with_more):
     return key, value, row["headers"] or None, row["timestamp"]
 
 
-@hypothesis_settings(max_examples=size(60, 600), deadline=None)
+@hypothesis_settings(max_examples=size(60, 300), deadline=None)
 @given(
     found=rows,
     key_kind=kinds,

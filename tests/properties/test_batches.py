@@ -114,7 +114,7 @@ def check_places(brokers, records, both):
         ]
 
 
-@settings(max_examples=size(120, 2_000), deadline=None)
+@settings(max_examples=size(120, 1_000), deadline=None)
 @given(**cases)
 def test_at_least_once(given_limits, other, reported, kind, groups, seed):
     records = records_of(groups)
@@ -149,7 +149,7 @@ def columns_of(records):
     )
 
 
-@settings(max_examples=size(80, 1_200), deadline=None)
+@settings(max_examples=size(80, 600), deadline=None)
 @given(cut=st.integers(1, 100), **cases)
 def test_columns_at_least_once(given_limits, other, reported, kind, groups, seed, cut):
     """Until a record is refused alone; the native producer tells only of refusals."""
@@ -179,7 +179,7 @@ def test_columns_at_least_once(given_limits, other, reported, kind, groups, seed
     )
 
 
-@settings(max_examples=size(80, 1_200), deadline=None)
+@settings(max_examples=size(80, 600), deadline=None)
 @given(is_columns=st.booleans(), **cases)
 def test_in_a_transaction(
     given_limits, other, reported, kind, groups, seed, is_columns
