@@ -334,7 +334,8 @@ class KafkaClusterView:
         For an epoch that is still going on: the end of the log. If brokers have no
         epochs: beyond every log.
         """
-        return epoch_ends(self._settings, wanted, self._timeout_ms)
+        ends = {p: end.offset for p, end in self.ends(list(wanted)).items()}
+        return epoch_ends(self._settings, wanted, ends, self._timeout_ms)
 
     def retentions(self, names: Iterable[str]) -> dict[str, Retention]:
         """As ``ClusterView.retentions``; one request, 5 s at most."""

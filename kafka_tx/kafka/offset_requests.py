@@ -6,12 +6,12 @@ import re
 from array import array
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from concurrent.futures import Future
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import confluent_kafka.admin
-from confluent_kafka import IsolationLevel
+from confluent_kafka import IsolationLevel, KafkaException
 from confluent_kafka import KafkaError as ClientError
 from confluent_kafka import TopicPartition as ClientPartition
 
@@ -243,34 +243,63 @@ _SLICE_S = 0.05
 
 
 def epoch_ends(
-    settings: Mapping[str, str], wanted: Mapping[TopicPartition, int], timeout_ms: int
+    settings: Mapping[str, str],
+    wanted: Mapping[TopicPartition, int],
+    ends: Mapping[TopicPartition, int],
+    timeout_ms: int,
 ) -> dict[TopicPartition, int]:
     """As ``ClusterView.epoch_ends``; partitions without an answer in time are left out.
 
-    The client has no such request. A consumer that is assigned an offset with a leader
-    epoch checks by itself whether the log reaches it, and names the end in its error.
-    So the consumer is assigned an offset beyond every log.
+    The client has no such request. A consumer that seeks an offset with a leader epoch
+    checks by itself whether the log reaches it, and names the end in its error. So it
+    seeks an offset beyond every log.
+
+    It has to be a seek. A consumer that is assigned that offset fetches there unchecked
+    if it knows the leader already, and then no end is named.
+
+    Args:
+        settings: Of a consumer.
+        wanted: Leader epochs.
+        ends: Where the logs end: offsets that consumers can be assigned.
+        timeout_ms: For all together.
 
     Raises:
         AuthenticationError: A broker refused the client.
         ConfigError: librdkafka refuses a setting.
     """
-    watch, deadline = ErrorWatch(addresses(settings)), Deadline(timeout_ms)
-    found: dict[TopicPartition, int] = {}
-    asked = [ClientPartition(*p, BEYOND, leader_epoch=e) for p, e in wanted.items()]
+    deadline, found = Deadline(timeout_ms), dict[TopicPartition, int]()
+    for is_last in (False, True):  # a log may lose its end meanwhile
+        waiting = {p: at for p, at in wanted.items() if p in ends and p not in found}
+        if waiting and not deadline.is_over():
+            for partition, text in _told(settings, waiting, ends, deadline).items():
+                if is_last or _END.search(text):
+                    found[partition] = named_end(partition, text)
+    return found
+
+
+def _told(
+    settings: Mapping[str, str],
+    wanted: Mapping[TopicPartition, int],
+    ends: Mapping[TopicPartition, int],
+    deadline: Deadline,
+) -> dict[TopicPartition, str]:
+    """The errors that a consumer has beyond the logs, as far as they came in time."""
+    watch, told = ErrorWatch(addresses(settings)), dict[TopicPartition, str]()
     with closing(new_consumer({**settings, **_SETTINGS}, watch)) as consumer:
-        consumer.assign(asked)
-        while wanted.keys() - found and not deadline.is_over():
-            for message in consumer.consume(len(wanted) - len(found), _SLICE_S):
+        consumer.assign([ClientPartition(*p, ends[p]) for p in wanted])
+        for p, epoch in wanted.items():
+            with suppress(KafkaException):  # of a partition that has failed already
+                consumer.seek(ClientPartition(*p, BEYOND, leader_epoch=epoch))
+        while wanted.keys() - told and not deadline.is_over():
+            for message in consumer.consume(len(wanted) - len(told), _SLICE_S):
                 error = message.error()
                 if error and error.code() == ClientError._AUTO_OFFSET_RESET:
                     topic, number = message.topic(), message.partition()
                     assert topic is not None
                     assert number is not None
-                    partition = TopicPartition(topic, number)
-                    found[partition] = named_end(partition, error.str())
+                    told[TopicPartition(topic, number)] = error.str()
             watch.raise_refusal()
-    return found
+    return told
 
 
 def named_end(partition: TopicPartition, text: str) -> int:

@@ -1,7 +1,16 @@
 """Where leader epochs ended, as librdkafka tells it."""
 
-import pytest
+from contextlib import closing
 
+import pytest
+from confluent_kafka import KafkaError as ClientError
+from confluent_kafka import KafkaException
+from confluent_kafka import TopicPartition as ClientPartition
+
+from kafka_tx.kafka import offset_requests
+from kafka_tx.kafka.client_settings import client_settings
+from kafka_tx.kafka.clients import new_consumer
+from kafka_tx.kafka.cluster import KafkaClusterView
 from kafka_tx.kafka.offset_requests import BEYOND, named_end
 from kafka_tx.model import TopicPartition
 
@@ -24,3 +33,81 @@ def test_offsets_alone_decide_where_no_epochs_are_told(text, end, caplog):
     assert named_end(P0, text) == end
     is_warned = "do not report where a leader epoch ended" in caplog.text
     assert is_warned == (end == BEYOND)
+
+
+class KnowsTheLeader:
+    """A consumer that learned of the leader before it was assigned anything.
+
+    So librdkafka fetches what it is assigned, and does not look at the epoch.
+    """
+
+    def __init__(self, consumer):
+        self._consumer = consumer
+
+    def assign(self, partitions):
+        self._consumer.list_topics(partitions[0].topic, timeout=10)
+        self._consumer.assign(partitions)
+
+    def __getattr__(self, name):
+        return getattr(self._consumer, name)
+
+
+def test_an_end_is_named_though_the_leader_is_known_already(
+    cluster, topic, monkeypatch, caplog
+):
+    monkeypatch.setattr(
+        offset_requests,
+        "new_consumer",
+        lambda *given: KnowsTheLeader(new_consumer(*given)),
+    )
+    partition = TopicPartition(topic(*[b"v"] * 5), 0)
+
+    with closing(KafkaClusterView(settings_of(cluster))) as view:
+        assert view.epoch_ends({partition: 0}) == {partition: 5}
+
+    assert "do not report" not in caplog.text
+
+
+class LosesTheEnd(KnowsTheLeader):
+    """The log was cut when it was assigned, and it fetched before it could seek."""
+
+    def assign(self, partitions):
+        super().assign([ClientPartition(p.topic, p.partition, 9) for p in partitions])
+
+    def seek(self, partition):
+        raise KafkaException(ClientError(ClientError._STATE))
+
+
+def test_an_end_is_named_though_the_log_was_cut_meanwhile(cluster, topic, monkeypatch):
+    kinds = [LosesTheEnd, KnowsTheLeader]
+    monkeypatch.setattr(
+        offset_requests,
+        "new_consumer",
+        lambda *given: kinds.pop(0)(new_consumer(*given)),
+    )
+    partition = TopicPartition(topic(*[b"v"] * 5), 0)
+
+    with closing(KafkaClusterView(settings_of(cluster))) as view:
+        assert view.epoch_ends({partition: 0}) == {partition: 5}
+
+
+def test_brokers_that_never_tell_are_taken_at_their_offsets(
+    cluster, topic, monkeypatch, caplog
+):
+    monkeypatch.setattr(
+        offset_requests,
+        "new_consumer",
+        lambda *given: LosesTheEnd(new_consumer(*given)),
+    )
+    partition = TopicPartition(topic(), 0)
+
+    with closing(KafkaClusterView(settings_of(cluster))) as view:
+        assert view.epoch_ends({partition: 0}) == {partition: BEYOND}
+
+    assert caplog.text.count("do not report where a leader epoch ended") == 1
+
+
+def settings_of(cluster):
+    return client_settings(
+        {"bootstrap.servers": cluster.bootstrap_servers}, purpose="consumer"
+    )
