@@ -249,8 +249,8 @@ LAG = PanelRow(
                 "since commit",
             ),
             query(
-                "time() - (max by (id)"
-                " (kafka_tx_in_flight_since_timestamp_seconds<id>) > 0)",
+                "time() - min by (id)"
+                " (kafka_tx_in_flight_since_timestamp_seconds<id> > 0)",
                 "oldest batch",
             ),
         ),

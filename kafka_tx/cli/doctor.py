@@ -363,7 +363,8 @@ def _spark_defaults() -> dict[str, str]:
     home = os.environ.get("SPARK_HOME")
     folder = os.environ.get("SPARK_CONF_DIR") or (home and str(Path(home, "conf")))
     file = Path(folder, "spark-defaults.conf") if folder else None
-    lines = file.read_text().splitlines() if file and file.is_file() else []
+    text = file.read_bytes().decode(errors="replace") if file and file.is_file() else ""
+    lines = text.splitlines()
     pairs = (re.split(r"[\s=]+", line.strip(), maxsplit=1) for line in lines)
     return {pair[0]: pair[-1].strip().lower() for pair in pairs}
 

@@ -307,9 +307,12 @@ class MetricsRegistry:
                 self._drop(lambda key: key[:3] in gone)
 
     def lag_of(self, tx_id: str) -> int | None:
-        """Lag in records of all partitions of an id; None where one is not known."""
+        """Lag in records of all partitions of an id; None where one is not known.
+
+        That is so too if the last question had no answer.
+        """
         with self._lock:
-            return self._lags.lag(tx_id)
+            return None if tx_id in self._silent else self._lags.lag(tx_id)
 
     def current_txid(self, tx_id: str) -> int | None:
         """The next txid to commit; None where it is not known here."""

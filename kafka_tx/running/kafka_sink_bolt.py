@@ -206,7 +206,8 @@ class KafkaBolt(BatchBolt, RichBolt):
 
     def __getstate__(self) -> dict[str, Any]:  # without a producer
         if self.__dict__.get("_sender") is not None:
-            self._finish()
+            with _asking_for_replay():
+                self._finish()
         return self.__dict__.copy()
 
     # --- writing ---

@@ -276,7 +276,8 @@ def test_the_rules_link_to_the_users_runbook_and_fit_kubernetes(run):
 
 
 def test_tasks_that_run_twice_are_told(run, monkeypatch, tmp_path):
-    (tmp_path / "spark-defaults.conf").write_text("spark.speculation=true\n")
+    settings = "# für alle\nspark.speculation=true\n"
+    (tmp_path / "spark-defaults.conf").write_bytes(settings.encode("latin-1"))
     monkeypatch.setenv("SPARK_CONF_DIR", str(tmp_path))
 
     tasks = findings(run("doctor", "--json"))["tasks"]

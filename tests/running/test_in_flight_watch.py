@@ -86,6 +86,11 @@ def test_a_query_that_plans_and_finds_no_records_has_no_batch(query):
 
     assert query.poll("planning") == set()
 
+    query.registry.record_silence("job")  # it may hang for its brokers
+    assert query.poll("planning") == {"planning"}
+    query.registry.record_log("job", {A: LogBounds(0, 5)})
+    assert query.poll("planning") == set()
+
     query.registry.record_log("job", {A: LogBounds(0, 6)})
     assert query.poll("planning") == {"planning"}
 

@@ -15,7 +15,12 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 
 from kafka_tx import FieldMapper, FieldTopic, KafkaBolt, KafkaMessage, sink_assembly
-from kafka_tx.errors import ComponentError, ConfigError, DeliveryError
+from kafka_tx.errors import (
+    ComponentError,
+    ConfigError,
+    DeliveryError,
+    FailedException,
+)
 from kafka_tx.kafka import transaction
 from kafka_tx.kafka.part_transaction import Written
 from kafka_tx.kafka.producer import ProducerClient
@@ -454,6 +459,20 @@ def test_an_unfinished_bolt_pickles_without_its_producer(options):
     copied.execute_arrow(batch)
     copied.finish_batch()
     assert copied.__dict__["_sender"] is None
+
+
+def test_an_unfinished_bolt_that_cannot_write_asks_for_a_replay(options, cluster):
+    bolt = KafkaBolt(options | {"kafka.delivery.timeout.ms": "300"})
+    bolt.prepare(TaskContext("out", 0, 1, TransactionAttempt(1, 1), {}), object())
+    try:
+        cluster.stop_broker()
+        batch = pa.RecordBatch.from_pydict({"key": ["k"], "value": ["v"]})
+        bolt.execute_arrow(batch)
+        with pytest.raises(FailedException, match="(?i)timed out"):
+            pickle.dumps(bolt)
+    finally:
+        cluster.start_broker()
+        bolt.cleanup()
 
 
 def test_an_exactly_once_sink_refuses_an_opaque_attempt_before_its_first_row():

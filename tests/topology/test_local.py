@@ -530,6 +530,24 @@ def test_what_cannot_wait_for_the_commit_phase_names_its_component():
     assert "cannot be pickled" in str(processed.failure.error)
 
 
+class WritesWhatItHolds(Step):
+    def __getstate__(self):
+        raise FailedException("the broker is away")
+
+
+def test_a_bolt_that_writes_before_it_waits_asks_for_a_replay():
+    spout = MemoryTransactionalSpout({0: [(1,)]}, ("n",), 10)
+    builder = TransactionalTopologyBuilder("t", "spout", spout)
+    builder.set_committer_bolt("B", WritesWhatItHolds).global_grouping(
+        "spout"
+    ).on_executors()
+
+    processed = run(builder.build())
+
+    assert isinstance(processed.failure, BatchFailed)
+    assert "the broker is away" in processed.failure.reason
+
+
 def test_a_connection_on_the_driver_lives_through_both_phases():
     spout = MemoryTransactionalSpout({0: [(1,)]}, ("n",), 10)
     builder = TransactionalTopologyBuilder("t", "spout", spout)

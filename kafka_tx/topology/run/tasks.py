@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, Literal
 
-from kafka_tx.errors import ConfigError
+from kafka_tx.errors import ConfigError, KafkaTxError
 from kafka_tx.model import TransactionAttempt
 from kafka_tx.topology.declare.bolts import BasicBolt, BatchBolt, TaskContext
 from kafka_tx.topology.declare.graph import Component, ComponentKind
@@ -298,6 +298,8 @@ class Task(StageTask):
             with self._calling(name):
                 try:
                     bolts[name] = self._plan.dumps(running)
+                except KafkaTxError:
+                    raise  # of a bolt that has written what it held
                 except Exception as error:
                     raise TypeError(
                         "what the bolt keeps until its commit phase cannot be pickled:"
