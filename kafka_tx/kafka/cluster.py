@@ -334,7 +334,10 @@ class KafkaClusterView:
         For an epoch that is still going on: the end of the log. If brokers have no
         epochs: beyond every log.
         """
-        ends = {p: end.offset for p, end in self.ends(list(wanted)).items()}
+        try:
+            ends = {p: end.offset for p, end in self.ends(list(wanted)).items()}
+        except BrokerUnavailableError:
+            return {}
         return epoch_ends(self._settings, wanted, ends, self._timeout_ms)
 
     def retentions(self, names: Iterable[str]) -> dict[str, Retention]:

@@ -13,6 +13,7 @@ from kafka_tx.kafka.clients import new_consumer
 from kafka_tx.kafka.cluster import KafkaClusterView
 from kafka_tx.kafka.offset_requests import BEYOND, named_end
 from kafka_tx.model import TopicPartition
+from kafka_tx.testing.mock import MockCluster
 
 P0 = TopicPartition("orders", 0)
 TRUNCATED = "Partition log truncation detected at offset 4611686018427387904"
@@ -105,6 +106,15 @@ def test_brokers_that_never_tell_are_taken_at_their_offsets(
         assert view.epoch_ends({partition: 0}) == {partition: BEYOND}
 
     assert caplog.text.count("do not report where a leader epoch ended") == 1
+
+
+def test_leaders_that_do_not_answer_are_left_out():
+    with MockCluster() as own:
+        own.create_topic("t")
+        settings = settings_of(own)
+        own.stop_broker()
+        with closing(KafkaClusterView(settings, timeout_ms=300, num_retries=0)) as view:
+            assert view.epoch_ends({TopicPartition("t", 0): 0}) == {}
 
 
 def settings_of(cluster):
