@@ -124,6 +124,16 @@ def row_of(
     }
 
 
+def lag_of(
+    partition: TopicPartition,
+    committed: LogPosition,
+    found: LogBounds | Unavailable | None,
+) -> int | None:
+    """A partition's lag; None if it is unknown, as its row tells."""
+    lag = row_of(partition, committed, found).get("lag")
+    return lag if isinstance(lag, int) else None
+
+
 def _note(committed: LogPosition, found: LogBounds, check: PositionCheck) -> str:
     match check.finding:
         case Finding.ANEW:

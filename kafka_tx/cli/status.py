@@ -18,6 +18,7 @@ from rich.text import Text
 
 from kafka_tx import assembly
 from kafka_tx.cli.kafka_logs import KafkaConfigOption, KafkaOption, Logs, kafka_options
+from kafka_tx.cli.lag import lag_of
 from kafka_tx.cli.positions import KnownId, known_doors
 from kafka_tx.cli.stores import STORE, JsonOption, StoreOption, checked, opened
 from kafka_tx.clock import now_ms
@@ -29,8 +30,7 @@ from kafka_tx.errors import (
     StateError,
 )
 from kafka_tx.logs import one_line, shown
-from kafka_tx.model import BatchMetadata, LogBounds
-from kafka_tx.offsets.position_checks import check_position
+from kafka_tx.model import BatchMetadata
 from kafka_tx.planning.offset_json import nested
 from kafka_tx.transactions.layout.commit_stats import (
     CommitStats,
@@ -363,21 +363,20 @@ def _rate(stats: tuple[CommitStats, ...]) -> float | None:
     return round(sum(each or 0 for each in known) / took_s, 1) if took_s > 0 else None
 
 
-def _lags(found: list[Found], logs: Logs) -> Mapping[str, int]:
+def _lags(found: list[Found], logs: Logs) -> Mapping[str, int | None]:
+    """The lag of each id, as far as it is known; None if it is of no partition."""
     positions = {
         _job(one): at.positions()
         for one in found
         if one.known and (at := one.known.current)
     }
     bounds = logs.poll(positions)
-    return {
-        name: sum(
-            max(0, log.end - check_position(at, log).reached)
-            for p, at in of_id.items()
-            if isinstance(log := bounds[name].get(p), LogBounds)
-        )
-        for name, of_id in positions.items()
-    }
+    lags = dict[str, int | None]()
+    for name, of_id in positions.items():
+        all_lags = [lag_of(p, at, bounds[name].get(p)) for p, at in of_id.items()]
+        known = [lag for lag in all_lags if lag is not None]
+        lags[name] = sum(known) if known or not all_lags else None
+    return lags
 
 
 def _live_table(found: list[dict[str, Any]]) -> Table:

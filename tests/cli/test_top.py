@@ -73,6 +73,19 @@ def test_lag_is_shown_with_brokers(run, busy, url):
     assert row.split()[-2:] == ["40.0", "10"]
 
 
+def test_no_lag_is_shown_where_no_partition_has_one(run, busy, url):
+    with MockCluster() as cluster:
+        cluster.create_topic("views", 1)
+        servers = cluster.bootstrap_servers
+        shown = run(
+            *("top", "--store", url, "-n", 1, "--json"),
+            *("--bootstrap-servers", servers),
+        )
+
+    (row,) = json.loads(shown.stdout)
+    assert row["lag"] is None
+
+
 def test_two_jobs_with_one_id_are_told_apart(run, busy, url):
     with closing(SqlOffsetStore(url, "busy")) as rows:
         rows.store({CLICKS: CommittedOffset(2)})
