@@ -310,6 +310,25 @@ def test_a_topology_does_not_begin_where_it_was_copied_from(url, other):
     former.close()
 
 
+@pytest.mark.parametrize(
+    "change",
+    [("skip", "--txid", 8), ("offsets", "forget", "--topic", "clicks")],
+)
+def test_a_topology_is_not_changed_where_it_was_copied_from(run, url, other, change):
+    former = plan_of_a_topology(url, tx7=["orders", "clicks"], tx8=["orders"])
+    copy(former, SqlStore(other.url, former.id))
+    before = former.read()
+
+    refused = run(*change, "--store", url, "--id", former.id, "--yes")
+
+    assert refused.exit_code == 1
+    assert f"goes on there. Nothing was changed. Set tx.store to {other.url}" in (
+        " ".join(refused.stderr.split())
+    )
+    assert former.read() == before
+    former.close()
+
+
 def test_an_id_is_copied_back_as_the_refusal_says(run, store, other, url):
     before = reported(store)
     copy(store, other)

@@ -11,7 +11,11 @@ from kafka_tx.planning.new_checkpoints import HALF_WRITTEN
 from kafka_tx.protocols import Store
 from kafka_tx.transactions.layout import records
 from kafka_tx.transactions.layout.batch_records import Committed, batch_record
-from kafka_tx.transactions.layout.txid_layout import CURRENT, metadata_path
+from kafka_tx.transactions.layout.txid_layout import (
+    CURRENT,
+    metadata_path,
+    refuse_moved,
+)
 from kafka_tx.transactions.ledger.ledger_reading import LedgerState, stored_batches
 
 
@@ -102,9 +106,11 @@ def without_topics(store: Store, topics: Collection[str]) -> dict[str, str]:
 
     Raises:
         ConfigError: The topology's last batch lacks one of the topics.
-        StateError: An unfinished batch has one of them, or the last batch no other.
+        StateError: An unfinished batch has one of them, or the last batch no other; or
+            the topology goes on in another store.
         StateCorruptedError, StateUnavailableError: As of ``stored_batches``.
     """
+    refuse_moved(store, store.read())
     state = stored_batches(store)
     read = {n: {p.topic for p in b.ends()} for n, b in state.planned.items()}
     known = read.get(state.txid, set())
@@ -149,9 +155,11 @@ def skipping(store: Store, txid: int) -> tuple[dict[str, str], list[str]]:
     """Records to put, and paths to delete, to mark a topology's txid as committed.
 
     Raises:
-        StateError: The txid is not the next to commit, or has no stored metadata.
+        StateError: The txid is not the next to commit, or has no stored metadata; or
+            the topology goes on in another store.
         StateCorruptedError, StateUnavailableError: As of ``stored_batches``.
     """
+    refuse_moved(store, store.read())
     state = stored_batches(store)
     first = next(iter(state.unfinished), None)
     if txid != first:
