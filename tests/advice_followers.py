@@ -193,7 +193,7 @@ FOLLOWED: dict[str, tuple[str, ...]] = {
         _CLI + "test_an_at_least_once_topology_is_not_set_and_the_text_names_reset",
         _CLI + "test_reset_deletes_the_offsets_of_an_at_least_once_topology",
     ),
-    "txid_layout::refuse_moved": (
+    "txid_layout::goes_on_elsewhere": (
         f"{_MOVING}test_an_id_is_copied_back_as_the_refusal_says",
     ),
     "txid_layout::another_door": (

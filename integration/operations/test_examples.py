@@ -30,7 +30,6 @@ from integration.cluster.running import running
 from integration.cluster.spark_local import (
     delta_session,
     iceberg_session,
-    quick_environment,
 )
 from integration.cluster.versions import DELTA_JARS, ICEBERG_JARS
 from integration.consuming import committed_records
@@ -57,7 +56,6 @@ def run_as_process(place, python, name, *arguments):
     which are too few beside other tests.
     """
     java()
-    quickly = {} if EVERYTHING else quick_environment()
     command = [sys.executable, str(EXAMPLES / f"{name}.py"), *arguments]
     with Path(place, "errors").open("w+") as err:
         with subprocess.Popen(
@@ -65,7 +63,7 @@ def run_as_process(place, python, name, *arguments):
             stdout=subprocess.PIPE,
             stderr=err,
             text=True,
-            env=os.environ | {"PYSPARK_PYTHON": python, "TMPDIR": str(place)} | quickly,
+            env=os.environ | {"PYSPARK_PYTHON": python, "TMPDIR": str(place)},
         ) as process:
             spent_s = computed_in_silence_s(process)
             shown, _ = process.communicate(timeout=WITHIN_S)

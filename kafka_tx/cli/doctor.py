@@ -363,7 +363,7 @@ def _spark_defaults() -> dict[str, str]:
     home = os.environ.get("SPARK_HOME")
     folder = os.environ.get("SPARK_CONF_DIR") or (home and str(Path(home, "conf")))
     file = Path(folder, "spark-defaults.conf") if folder else None
-    text = file.read_bytes().decode(errors="replace") if file and file.is_file() else ""
+    text = file.read_text("utf-8", "replace") if file and file.is_file() else ""
     lines = text.splitlines()
     pairs = (re.split(r"[\s=]+", line.strip(), maxsplit=1) for line in lines)
     return {pair[0]: pair[-1].strip().lower() for pair in pairs}

@@ -53,22 +53,6 @@ class KnowsTheLeader:
         return getattr(self._consumer, name)
 
 
-def test_an_end_is_named_though_the_leader_is_known_already(
-    cluster, topic, monkeypatch, caplog
-):
-    monkeypatch.setattr(
-        offset_requests,
-        "new_consumer",
-        lambda *given: KnowsTheLeader(new_consumer(*given)),
-    )
-    partition = TopicPartition(topic(*[b"v"] * 5), 0)
-
-    with closing(KafkaClusterView(settings_of(cluster))) as view:
-        assert view.epoch_ends({partition: 0}) == {partition: 5}
-
-    assert "do not report" not in caplog.text
-
-
 class LosesTheEnd(KnowsTheLeader):
     """The log was cut when it was assigned, and it fetched before it could seek."""
 
@@ -79,32 +63,37 @@ class LosesTheEnd(KnowsTheLeader):
         raise KafkaException(ClientError(ClientError._STATE))
 
 
-def test_an_end_is_named_though_the_log_was_cut_meanwhile(cluster, topic, monkeypatch):
-    kinds = [LosesTheEnd, KnowsTheLeader]
-    monkeypatch.setattr(
-        offset_requests,
-        "new_consumer",
-        lambda *given: kinds.pop(0)(new_consumer(*given)),
-    )
-    partition = TopicPartition(topic(*[b"v"] * 5), 0)
+@pytest.fixture
+def end_of(cluster, topic, monkeypatch):
+    """The end of the first epoch of a topic with 5 records, as such consumers tell."""
 
-    with closing(KafkaClusterView(settings_of(cluster))) as view:
-        assert view.epoch_ends({partition: 0}) == {partition: 5}
+    def ask(*kinds):
+        makers = iter(kinds)
+        monkeypatch.setattr(
+            offset_requests,
+            "new_consumer",
+            lambda *given: next(makers)(new_consumer(*given)),
+        )
+        partition = TopicPartition(topic(*[b"v"] * 5), 0)
+        with closing(KafkaClusterView(settings_of(cluster))) as view:
+            ((told, end),) = view.epoch_ends({partition: 0}).items()
+        assert told == partition
+        return end
+
+    return ask
 
 
-def test_brokers_that_never_tell_are_taken_at_their_offsets(
-    cluster, topic, monkeypatch, caplog
-):
-    monkeypatch.setattr(
-        offset_requests,
-        "new_consumer",
-        lambda *given: LosesTheEnd(new_consumer(*given)),
-    )
-    partition = TopicPartition(topic(), 0)
+def test_an_end_is_named_though_the_leader_is_known_already(end_of, caplog):
+    assert end_of(KnowsTheLeader) == 5
+    assert "do not report" not in caplog.text
 
-    with closing(KafkaClusterView(settings_of(cluster))) as view:
-        assert view.epoch_ends({partition: 0}) == {partition: BEYOND}
 
+def test_an_end_is_named_though_the_log_was_cut_meanwhile(end_of):
+    assert end_of(LosesTheEnd, KnowsTheLeader) == 5
+
+
+def test_brokers_that_never_tell_are_taken_at_their_offsets(end_of, caplog):
+    assert end_of(LosesTheEnd, LosesTheEnd) == BEYOND
     assert caplog.text.count("do not report where a leader epoch ended") == 1
 
 

@@ -510,19 +510,22 @@ def test_a_failed_task_still_takes_all_its_input():
 # --- state between the phases ---
 
 
+def processed_by(committer):
+    """A batch of one row, whose committer waits for its phase on an executor."""
+    spout = MemoryTransactionalSpout({0: [(1,)]}, ("n",), 10)
+    builder = TransactionalTopologyBuilder("t", "spout", spout)
+    declared = builder.set_committer_bolt("B", committer)
+    declared.global_grouping("spout").on_executors()
+    return run(builder.build())
+
+
 class HoldsAConnection(Step):
     def execute(self, row):
         self.connection = Lock()
 
 
 def test_what_cannot_wait_for_the_commit_phase_names_its_component():
-    spout = MemoryTransactionalSpout({0: [(1,)]}, ("n",), 10)
-    builder = TransactionalTopologyBuilder("t", "spout", spout)
-    builder.set_committer_bolt("B", HoldsAConnection).global_grouping(
-        "spout"
-    ).on_executors()
-
-    processed = run(builder.build())
+    processed = processed_by(HoldsAConnection)
 
     assert isinstance(processed.failure, BatchStopped)
     assert isinstance(processed.failure.error, ComponentError)
@@ -536,13 +539,7 @@ class WritesWhatItHolds(Step):
 
 
 def test_a_bolt_that_writes_before_it_waits_asks_for_a_replay():
-    spout = MemoryTransactionalSpout({0: [(1,)]}, ("n",), 10)
-    builder = TransactionalTopologyBuilder("t", "spout", spout)
-    builder.set_committer_bolt("B", WritesWhatItHolds).global_grouping(
-        "spout"
-    ).on_executors()
-
-    processed = run(builder.build())
+    processed = processed_by(WritesWhatItHolds)
 
     assert isinstance(processed.failure, BatchFailed)
     assert "the broker is away" in processed.failure.reason

@@ -189,15 +189,19 @@ def refuse_moved(store: Store, texts: Mapping[str, str]) -> None:
     """Raise StateError if a tool has copied the id to another store."""
     numbering = numbering_of(texts, store.url, store.id)
     if numbering is not None and numbering.moved_to:
-        there = numbering.moved_to
-        raise StateError(
-            f"id '{store.id}' was copied from {store.url} to {there}, and goes on"
-            f" there. Nothing was changed. Set tx.store to {there}. To go on here"
-            f" instead, copy it back: `kafka-tx store copy --from {there} --to"
-            f" {store.url} --id {store.id}`",
-            store=store.url,
-            id=store.id,
-        )
+        raise goes_on_elsewhere(store, numbering.moved_to)
+
+
+def goes_on_elsewhere(store: Store, there: str) -> StateError:
+    """The error for an id that a tool has copied to another store."""
+    return StateError(
+        f"id '{store.id}' was copied from {store.url} to {there}, and goes on"
+        f" there. Nothing was changed. Set tx.store to {there}. To go on here"
+        f" instead, copy it back: `kafka-tx store copy --from {there} --to"
+        f" {store.url} --id {store.id}`",
+        store=store.url,
+        id=store.id,
+    )
 
 
 def another_door(

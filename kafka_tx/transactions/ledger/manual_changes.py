@@ -13,8 +13,8 @@ from kafka_tx.transactions.layout import records
 from kafka_tx.transactions.layout.batch_records import Committed, batch_record
 from kafka_tx.transactions.layout.txid_layout import (
     CURRENT,
+    goes_on_elsewhere,
     metadata_path,
-    refuse_moved,
 )
 from kafka_tx.transactions.ledger.ledger_reading import LedgerState, stored_batches
 
@@ -110,8 +110,7 @@ def without_topics(store: Store, topics: Collection[str]) -> dict[str, str]:
             the topology goes on in another store.
         StateCorruptedError, StateUnavailableError: As of ``stored_batches``.
     """
-    refuse_moved(store, store.read())
-    state = stored_batches(store)
+    state = _batches(store)
     read = {n: {p.topic for p in b.ends()} for n, b in state.planned.items()}
     known = read.get(state.txid, set())
     check_read(store.id, topics, known)
@@ -159,13 +158,20 @@ def skipping(store: Store, txid: int) -> tuple[dict[str, str], list[str]]:
             the topology goes on in another store.
         StateCorruptedError, StateUnavailableError: As of ``stored_batches``.
     """
-    refuse_moved(store, store.read())
-    state = stored_batches(store)
+    state = _batches(store)
     first = next(iter(state.unfinished), None)
     if txid != first:
         raise not_first(store, txid, first)
     former = [metadata_path(state.txid)] if state.txid else []
     return {CURRENT: records.encode(CURRENT, txid + 1)}, former
+
+
+def _batches(store: Store) -> LedgerState:
+    """As ``stored_batches``; StateError: the topology goes on in another store."""
+    state = stored_batches(store)
+    if state.moved_to:
+        raise goes_on_elsewhere(store, state.moved_to)
+    return state
 
 
 def not_first(store: Store, txid: int, first: int | None) -> StateError:
