@@ -141,7 +141,7 @@ def _state() -> Query:
         return " or ".join(f"max by (id) ({rules[f'KafkaTx{name}']})" for name in names)
 
     states = (
-        (4, any_of("Down")),
+        (4, any_of("Down", "LagUnknown")),
         (3, any_of("HeadroomSmall", "DataLoss", "RecordsLost")),
         (2, any_of("CommitStalled", "Stopped", "ReplayStorm", "Takeovers")),
         (1, "max by (id) (kafka_tx_lag_seconds<id>) > 300"),
@@ -166,11 +166,11 @@ RIGHT = PanelRow(
     (
         Panel(
             "State",
-            "The worst that is true of each id. gone: no process runs it. losing"
-            " records: retention deletes unread ones soon, or records were lost within"
-            " 15 minutes. stalled: nothing is committed, or an error ended the job."
-            " behind: records wait for more than 5 minutes. The alert rules, without"
-            " their waiting times, decide.",
+            "The worst that is true of each id. gone: no process runs it, or `kafka-tx"
+            " lag --serve` has no figures of it. losing records: retention deletes"
+            " unread ones soon, or records were lost within 15 minutes. stalled:"
+            " nothing is committed, or an error ended the job. behind: records wait for"
+            " more than 5 minutes. The alert rules, without their waiting times, decide.",
             "none",
             (_state(),),
             kind="stat",
@@ -421,7 +421,9 @@ PROCESS = PanelRow(
     (
         graph(
             "Runs",
-            "How long each run goes on, by process. Two at once: two owners, or tasks.",
+            "How long each run goes on, by process. Two at once: two owners, or tasks."
+            " Of `kafka-tx lag --serve`: the time since the last bounded run, and since"
+            " it had figures.",
             "s",
             query(
                 "time() - max by (id, instance, kind)"
@@ -431,6 +433,10 @@ PROCESS = PanelRow(
             query(
                 "time() - max by (id) (kafka_tx_bounded_commit_timestamp_seconds<id>)",
                 "last bounded run",
+            ),
+            query(
+                "time() - max by (id) (kafka_tx_last_poll_timestamp_seconds<id>)",
+                "last figures",
             ),
         ),
         Panel(

@@ -588,6 +588,7 @@ NOTHING_AT_RISK: dict[str, str] = {
     "registry::Registry._asked": _AGAIN,
     "registry::Registry._judged": _OUTSIDE,
     "stored::GROUPS": "names a place",
+    "kafka_logs::positions_of": "names a command that only shows",
     "redrive::_answered": _AGAIN,
     "transactional_sink::_Batch._waiting": _AGAIN,
     "redrive::Redrive._recalled": _MEANT,

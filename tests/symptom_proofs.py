@@ -67,6 +67,8 @@ ALERTS = {
     "test_an_error_that_stops_a_query_raises_alerts_until_it_runs_again",
     "KafkaTxMirrorFailing": f"{_ALERTS}"
     "test_a_job_whose_group_is_taken_waits_hangs_and_falls_behind",
+    "KafkaTxLagUnknown": f"{_DISCOVERED}"
+    "test_an_exporter_without_figures_is_noticed_and_so_is_its_end",
     "KafkaTxNotMeasured": f"{_ALERTS}"
     "test_a_job_whose_group_is_taken_waits_hangs_and_falls_behind",
 }

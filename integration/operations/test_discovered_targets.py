@@ -15,6 +15,7 @@ from integration.operations.observing import PrometheusApi
 from integration.operations.watching import watching
 from kafka_tx.errors import StateError
 from kafka_tx.metrics import MetricsRegistry, serve
+from kafka_tx.metrics.catalogue import LAST_POLL
 from kafka_tx.metrics.events import OffsetsStored
 from kafka_tx.model import LogBounds, LogPosition, TopicPartition
 
@@ -131,6 +132,33 @@ def test_the_exporter_tells_of_jobs_without_a_port_and_is_no_owner(
 
     wait_until("records wait", only_the_unseen_one)
     assert not prometheus.alerted("KafkaTxTwoOwners", "id")
+
+
+def test_an_exporter_without_figures_is_noticed_and_so_is_its_end(
+    pods: Pods, prometheus: PrometheusApi
+) -> None:
+    def seen(*ids: str) -> None:
+        for id_ in ids:
+            exporter.set(LAST_POLL.name, time.time(), id=id_)
+
+    def unknown() -> set[str]:
+        return prometheus.alerting("KafkaTxLagUnknown")
+
+    def only_the_blind_one() -> bool:
+        seen("sighted")
+        return unknown() == {"blind"}
+
+    def none() -> bool:
+        seen("sighted", "blind")
+        return not unknown()
+
+    exporter = pods.start("lag-1")
+    seen("sighted", "blind")
+    wait_until("one has no figures", only_the_blind_one)
+    pods.vanish("lag-1")
+    wait_until("nothing is known", lambda: unknown() == {"blind", "sighted"})
+    exporter = pods.start("lag-2")
+    wait_until("it is back", none)
 
 
 @pytest.mark.all

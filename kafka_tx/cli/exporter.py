@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 import typer
 
 from kafka_tx.cli.kafka_logs import Logs, positions_of
-from kafka_tx.cli.positions import each_id, positions_in, refuse_copied
+from kafka_tx.cli.positions import each_id, positions_in
 from kafka_tx.cli.stores import checked, url_or_file
 from kafka_tx.errors import KafkaTxError, StateError
+from kafka_tx.metrics import catalogue
 from kafka_tx.metrics.endpoint import serve
 from kafka_tx.metrics.events import OffsetsStored
 from kafka_tx.metrics.registry import MetricsRegistry
@@ -30,11 +31,13 @@ def export(
     """Serve until the process is ended.
 
     Figures of an id that cannot be read disappear; other ids keep theirs. If polls fail
-    for a minute, all figures disappear until one succeeds: none is older than that.
+    for a minute, all figures disappear until one succeeds: none is older than that. The
+    time of an id's last figures stays.
 
     Raises:
         ConfigError: A URL, an option or the port cannot be used.
-        KafkaTxError: The first poll of store and brokers failed.
+        KafkaTxError: The first poll of store and brokers failed, or the wanted id has
+            no committed offsets yet.
     """
     logs, registry = Logs(kafka), MetricsRegistry()
     exporter = _Exporter(store, wanted, logs, registry)
@@ -51,7 +54,7 @@ def export(
                 typer.echo(f"kafka-tx: {error}", err=True)
                 failures += 1
             if failures >= FAILURES:
-                exporter.forget()
+                exporter.hide_all()
 
 
 @dataclass
@@ -60,60 +63,77 @@ class _Exporter:
     wanted: str | None
     logs: Logs
     registry: MetricsRegistry
-    shown: set[str] = field(default_factory=set)
+    seen: dict[str, float] = field(default_factory=dict)
+    """Unix time of each id's last figures; of its first poll, if there were none."""
 
     def poll(self) -> None:
-        found = {one.id: one for one in self._stored()}
-        for gone in self.shown - found.keys():
+        """Read store and brokers once.
+
+        Raises:
+            StateError: The store does not answer, or the wanted id has no offsets.
+            KafkaTxError: As of ``Logs.poll``.
+        """
+        stored = self._stored()
+        for gone in self.seen.keys() - stored.keys():
             self.registry.forget(gone)
-        for name, stored in found.items():
+            del self.seen[gone]
+        found = {id_: one for id_, one in stored.items() if one is not None}
+        self._hide(stored.keys() - found.keys())
+        for name, one in found.items():
             txid = self.registry.current_txid(name)
-            if txid is not None and (stored.txid or 0) + 1 < txid:  # a person moved it
+            if txid is not None and (one.txid or 0) + 1 < txid:  # a person moved it
                 self.registry.forget(name)
-            self.registry.record_stored(stored)
-            self.registry.record_bounded(stored)
-        self.shown = set(found)
+            self.registry.record_stored(one)
+            self.registry.record_bounded(one)
         positions = {name: self.registry.positions_of(name) for name in found}
         for name, bounds in self.logs.poll(positions).items():
             self.registry.record_log(name, bounds)
+            self._show_time(name, time.time())
 
-    def forget(self) -> None:
-        """Show no figures: they are too old."""
-        for name in self.shown:
+    def hide_all(self) -> None:
+        """Show no figures but their times: they are too old."""
+        self._hide(list(self.seen))
+
+    def _hide(self, ids: Iterable[str]) -> None:
+        for name in ids:
             self.registry.forget(name)
-        self.shown = set()
+            self._show_time(name, self.seen.get(name, time.time()))
 
-    def _stored(self) -> list[OffsetsStored]:
+    def _show_time(self, name: str, at_s: float) -> None:
+        self.seen[name] = at_s
+        self.registry.set(catalogue.LAST_POLL.name, at_s, id=name)
+
+    def _stored(self) -> dict[str, OffsetsStored | None]:
+        """What is stored of each id; None: it cannot be read."""
         if kind_of(url_or_file(self.store)) is StoreKind.GROUP:
             positions, _ = positions_of(self.store, self.wanted, self.logs)
-            return [
-                OffsetsStored(id=id_, committed=at, is_all=True)
+            return {
+                id_: OffsetsStored(id=id_, committed=at, is_all=True)
                 for id_, at in positions.items()
-            ]
+            }
         ids = [self.wanted] if self.wanted is not None else []
-        found = []
+        found: dict[str, OffsetsStored | None] = {}
         for name, doors in each_id(checked(self.store), ids):
             if isinstance(doors, StateError):
                 if self.wanted is not None:
                     raise doors
                 typer.echo(f"kafka-tx: no figures of '{name}': {doors}", err=True)
+                found[name] = None
                 continue
             shown = [one for one in doors if one.current]
             if not shown:
-                for one in doors if self.wanted is not None else ():
-                    refuse_copied(name, one.state, "lag")
                 continue
             state = shown[0].state  # of the job with txids: metrics name the id alone
             is_counted = shown[0].door is not Door.AT_LEAST_ONCE
-            found.append(
-                OffsetsStored(
-                    id=name,
-                    committed=positions_in(shown),
-                    committed_at_ms=state.committed_ms,
-                    newest_timestamp_ms=newest_ms(state.commit_stats),
-                    txid=state.txid if is_counted else None,
-                    is_bounded=is_bounded(state.commit_stats),
-                    is_all=True,
-                )
+            found[name] = OffsetsStored(
+                id=name,
+                committed=positions_in(shown),
+                committed_at_ms=state.committed_ms,
+                newest_timestamp_ms=newest_ms(state.commit_stats),
+                txid=state.txid if is_counted else None,
+                is_bounded=is_bounded(state.commit_stats),
+                is_all=True,
             )
+        if self.wanted is not None and not found:
+            positions_of(self.store, self.wanted, self.logs)  # raises why
         return found

@@ -225,7 +225,8 @@ def positions_of(url: str, wanted: str | None, logs: Logs) -> StoredPositions:
     """The committed positions of an id, or of all ids that have some here.
 
     Raises:
-        StateError: The wanted id has none, or those of two topologies, or was moved.
+        StateError: The wanted id or group has none, or those of two topologies, or was
+            moved.
         StateCorruptedError, FormatError: The wanted id cannot be read.
     """
     if kind_of(url_or_file(url)) is StoreKind.GROUP:
@@ -236,6 +237,14 @@ def positions_of(url: str, wanted: str | None, logs: Logs) -> StoredPositions:
                 option="--id",
             )
         of_group = {p: at.position for p, at in logs.group(wanted).items()}
+        if not of_group:
+            raise StateError(
+                f"the brokers have no committed offsets of a group '{wanted}': there is"
+                " no such group, it has not committed yet, or its offsets have expired"
+                " (offsets.retention.minutes). `kafka-consumer-groups.sh --list` shows"
+                " the groups that they have",
+                id=wanted,
+            )
         return StoredPositions({wanted: of_group}, {})
     if wanted is not None:
         with opened(url, wanted) as state:

@@ -124,6 +124,11 @@ BOUNDED_COMMIT = Rows(Fed.STORE, PER_ID).gauge(
     "bounded_commit_timestamp_seconds",
     "Unix time of the last commit in the store, if a bounded run made it.",
 )
+LAST_POLL = Rows(Fed.STORE, PER_ID).gauge(
+    "last_poll_timestamp_seconds",
+    "Unix time of the last poll that had figures of the id. Figures that are older than"
+    " a minute are not shown.",
+)
 MIRROR_FAILURES = _id.counter(
     "mirror_failures",
     "Commits whose offsets were not copied to the Kafka group, after errors.",

@@ -299,6 +299,51 @@ def test_the_exporter_drops_partitions_that_have_left_the_store(behind, servers,
     assert after["kafka_tx_committed_offset"].keys() == {("behind", "gone", "0")}
 
 
+def polled_at(registry):
+    polled = registry.samples()["kafka_tx_last_poll_timestamp_seconds"]
+    return {id_: at_s for (id_,), (at_s,) in polled.items()}
+
+
+def test_of_what_cannot_be_read_the_exporter_shows_since_when(behind, servers, url):
+    """So an alert can tell "no lag" from "nobody knows"."""
+    logs, registry = kafka_logs.Logs(kafka_options(servers, None)), MetricsRegistry()
+    exporter = _Exporter(url, None, logs, registry)
+    with closing(logs), closing(SqlStore(url, "behind")) as state:
+        exporter.poll()
+        seen = polled_at(registry)
+        stored = state.read()
+        broken = dict.fromkeys(stored, "{")
+        state.write(state.acquire(), broken, [])
+        for _ in range(2):
+            exporter.poll()
+            assert polled_at(registry) == seen
+        assert not registry.samples()["kafka_tx_committed_offset"]
+
+        state.write(state.acquire(), stored, [])
+        exporter.poll()
+        assert polled_at(registry)["behind"] > seen["behind"]
+        assert registry.samples()["kafka_tx_lag_records"]
+        state.write(state.acquire(), {}, stored)
+        exporter.poll()
+    assert not polled_at(registry)
+
+
+@pytest.mark.parametrize("more", [(), ("--serve", 0)])
+@pytest.mark.parametrize(
+    ("store", "said"),
+    [("url", "ids it has: behind"), ("kafka:", "of a group 'behnid': there is no")],
+)
+def test_a_mistyped_id_is_refused(run, behind, servers, request, store, said, more):
+    if store == "url":
+        store = request.getfixturevalue("url")
+    asked = ("lag", "--store", store, "--id", "behnid", "--bootstrap-servers", servers)
+
+    result = run(*asked, *more)
+
+    assert result.exit_code == 1
+    assert said in " ".join(result.stderr.split())
+
+
 @pytest.fixture(params=[1, 8])
 def two_jobs(behind, url, request):
     """An at-least-once topology has the id of a source, too; where it is."""
@@ -396,13 +441,14 @@ def test_the_exporter_shows_no_figure_that_it_cannot_renew(
 
     with closing(logs):
         exporter.poll()
-        healthy = registry.samples()["kafka_tx_lag_records"]
-        exporter.forget()
-        too_old = registry.samples()["kafka_tx_lag_records"]
+        healthy, seen = registry.samples()["kafka_tx_lag_records"], polled_at(registry)
+        exporter.hide_all()
+        exporter.hide_all()
+        too_old, since = registry.samples()["kafka_tx_lag_records"], polled_at(registry)
         exporter.poll()
 
     assert healthy == {("behind", "orders", "0"): (RECORDS - DONE,)}
-    assert too_old == {}
+    assert (too_old, since) == ({}, seen)
     assert registry.samples()["kafka_tx_lag_records"] == healthy
     assert f"no figures of '{damaged}'" in capsys.readouterr().err
 
