@@ -170,7 +170,8 @@ RIGHT = PanelRow(
             " lag --serve` has no figures of it. losing records: retention deletes"
             " unread ones soon, or records were lost within 15 minutes. stalled:"
             " nothing is committed, or an error ended the job. behind: records wait for"
-            " more than 5 minutes. The alert rules, without their waiting times, decide.",
+            " more than 5 minutes. The alert rules, without their waiting times,"
+            " decide.",
             "none",
             (_state(),),
             kind="stat",
