@@ -103,6 +103,26 @@ def test_a_merge_into_a_branch_that_was_dropped_meanwhile_counts_nothing(counts)
     assert counts.counted() == {"a": 2}
 
 
+def test_a_branch_that_is_removed_before_it_is_published_begins_again(counts):
+    """Expiry may take it: it begins at a version that may be old."""
+    begun = []
+
+    def dropped(df, target):
+        merge(df, target)
+        begun.append(target)
+        if len(begun) == 1:
+            branch = target.rpartition("branch_")[2].rstrip("`")
+            df.sparkSession.sql(f"ALTER TABLE {counts.name} DROP BRANCH `{branch}`")
+
+    for txid in (1, 2):
+        begun.clear()
+        assert counts.count(attempt(txid), "a", statement=dropped)
+        assert len(begun) == 2
+
+    assert counts.counted() == {"a": 2}
+    assert counts.branches() == []
+
+
 def test_a_driver_that_was_frozen_before_it_publishes_publishes_nothing(counts):
     counts.count(attempt(1), "a")
     publish = iceberg.IcebergStatement._publish

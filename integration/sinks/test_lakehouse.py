@@ -395,6 +395,19 @@ def test_a_table_that_forgets_transactions_is_refused_until_it_forgets_no_more(t
     assert table.rows() == ["a", "b", "x", "y"]
 
 
+def test_no_table_is_made_that_would_forget_transactions(lake, table):
+    lake.conf.set(delta._DEFAULT, "interval 7 days")
+    try:
+        with pytest.raises(ConfigError, match="Nothing was written") as error:
+            table.write(attempt(1), ["a"])
+    finally:
+        lake.conf.unset(error.value.fields["option"])
+
+    assert not table.exists()
+    assert table.write(attempt(1, epoch=2), ["a"])
+    assert table.rows() == ["a"]
+
+
 @pytest.mark.all
 def test_a_place_that_cannot_be_written_leaves_the_batch_to_the_next_try(
     lake, tmp_path
@@ -562,6 +575,34 @@ def test_a_statement_in_another_session_is_noticed_and_the_advice_is_safe(lake, 
     forget()
     assert not counts.count(attempt(2, epoch=3), "a", statement=pytest.fail)
     assert counts.counted() == {"a": 2}
+
+
+def test_other_commits_of_write_than_that_of_its_rows_are_not_taken_for_the_batch(
+    counts,
+):
+    """They carry its attempt, too: Delta gives that to each commit of a session."""
+
+    def alter(target):
+        counts.spark.sql(f"ALTER TABLE {target} SET TBLPROPERTIES ('a' = 'b')")
+
+    def dies(df, target):
+        alter(target)
+        raise DeadError
+
+    def alters(df, target):
+        merge(df, target)
+        alter(target)
+
+    with pytest.raises(DeadError):
+        counts.count(attempt(1), "a", statement=dies)
+    forget()
+    assert counts.count(attempt(1, epoch=2), "a", statement=alters)
+    merged = counts.versions() - 2
+    counts.sql(f"RESTORE TABLE t TO VERSION AS OF {merged}")
+    forget()
+
+    assert not counts.count(attempt(1, epoch=3), "a", statement=pytest.fail)
+    assert counts.counted() == {"a": 1}
 
 
 @pytest.mark.all

@@ -15,7 +15,12 @@ from itertools import groupby
 from typing import Any, Literal
 
 from kafka_tx.model import TransactionAttempt
-from kafka_tx.sinks.delta_rollbacks import Rollback, commit_info, rolled_back_since
+from kafka_tx.sinks.delta_rollbacks import (
+    Rollback,
+    commit_info,
+    has_txid,
+    rolled_back_since,
+)
 from kafka_tx.sinks.publications import PUBLISHED, Name
 from kafka_tx.sinks.table_writes import (
     KEY,
@@ -130,12 +135,14 @@ class _Folder:
 class _Delta:
     """The available part of a table's log.
 
-    The txids are by the sink's identifier, the commit infos by version.
+    The last txids are by the sink's identifier; the actions with a txid, and the commit
+    infos, by version.
     """
 
     folder: _Folder
     settings: Mapping[str, str] = field(default_factory=dict)
     txids: dict[str, int] = field(default_factory=dict)
+    txns: dict[int, list[Mapping[str, Any]]] = field(default_factory=dict)
     infos: dict[int, Mapping[str, Any]] = field(default_factory=dict)
 
     def actions(self, version: int) -> Iterator[Mapping[str, Any]]:
@@ -160,6 +167,7 @@ def _delta(folder: _Folder) -> _Delta:
             actions = folder.actions(version)
             _take(found, actions, follows=version > newest)
             found.infos[version] = commit_info(actions)
+            found.txns[version] = [each for each in actions if "txn" in each]
     return found
 
 
@@ -223,20 +231,14 @@ def _rolled_back(
     found: _Delta, sink: str, numbering: str, txid: int
 ) -> tuple[int | None, Rollback | None]:
     """The version of a txid, and the one that has taken its rows back."""
-    versions = [v for v in sorted(found.infos) if _has(found, v, sink, numbering, txid)]
+    identifier = f"{KEY}.{sink}.{numbering}"
+    versions = [
+        v for v in sorted(found.txns) if has_txid(found.txns[v], identifier, txid)
+    ]
     if not versions:
         return None, None
     rollback = rolled_back_since(versions[-1], max(found.infos), found.actions)
     return versions[-1], rollback
-
-
-def _has(found: _Delta, version: int, sink: str, numbering: str, txid: int) -> bool:
-    record = record_in(found.infos[version].get("userMetadata")).get(KEY)
-    attempt = attempt_in(record, sink)
-    return attempt is not None and (attempt.numbering, attempt.txid) == (
-        numbering,
-        txid,
-    )
 
 
 # --- Iceberg --------------------------------------------------------------------------

@@ -60,6 +60,16 @@ def commit_info(actions: Iterable[Mapping[str, Any]]) -> Mapping[str, Any]:
     return next(infos, {})
 
 
+def has_txid(actions: Iterable[Mapping[str, Any]], sink: str, txid: int) -> bool:
+    """Whether a version has a txid of a sink's identifier among its actions.
+
+    Only what writes rows takes the txid of a session. The session's metadata is also in
+    its other commits: ALTER TABLE, OPTIMIZE.
+    """
+    found = (action["txn"] for action in actions if "txn" in action)
+    return any((t["appId"], int(t["version"])) == (sink, txid) for t in found)
+
+
 def rolled_back_since(written: int, newest: int, actions: Actions) -> Rollback | None:
     """The version that has taken the rows of a Delta table's version ``written`` back.
 

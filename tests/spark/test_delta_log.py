@@ -25,12 +25,10 @@ class Reader(DeltaAppend):
         snapshot.metadata().id.return_value = "id"
         return self._up_to_date(log, snapshot)
 
-    def _commit_info(self, _, version):
+    def _read(self, _, version):
         self.between()
-        return {"version": version}
-
-    def _commit(self, info, version):
-        return Found(TransactionAttempt(version, 0, numbering="n"), version)
+        found = Found(TransactionAttempt(version, 0, numbering="n"), version)
+        return {"version": version}, found
 
     def _read_log(self, _, snapshot):
         return delta._Seen(snapshot.version())

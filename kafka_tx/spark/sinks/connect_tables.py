@@ -55,6 +55,8 @@ class DeltaConnectAppend(DeltaSink):
         self._is_first_read = False
         if self._df.isEmpty():
             return False
+        if not self._commits:
+            self._check_default()
         if not self._commits and not is_path(self._table):
             self._append(self._df.limit(0), "ignore", {})  # such a commit has no names
         self._append(self._df, "append", self._identity(attempt))

@@ -15,6 +15,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import tee
 from typing import Any
 
 from py4j.protocol import Py4JJavaError
@@ -26,6 +27,7 @@ from kafka_tx.sinks.delta_rollbacks import (
     Actions,
     Rollback,
     commit_info,
+    has_txid,
     rolled_back_since,
 )
 from kafka_tx.sinks.table_writes import (
@@ -50,6 +52,8 @@ _SESSION = {
     "txnVersion": "spark.databricks.delta.write.txnVersion",
     "userMetadata": "spark.databricks.delta.commitInfo.userMetadata",
 }
+_DEFAULT = RETENTION.replace("delta.", "spark.databricks.delta.properties.defaults.")
+"""The option of a session for the tables that are made in it."""
 _FILES = ("numFiles", "numTargetFilesAdded", "numAddedFiles")
 """Files that a commit has added: of an append, a MERGE, an UPDATE or DELETE."""
 _ROWS = ("numOutputRows", "numUpdatedRows", "numCopiedRows")
@@ -178,10 +182,13 @@ class DeltaSink(ABC):
 
     def _identity(self, attempt: TransactionAttempt) -> dict[str, str]:
         return {
-            "txnAppId": f"{self._prefix}{attempt.numbering}",
+            "txnAppId": self._sink_of(attempt),
             "txnVersion": str(attempt.txid),
             "userMetadata": json.dumps({KEY: record_of(self._name, attempt)}),
         }
+
+    def _sink_of(self, attempt: TransactionAttempt) -> str:
+        return f"{self._prefix}{attempt.numbering}"
 
     @property
     def _target(self) -> str:
@@ -222,6 +229,19 @@ class DeltaSink(ABC):
             option="table",
             value=self._table,
         )
+
+    def _check_default(self) -> None:
+        """Refuse to make a table that forgets transactions."""
+        after = self._spark.conf.get(_DEFAULT, None)
+        if after is not None:
+            raise ConfigError(
+                f"{self.what} would be made, and would forget transactions after"
+                f" {after}, so that a batch that comes again later would be written"
+                f" twice: the session has the option {_DEFAULT}. Nothing was written."
+                " Make the table without this property first, or unset the option",
+                option=_DEFAULT,
+                value=after,
+            )
 
     def _rolled_back(
         self, stored: TransactionAttempt, rollback: Rollback
@@ -355,11 +375,10 @@ class _InJvm(DeltaSink):
         else:  # a copy: another thread may be here
             seen = _Seen(known.version, dict(known.last))
         for version in range(seen.version + 1, newest + 1):
-            info = self._commit_info(log, version)
+            info, found = self._read(log, version)
             if not info:  # the log is not where it usually is
                 seen = self._read_log(log, snapshot)
                 break
-            found = self._commit(info, version)
             if found is not None:
                 seen.last[found.attempt.numbering] = found
             seen.version = version
@@ -381,7 +400,7 @@ class _InJvm(DeltaSink):
         wanted = {(n, c.attempt.txid) for n, c in seen.last.items()}
         farthest = FARTHEST if wanted else _FORGOTTEN
         for version in range(newest, max(-1, newest - farthest), -1):
-            found = self._commit(self._commit_info(log, version), version)
+            _, found = self._read(log, version)
             if found is None:
                 continue
             which = found.attempt.numbering, found.attempt.txid
@@ -392,9 +411,19 @@ class _InJvm(DeltaSink):
                 break
         return seen
 
-    def _commit_info(self, log: Any, version: int) -> Mapping[str, Any]:  # noqa: ANN401
-        """The commit info of a version; empty: it is gone."""
-        return commit_info(self._actions(log, version))
+    def _read(self, log: Any, version: int) -> tuple[Mapping[str, Any], Found | None]:  # noqa: ANN401
+        """The commit info of a version, empty: it is gone; and a commit of this sink.
+
+        In a session that carries the identity, other statements than the one that
+        writes leave its metadata, too: then no rows are there.
+        """
+        first, again = tee(self._actions(log, version))
+        info = commit_info(first)
+        found = self._commit(info, version)
+        if found is None:
+            return info, None
+        counts = has_txid(again, self._sink_of(found.attempt), found.attempt.txid)
+        return info, found if counts else None
 
     def _actions(self, log: Any, version: int) -> Iterator[Mapping[str, Any]]:  # noqa: ANN401
         names = self._jvm.org.apache.spark.sql.delta.util.FileNames
@@ -422,6 +451,8 @@ class DeltaAppend(_InJvm):
         A table that is missing is made first, for the commit that makes a table by its
         name has no metadata of ours.
         """
+        if self._last_opened[0] is None:
+            self._check_default()
         if self._log() is None:
             self._append(self._df.limit(0), "ignore", {})
             self._log()  # refuses what another format's catalog has made of it

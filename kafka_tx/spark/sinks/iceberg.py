@@ -397,6 +397,8 @@ class IcebergStatement(_InJvm):
     def _check_target(self, table: Any, branch: str) -> None:  # noqa: ANN401
         """Refuse a function that has written into the table: again, it would repeat."""
         head, current = table.snapshot(branch), table.currentSnapshot()
+        if head is None:  # as it began at a version that is old enough to expire
+            raise OvertakenError(f"its branch '{branch}' was removed")
         begun = self._base if self._base is not None else head.parentId()
         is_as_it_was = begun is None or head.snapshotId() == begun
         if not is_as_it_was or _number(current) == self._base:
