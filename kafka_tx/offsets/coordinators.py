@@ -17,8 +17,13 @@ from kafka_tx.protocols import Clock
 class ManagerSource(Protocol):
     """Opens and closes the partition managers of a coordinator (driver)."""
 
-    def prepare(self, partitions: Iterable[TopicPartition]) -> None:
+    def prepare(
+        self, partitions: Iterable[TopicPartition], share: Iterable[TopicPartition] = ()
+    ) -> None:
         """Fetch everything needed to open these, in one step.
+
+        ``share``: what this task owns once all partitions have a leader. A stored
+        offset there tells that an earlier run has read the topic.
 
         Called on the thread of ``poll``, never while another call is under way; may
         block on brokers and store. After a retryable error nothing is opened before the
@@ -336,15 +341,18 @@ class RefreshingCoordinator:
             _log.warning("partitions stay as they were: %s", error)
             return self._not_answered
         is_led = (p for p in found.partitions if found.leader(p))
-        share = assign(is_led, *self._task).partitions
-        is_prepared = self._prepare({*share, *self._ownership.partitions})
+        now = assign(is_led, *self._task).partitions
+        share = assign(found.partitions, *self._task).partitions
+        is_prepared = self._prepare({*now, *self._ownership.partitions}, share)
         return lambda: self._take(found, deleted, may_open=is_prepared)
 
-    def _prepare(self, partitions: Iterable[TopicPartition]) -> bool:
+    def _prepare(
+        self, partitions: Iterable[TopicPartition], share: Iterable[TopicPartition]
+    ) -> bool:
         missing = sorted(p for p in partitions if p not in self._managers)
         try:
             if missing:
-                self._source.prepare(missing)
+                self._source.prepare(missing, share)
         except KafkaTxError as error:
             if not error.retryable:
                 raise

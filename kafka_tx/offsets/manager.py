@@ -461,4 +461,5 @@ def _is_stored(wanted: CommittedOffset, stored: CommittedOffset | None) -> bool:
         (wanted.offset, wanted.completed, wanted.topology_id, wanted.failures)
         == (stored.offset, stored.completed, stored.topology_id, stored.failures)
         and wanted.topic_id == stored.topic_id
+        and wanted.leader_epoch in {stored.leader_epoch, None}
     )

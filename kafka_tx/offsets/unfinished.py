@@ -99,6 +99,7 @@ class OffsetWindow:
 
     def emit(self, end: int, now_ms: int) -> int:
         """Make ``[emitted_to, end)`` pending; return the number of offsets."""
+        self._holes.remove_below(self.first_unfinished)
         emitted = self.pending.add(self.emitted_to, end)
         self.emitted_to = end
         self._emissions.append((end, now_ms))

@@ -40,10 +40,12 @@ class Managers:
         self.events = []
         self.preparing: Exception | None = None
         self.prepared: list[list[TopicPartition]] = []
+        self.shares: list[list[TopicPartition]] = []
         self.opening: dict[TopicPartition, Exception] = {}
         self.closing: dict[TopicPartition, Exception] = {}
 
-    def prepare(self, partitions):
+    def prepare(self, partitions, share=()):
+        self.shares.append(list(share))
         self.prepared.append(list(partitions))
         if self.preparing:
             raise self.preparing
@@ -352,6 +354,17 @@ def test_all_that_will_be_opened_is_prepared_together_and_no_more():
     cluster.coordinator.refresh()
 
     assert cluster.managers.prepared == [orders(0, 2, 4)]
+
+
+def test_the_share_has_partitions_without_a_leader_too():
+    """Their stored offsets tell that an earlier run has read the topic."""
+    cluster = Cluster(orders=2)
+    cluster.log.set_leader(orders(0)[0], None)
+
+    cluster.coordinator.refresh()
+
+    assert cluster.managers.prepared == [orders(1)]
+    assert cluster.managers.shares == [orders(0, 1)]
 
 
 def test_what_cannot_be_prepared_is_opened_by_a_later_poll(caplog):

@@ -160,6 +160,20 @@ def test_a_cut_is_stored_over_a_write_whose_answer_was_lost():
     assert made.next_to_commit() is None
 
 
+def test_a_cut_is_stored_also_if_an_older_write_arrives_after_it():
+    """Its epoch would tell the next run that the log was cut, once more."""
+    made = emitting(10, LogBounds(0, 10, "id-1", 1))
+    made.ack(span(0, 10))
+    written = made.next_to_commit()
+
+    emit(made, bounds=LogBounds(0, 7, "id-1", 2))
+    made.committed(written)
+    emit(made, bounds=LogBounds(0, 10, "id-1", 2))
+    made.ack(span(7, 10), generation=2)
+
+    assert made.next_to_commit() == replace(written, leader_epoch=2)
+
+
 def test_a_new_leader_with_the_same_log_changes_nothing():
     """Whoever asked for the bounds has compared the epochs: the end takes them in."""
     made = emitting(10, LogBounds(0, 10, "id-1", 1))

@@ -1,3 +1,5 @@
+import pickle
+
 from kafka_tx.offsets.unfinished import OffsetWindow
 
 
@@ -42,6 +44,21 @@ def test_the_size_counts_records_and_not_holes():
     window.pending.remove(0, 10)
     assert window.first_unfinished == 60
     assert window.size == 40
+
+
+def test_holes_that_were_passed_take_no_memory():
+    """Also if nobody asks for the size, as without a bound of uncommitted offsets."""
+
+    def kept_after(batches):
+        window = OffsetWindow(0)
+        for start in range(0, batches * 1_000, 1_000):
+            window.emit(start + 1_000, now_ms=0)
+            window.take_hole(start + 999, start + 1_000)
+            window.pending.remove(start, start + 999)
+            window.oldest_since_ms()
+        return len(pickle.dumps(window))
+
+    assert kept_after(1_000) < 2 * kept_after(1)
 
 
 def test_a_cut_forgets_everything_above():

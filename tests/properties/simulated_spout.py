@@ -277,7 +277,9 @@ class Task:
             managers=self,
         )
 
-    def prepare(self, partitions: Iterable[TopicPartition]) -> None:
+    def prepare(
+        self, partitions: Iterable[TopicPartition], share: Iterable[TopicPartition] = ()
+    ) -> None:
         """Nothing is asked beforehand: each question may fail on its own."""
 
     def open(

@@ -136,6 +136,20 @@ def test_without_any_stored_offset_all_begin_at_the_start_position(managers):
     assert begun == [10, 10]
 
 
+def test_a_partition_was_added_also_if_those_that_were_read_have_no_leader_now(
+    managers, store, registry
+):
+    """Only stored offsets tell it from a first start, and P0's cannot be opened."""
+    store.store({P0: CommittedOffset(4)})
+    made = managers(prepared=(), position=Latest())
+
+    made.prepare([P1], [P0, P1])
+
+    assert made.open(P1, None, is_new=False).emitted_to == 0
+    made.prepare([P0], [P0, P1])
+    assert made.open(P0, None, is_new=False).emitted_to == 4
+
+
 @pytest.mark.parametrize("policy", list(OutOfRange))
 @pytest.mark.parametrize("position", [Latest(), AtTime(10_000)])
 def test_records_that_arrive_while_it_asks_make_no_loss(

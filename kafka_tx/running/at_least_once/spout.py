@@ -274,7 +274,9 @@ class SpoutManagers:
         self._ends = EpochEnds(cluster)
         self._has_stored: dict[str, bool] = {}
 
-    def prepare(self, partitions: Iterable[TopicPartition]) -> None:
+    def prepare(
+        self, partitions: Iterable[TopicPartition], share: Iterable[TopicPartition] = ()
+    ) -> None:
         """See ``ManagerSource``.
 
         Raises:
@@ -282,7 +284,7 @@ class SpoutManagers:
             BrokerUnavailableError: The log bounds cannot be fetched now.
         """
         self._found = {}
-        self._found = self._fetch(set(partitions))
+        self._found = self._fetch(set(partitions), set(share))
 
     def open(
         self,
@@ -357,8 +359,11 @@ class SpoutManagers:
             f" {stored.offset}: the next poll decides"
         )
 
-    def _fetch(self, partitions: set[TopicPartition]) -> dict[TopicPartition, _Found]:
-        stored = self._keeper.load(partitions)
+    def _fetch(
+        self, partitions: set[TopicPartition], share: set[TopicPartition]
+    ) -> dict[TopicPartition, _Found]:
+        beside = {p for p in share if p.topic not in self._has_stored}
+        stored = self._keeper.load(partitions | beside)
         self._check_vanished(partitions, stored)
         positions: dict[TopicPartition, int | Unavailable | None] = {}
         is_earliest = isinstance(self._start.position, Earliest)
@@ -370,7 +375,11 @@ class SpoutManagers:
         ids = {p.topic: at.topic_id for p, at in logs.items()}
         for partition in self._starts.renew(ids) & partitions:
             positions[partition] = Unavailable("its topic was created anew meanwhile")
-        stored = {p: _of_topic(offset, found.get(p)) for p, offset in stored.items()}
+        stored = {
+            p: _of_topic(offset, found.get(p))
+            for p, offset in stored.items()
+            if p in partitions
+        }
         bounds = self._ends.completed(
             found, {partition: offset.reached for partition, offset in stored.items()}
         )
