@@ -6,7 +6,7 @@ from collections.abc import Collection
 from contextlib import suppress
 
 from kafka_tx import assembly
-from kafka_tx.errors import KafkaTxError
+from kafka_tx.errors import KafkaTxError, StateGivenUpError, StateUnavailableError
 from kafka_tx.logs import event_log
 from kafka_tx.metrics.events import OffsetsStored, stop_reason
 from kafka_tx.metrics.registry import MetricsRegistry
@@ -35,14 +35,16 @@ def record_stop(
     """Count a stop and write it to the store; None: it ended without an error.
 
     Never raises a KafkaTxError. The stop of a fenced process is not stored: another
-    process owns the id. ``goes_on``: see ``MetricsRegistry.record_stop``.
+    process owns the id. Nor is that of one whose store did not answer: the process
+    would go on asking for as long again. ``goes_on``: see
+    ``MetricsRegistry.record_stop``.
     """
     if error is None:
         return
     now_ms, reason = clock.now_ms(), stop_reason(error)
     # first, because the store may hang
     registry.record_stop(id, error, now_ms, goes_on=goes_on)
-    if store is None:
+    if store is None or isinstance(error, (StateUnavailableError, StateGivenUpError)):
         return
     if not goes_on:
         registry.record_moved(id, _moved_to(store))

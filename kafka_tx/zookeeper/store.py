@@ -20,9 +20,12 @@ from threading import RLock
 from kafka_tx.config import check_id
 from kafka_tx.errors import (
     ConfigError,
+    FencedError,
     FormatError,
+    StateConflictError,
     StateCorruptedError,
     StateError,
+    StateLostError,
     StateUnavailableError,
 )
 from kafka_tx.model import CommittedOffset, TopicPartition
@@ -285,12 +288,21 @@ class ZooKeeperStore(StateOfId):
         expected = {records.check_path(path): v for path, v in (expect or {}).items()}
         write = secrets.token_hex(8)
         with self._writing:
+            is_current = False
             for _ in range(_TRIES):
                 now = self._now()
                 if now.write == write:  # landed after all, when we had given it up
                     return now.epoch
-                wanted = Owner(next_epoch(now.epoch), write, now.version)
-                self._check_expected(expected)
+                try:
+                    wanted = Owner(next_epoch(now.epoch), write, now.version)
+                    self._check_expected(expected)
+                except (FencedError, StateConflictError, StateLostError):
+                    if is_current:
+                        raise
+                    # a new session may read from a server that is behind our own write
+                    self._client.catch_up(self._base)
+                    is_current = True
+                    continue
                 operations = self._way() if now.version < 0 else []
                 if new or gone:
                     layout = self._layout_at(now)

@@ -9,6 +9,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from py4j.protocol import Py4JError
 from pyspark import InheritableThread
 from typer.testing import CliRunner
 
@@ -245,6 +246,27 @@ def test_a_topology_whose_session_ends_before_its_first_step_has_ended(
     assert isinstance(stop.value.__cause__, AssertionError)
     assert not handle.isActive
     assert case.engine.is_closed
+
+
+def test_a_chunk_whose_thread_has_no_session_is_emitted_again(case, monkeypatch):
+    """PySpark's part of its thread fails: a call of the JVM had no answer."""
+    run = InheritableThread.run
+    failed: list[str] = []
+
+    def fails_once(thread):
+        if ":" in thread.name and not failed:
+            failed.append(thread.name)
+            raise Py4JError("no answer")
+        run(thread)
+
+    case.fill(10)
+    monkeypatch.setattr(InheritableThread, "run", fails_once)
+
+    handle = case.start()
+
+    assert handle.process_all_available(WITHIN_S)
+    assert len(failed) == 1
+    assert handle.status.completed == 10
 
 
 def test_a_topology_that_cannot_watch_its_session_has_ended(case):

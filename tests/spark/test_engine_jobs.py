@@ -162,6 +162,22 @@ def test_if_more_tasks_make_a_slow_job_no_quicker_the_next_ones_run_as_one_task(
     assert [jobs.waves(job) for _ in range(2)] == [1, 2]
 
 
+@pytest.mark.parametrize("fails", [False, True])
+def test_large_reads_are_removed_after_their_job(job, run, monkeypatch, fails):
+    """PySpark would leave a file of them for each batch."""
+    monkeypatch.setattr(engine, "_LARGE", 1 << 16)
+    jobs = run(job)
+    jobs.fails = fails
+    large = replace(job, reads={"spout": [bytes(1 << 16)]})
+
+    with pytest.raises(TransactionError) if fails else nullcontext():
+        jobs.messages(large)
+
+    shipped = jobs._context.broadcast
+    shipped.assert_called_once()
+    shipped.return_value.destroy.assert_called_once()
+
+
 @pytest.mark.parametrize("is_stopped", [False, True])
 def test_a_large_plan_is_removed_unless_its_session_is_gone(
     job, monkeypatch, is_stopped

@@ -74,9 +74,11 @@ class Drive:
         self.now_ms += after_ms
         actions: list[Any] = []
         due, self.due = self.due, []
-        for action in [*due, *self.machine.tick(self.now_ms, is_ready=is_ready)]:
+        due += self.machine.tick(self.now_ms, is_ready=is_ready)
+        while due:
+            action = due.pop(0)
             if self.is_owner and isinstance(action, Write) and is_question(action):
-                actions += self.machine.stored(action.write_id)
+                due[:0] = self.machine.stored(action.write_id)
                 continue
             if isinstance(action, Initialize):
                 self.asked = action

@@ -22,7 +22,8 @@ from kafka_tx.transactions.coordinator.actions import (
     Stopped,
     TransactionCommitted,
 )
-from kafka_tx.transactions.coordinator.coordinator import POLL_MS
+from kafka_tx.transactions.coordinator.coordinator import FRESH_MS, POLL_MS
+from kafka_tx.transactions.coordinator.in_flight_batches import BatchPhase
 from tests.transactions.drive import (
     BOTH,
     EPOCH,
@@ -415,6 +416,39 @@ def test_without_a_timeout_nothing_is_ever_late():
 
     assert drive.tick(10**9) == []
     assert drive.machine.wakes_at_ms() == 10**9 + POLL_MS
+
+
+def test_an_owner_that_was_frozen_asks_again_before_it_commits():
+    """While it was, another owner may have come: the answer was already on its way."""
+    drive = Drive(timeout_ms=None)
+    drive.is_owner = False
+    (first,) = drive.start(1)
+    (question,) = drive.machine.processed(first)
+
+    drive.machine.now_ms += FRESH_MS
+    (again,) = drive.make(question)
+
+    assert is_question(again)
+    assert drive.phases() == {1: BatchPhase.PROCESSED}
+    lost = FencedError("another owner")
+    (*_, stopped) = drive.machine.store_failed(again.write_id, lost)
+    assert stopped == Stopped(lost)
+
+
+def test_a_store_that_is_always_slow_lets_batches_commit():
+    drive = Drive(timeout_ms=None)
+    drive.is_owner = False
+    (first,) = drive.start(1)
+    (question,) = drive.machine.processed(first)
+
+    drive.machine.now_ms += FRESH_MS
+    (again,) = drive.make(question)
+    drive.machine.now_ms += FRESH_MS
+
+    assert drive.make(again) == [StartCommit(first)]
+    record = drive.recorded(first)
+    drive.machine.now_ms += FRESH_MS
+    assert isinstance(drive.make(record)[0], TransactionCommitted)
 
 
 @BOTH

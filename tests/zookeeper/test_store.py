@@ -2,6 +2,7 @@ import pytest
 
 from kafka_tx.errors import (
     ConfigError,
+    StateConflictError,
     StateCorruptedError,
     StateError,
     StateUnavailableError,
@@ -148,6 +149,41 @@ def test_a_write_that_landed_although_its_answer_was_lost_is_not_done_twice(
 
     assert shaky._client.changes == 1
     assert store.get("a") == "2"
+
+
+class Behind(FakeZooKeeper):
+    """Reads from a server that is behind, as a new session may, until it catches up."""
+
+    seen: dict[str, Node] | None = None
+
+    def nodes(self, paths):
+        found = super().nodes(paths)
+        return found if self.seen is None else {p: self.seen[p] for p in found}
+
+    def catch_up(self, path):
+        super().catch_up(path)
+        self.seen = None
+
+
+@pytest.mark.parametrize("is_fenced", [False, True])
+def test_an_owner_is_neither_fenced_nor_lost_by_what_it_reads_of_a_slow_server(
+    server, is_fenced
+):
+    client = Behind(server)
+    store = ZooKeeperStore(URL, "orders", client=client)  # type: ignore[arg-type]
+    epoch = store.acquire({"a": "0"})
+    behind = {path: server.node(path) for path in server.data}
+    if is_fenced:
+        epoch = store.acquire()
+    store.write(epoch, {"a": "1"}, expect={"a": "0"})
+
+    client.seen = behind
+    store.write(epoch, {"a": "2"}, expect={"a": "1"})
+
+    assert store.read() == {"a": "2"}
+    client.seen = {**behind}
+    with pytest.raises(StateConflictError):
+        store.write(epoch, {"a": "3"}, expect={"a": "1"})
 
 
 def test_an_outcome_that_somebody_wrote_over_is_told_as_unknown(open_with, server):

@@ -90,6 +90,9 @@ class ChunkJob(JobThread):
             result = error
         self._answer(result)
 
+    def _crashed(self, error: BaseException) -> None:
+        self._answer(error)
+
 
 class AtLeastOnceRunner(TopologyLoop[None]):
     """Emits chunks, passes their answers to the managers, commits completed records.

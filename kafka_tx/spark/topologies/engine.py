@@ -38,8 +38,9 @@ COMMIT_POOL = "kafka-tx-commit"
 """Scheduler pool of commit phases on executors, in Spark's scheduler mode FAIR."""
 
 _LARGE = 512 << 10
-"""From these bytes on, a plan is broadcast once: PySpark broadcasts what exceeds 1 MiB
-of each job, and leaves a file of it on the driver's disk for as long as the session."""
+"""From these bytes on, a plan, and the reads of a job, are broadcast and then removed.
+PySpark broadcasts what exceeds 1 MiB of a job, and leaves a file of it on the driver's
+disk for as long as the session."""
 
 _FAILURES = (BatchFailed, BatchStopped)
 """Tell enough. A worker of another version than the driver says no more than that."""
@@ -95,8 +96,7 @@ class SparkEngine:
             self._permit_server.close()
         # one that is gone has no files, and a new one has a broadcast of that number
         if not isinstance(self._plan, bytes) and not is_stopped(self._context):
-            with suppress(Exception):
-                self._plan.destroy()
+            _remove(self._plan)
 
     def _tag(self, attempt: TransactionAttempt) -> str:
         return f"{self._prefix}{attempt.txid}-{attempt.attempt_id}"
@@ -148,10 +148,14 @@ class SparkEngine:
             return self._permit_server
 
     def _collect(self, job: TaskJob, address: PermitAddress | None) -> list[Message]:
+        reads: bytes | Broadcast[bytes] = b""
         try:
-            found = self._rdd(job, address).collect()
+            reads = self._broadcast_if_large(cloudpickle.dumps(dict(job.reads)))
+            found = self._rdd(job, address, reads).collect()
         except Exception as error:
             raise job_failure(error, job.attempt) from error
+        finally:
+            _remove(reads)
         messages = [message for _, message in found if message is not None]
         # what Spark sends here ends also where its JVM does
         is_whole = len(found) - len(messages) >= job.partitions[-1]
@@ -161,13 +165,22 @@ class SparkEngine:
 
     def _shipped_plan(self) -> bytes | Broadcast[bytes]:
         with self._opening:
-            if isinstance(self._plan, bytes) and len(self._plan) > _LARGE:
-                self._plan = self._context.broadcast(self._plan)
+            if isinstance(self._plan, bytes):
+                self._plan = self._broadcast_if_large(self._plan)
             return self._plan
 
-    def _rdd(self, job: TaskJob, address: PermitAddress | None) -> RDD[Any]:
+    def _broadcast_if_large(self, pickled: bytes) -> bytes | Broadcast[bytes]:
+        is_large = len(pickled) > _LARGE
+        return self._context.broadcast(pickled) if is_large else pickled
+
+    def _rdd(
+        self,
+        job: TaskJob,
+        address: PermitAddress | None,
+        reads: bytes | Broadcast[bytes],
+    ) -> RDD[Any]:
         """An RDD with the job's waves; tasks ask ``address`` before they begin."""
-        make, reads = job.shipped(), cloudpickle.dumps(dict(job.reads))
+        make = job.shipped()
         rdd, plan = self._first(job), self._shipped_plan()
         for number in range(len(job.partitions)):
             work = plan, job.attempt, make, b"" if number else reads
@@ -218,7 +231,7 @@ class PartitionRun:
     Attributes:
         version: Of the driver.
         plan: Pickled, by itself or behind a broadcast; read once per process.
-        reads: Pickled; the reads of spouts, for the first wave.
+        reads: As ``plan``; the reads of spouts, for the first wave.
         wave: Index of the wave.
         address: The task asks this server before it begins; None: it does not ask.
     """
@@ -227,7 +240,7 @@ class PartitionRun:
     plan: bytes | Broadcast[bytes]
     attempt: TransactionAttempt
     make: Callable[[PhysicalPlan, Reads], TaskJob]
-    reads: bytes
+    reads: bytes | Broadcast[bytes]
     wave: int
     address: PermitAddress | None = None
 
@@ -254,8 +267,7 @@ class PartitionRun:
                 pass
             return
         given = whole(given)
-        pickled = self.plan if isinstance(self.plan, bytes) else self.plan.value
-        plan = _plan_of(pickled)
+        plan = _plan_of(_value_of(self.plan))
         if self.wave:
             messages: Iterator[Message] = (message for _, message in given)
         else:
@@ -263,7 +275,7 @@ class PartitionRun:
         reads: Reads = {}
         if self.wave == 0:
             try:
-                reads = pickle.loads(self.reads)  # noqa: S301 - our own bytes
+                reads = pickle.loads(_value_of(self.reads))  # noqa: S301 - our own bytes
             except Exception as error:  # noqa: BLE001 - the driver gets any error
                 where = plan.graph.components[0].name, partition
                 yield 0, failure_of(error, self.attempt, *where, is_spout=False)
@@ -287,6 +299,16 @@ class PartitionRun:
                 yield from job.run_partition(self.wave, partition, given)
         except KafkaTxError as error:  # errors of user code are messages: no permit
             yield 0, failure_of(error, self.attempt, *task, is_spout=True)
+
+
+def _value_of(pickled: bytes | Broadcast[bytes]) -> bytes:
+    return pickled if isinstance(pickled, bytes) else pickled.value
+
+
+def _remove(pickled: bytes | Broadcast[bytes]) -> None:
+    if not isinstance(pickled, bytes):
+        with suppress(Exception):  # its session may be gone
+            pickled.destroy()
 
 
 @lru_cache(maxsize=16)

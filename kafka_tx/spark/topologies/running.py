@@ -60,7 +60,7 @@ class TopologyLoop(ABC, Generic[E]):
         self._is_stopping = self._is_over = False
         self._waiters = Waiters()
         name = f"kafka-tx {topology_id}"
-        self._thread = _LoopThread(self._run, self._end_before_run, name)
+        self._thread = _TopologyThread(self._run, self._end_before_run, name)
         self.error: BaseException | None = None
         """The error that ended it; None while it runs, and after ``stop``."""
         self.has_ended = threading.Event()
@@ -180,7 +180,7 @@ class TopologyLoop(ABC, Generic[E]):
         """
 
 
-class _LoopThread(InheritableThread):
+class _TopologyThread(InheritableThread):
     """Tells ``has_failed`` if the session is gone before ``run`` begins.
 
     PySpark gives the new thread its properties first; ``run`` cannot handle that error.
@@ -240,9 +240,8 @@ class JobThread(ABC):
     def __init__(self, attempt: TransactionAttempt, engine: AttemptEngine) -> None:
         self.attempt = attempt
         self._engine = engine
-        self._thread = InheritableThread(
-            target=same_events(self._run), name=f"kafka-tx {attempt}", daemon=True
-        )
+        run, name = same_events(self._run), f"kafka-tx {attempt}"
+        self._thread = _TopologyThread(run, self._lost, name)
 
     def start(self) -> None:
         """Begin.
@@ -275,6 +274,13 @@ class JobThread(ABC):
     @abstractmethod
     def _run(self) -> None:
         """Run the attempt on its thread, and answer every error."""
+
+    def _lost(self, error: Exception) -> None:
+        self._crashed(job_failure(error, self.attempt))
+
+    @abstractmethod
+    def _crashed(self, error: BaseException) -> None:
+        """Answer that ``_run`` has not begun, on its thread."""
 
 
 _CUT_OFF_WITHIN_S = 60.0

@@ -112,6 +112,10 @@ class RunningAttempt(JobThread):
         finally:
             answers.ended(self.attempt)
 
+    def _crashed(self, error: BaseException) -> None:
+        self._answer_error(error, self._answers.failed)
+        self._answers.ended(self.attempt)
+
     def _process(self) -> Processed | None:
         answers = self._answers
         source = self._read_source()

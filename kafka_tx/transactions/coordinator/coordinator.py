@@ -19,6 +19,7 @@ from kafka_tx.transactions.coordinator.actions import (
     StartCommit,
     Stopped,
     TransactionCommitted,
+    Write,
     WriteQueue,
 )
 from kafka_tx.transactions.coordinator.in_flight_batches import (
@@ -34,6 +35,9 @@ M = TypeVar("M")
 
 POLL_MS = 5_000
 """The store is polled after so long without a write."""
+
+FRESH_MS = 5_000
+"""An answer that took longer proves nothing: its process may have been frozen."""
 
 
 class TransactionCoordinator(Generic[M]):
@@ -94,7 +98,9 @@ class TransactionCoordinator(Generic[M]):
         self._writes = WriteQueue(self._chain)
         self._attempts = 0
         self.now_ms = 0
-        self._confirmed_ms: int | None = None  # when the store last took our write
+        self._confirmed_ms: int | None = None  # the begin of the last write it took
+        self._write_began_ms = 0
+        self._asks_again = False
         self._is_paused = self._is_stopping = self.is_stopped = False
 
     # --- the rule ---
@@ -113,7 +119,7 @@ class TransactionCoordinator(Generic[M]):
             return self.abort(self._endless(attempt))
         return [
             *self._time_out(),
-            *self._writes.again(now_ms),
+            *self._begun(self._writes.again(now_ms)),
             *self._ask_who_owns(),
             *self._poll_store(),
             *self._fill_window(is_ready),
@@ -149,7 +155,8 @@ class TransactionCoordinator(Generic[M]):
         """Start a commit phase: only of the lowest uncommitted txid, one at a time.
 
         Only after the store has just taken a write under our epoch. So a former owner
-        that was frozen, or cut off, is fenced before user code writes for it.
+        that was frozen, or cut off, before this call is fenced before user code writes
+        for it.
         """
         batch = self._in_flight.may_commit(self._current)
         if batch is None:
@@ -206,7 +213,12 @@ class TransactionCoordinator(Generic[M]):
     def _write(
         self, attempt: TransactionAttempt, change: Change, purpose: Purpose
     ) -> list[Action[M]]:
-        return [*self._writes.add(self._epoch, change, attempt, purpose)]
+        return [*self._begun(self._writes.add(self._epoch, change, attempt, purpose))]
+
+    def _begun(self, writes: list[Write]) -> list[Write]:
+        if writes:
+            self._write_began_ms = self.now_ms
+        return writes
 
     def _finish(self) -> list[Action[M]]:
         if not self._is_stopping or self._writes or not self._in_flight.is_idle():
@@ -355,11 +367,16 @@ class TransactionCoordinator(Generic[M]):
     # --- events: store ---
 
     def stored(self, write_id: int) -> list[Action[M]]:
-        """The write is in the store: we own the store, and nobody has changed it."""
+        """The write is in the store: when it was made, we owned it, unchanged.
+
+        An answer that was long under way is asked for once more before a commit phase.
+        """
         if not self._writes.is_under_way(write_id):
             return []
-        self._confirmed_ms = self.now_ms
+        self._confirmed_ms = self._write_began_ms
+        is_fresh = self.now_ms < self._write_began_ms + FRESH_MS or self._asks_again
         done, following = self._writes.done()
+        self._begun(following)
         txid, committed = done.attempt.txid, list[Action[M]]()
         if done.purpose is Purpose.RECORD:
             committed.append(
@@ -368,7 +385,10 @@ class TransactionCoordinator(Generic[M]):
             self._in_flight.land(txid)
             self._pauses.landed(txid)
             self._gate.committed()
-        return [*committed, *self._commit_lowest(), *following]
+        due = self._commit_lowest() if is_fresh else self._ask_who_owns()
+        # only once: a store that is always slow must not prevent commits
+        self._asks_again = bool(due) and not is_fresh
+        return [*committed, *due, *following]
 
     def store_failed(self, write_id: int, error: Exception) -> list[Action[M]]:
         """Repeat the write after a pause; stop if the error is not retryable."""
