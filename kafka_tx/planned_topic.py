@@ -192,10 +192,13 @@ def not_in_log(
     """The error for a range that its log, ``[start, end)``, does not hold.
 
     If no broker tells the end (-1), nobody knows what is lost: the range is read again.
+    So it is if the log holds it: then a former leader has answered before.
     """
     topic, partition = wanted.topic_partition
-    if log[1] < 0:
-        what = "brokers lack the next record, and none says what the log holds,"
+    if log[1] < 0 or (log[0] <= position and wanted.end <= log[1]):
+        holds = f"the log holds [{log[0]}, {log[1]})" if log[1] >= 0 else ""
+        known = holds or "none says what the log holds"
+        what = f"brokers lack the next record, and {known},"
         return unread(wanted, what, position, brokers, report and f" {report}.")
     return OffsetOutOfRangeError(
         f"range {wanted} is not in the log: it holds [{log[0]}, {log[1]}) now (position"

@@ -42,7 +42,8 @@ def end_of_damage(
 ) -> int | None:
     """The first offset above ``position`` that can be read, or the log's end.
 
-    None if that is not known after some seconds. Nothing is remembered: the next leader
+    None if that is not known after some seconds, or if ``position`` itself can be read
+    now. Nothing is remembered: the next leader
     may have other records, and the end is what a user leaves out.
     """
     with closing(_Search(settings, partition)) as search:
@@ -77,6 +78,8 @@ class _Search:
         return None
 
     def _end(self, position: int) -> int | None:
+        if self._is_readable(position):  # another leader has the record
+            return None
         low, end = self._consumer.get_watermark_offsets(
             ClientPartition(*self._partition), timeout=_SEARCH_S
         )

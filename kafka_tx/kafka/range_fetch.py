@@ -110,6 +110,7 @@ class RangeFetch:
         if not fetched:
             self._check_stall()
             return fetched
+        self._code, self._trouble = 0, ""  # of before: the broker answers
         if any(map(Message.error, fetched)):
             fetched = self._without_events(fetched)
         if not fetched:

@@ -220,6 +220,7 @@ def test_an_error_that_stays_is_raised_at_once(
     kind: type[KafkaTxError],
 ) -> None:
     consumer.script = [[record(10), event(code, 11), record(12)]]
+    consumer.watermarks = (12, 100)
     started = clock.now
 
     with pytest.raises(kind, match=r"orders-0 \[10, 15\)") as caught:
@@ -296,6 +297,29 @@ def test_what_a_broker_calls_corrupt_for_a_while_is_damaged(
         read()
 
     assert 5 < clock.now - started < 6
+
+
+def test_what_was_corrupt_before_other_records_came_is_not(
+    fetch: RangeFetch, consumer: ScriptedConsumer
+) -> None:
+    """Silence then is a broker's, and no record is named as lost."""
+    consumer.script = [[event(ClientError.INVALID_MSG)], [record(10)]]
+
+    with pytest.raises(FetchError, match="no progress for 60 s at offset 11") as caught:
+        drain(fetch)
+
+    assert not isinstance(caught.value, DamagedRecordsError)
+
+
+def test_a_log_that_holds_the_range_lost_nothing_whoever_said_so(
+    fetch: RangeFetch, consumer: ScriptedConsumer
+) -> None:
+    """A former leader, which did not know that it was one."""
+    consumer.script = [[event(ClientError.OFFSET_OUT_OF_RANGE)]]
+    consumer.watermarks = (START, END)
+
+    with pytest.raises(FetchError, match=r"holds \[10, 15\)"):
+        drain(fetch)
 
 
 def test_answers_that_cannot_be_decoded_are_damaged(

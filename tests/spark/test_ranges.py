@@ -97,6 +97,21 @@ class MovingLog:
             raise OffsetOutOfRangeError("not there", log_start=start, log_end=end)
 
 
+@pytest.mark.parametrize("tx", [{}, {"tx__id": "t"}])
+def test_a_former_leader_stops_no_query(read, tx):
+    class Leaders:
+        def __init__(self):
+            self.logs = [ShortLog(0, 5), ShortLog(0, 9)]
+
+        def read(self, wanted):
+            yield from self.logs.pop(0).read(wanted)
+
+    offsets, (read_report,) = read(Leaders(), 0, 9, **tx)
+
+    assert offsets == list(range(9))
+    assert read_report.skipped == 0
+
+
 def test_a_former_leader_is_not_believed_because_the_log_was_trimmed_before(read):
     offsets, (read_report,) = read(MovingLog(), 0, 9, failOnDataLoss="false")
 

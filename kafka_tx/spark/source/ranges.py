@@ -106,15 +106,15 @@ def _read(config: SourceConfig, wanted: OffsetRange) -> Iterator[pa.RecordBatch]
         except OffsetOutOfRangeError as error:
             left = _left(wanted, error)
             is_given_in_part = wanted != given and isinstance(error, OtherTopicError)
-            if must_fail(config) or left == wanted:
-                raise lost(config, wanted, error) from error
-            if is_given_in_part:  # rows of the recreated topic were already emitted
-                raise
             if left.end < wanted.end:
                 believed_s = believed_s or time.monotonic() + _BELIEVED_AFTER_S
                 if time.monotonic() < believed_s:
                     time.sleep(_PAUSE_S)  # it may be the answer of a former leader
                     continue
+            if must_fail(config) or left == wanted:
+                raise lost(config, wanted, error) from error
+            if is_given_in_part:  # rows of the recreated topic were already emitted
+                raise
             tx_id = config.transactions and config.transactions.id
             logger.warning("%s: reading %s", error, left, id=tx_id)
             skipped += len(wanted) - len(left)
