@@ -116,6 +116,8 @@ test-fast: setup $(COMPILED)
 	@$(IN_MEMORY) $(IN)/python -m pytest tests $(SPREAD)
 
 # Everything: all kills with all stores, long simulations, examples as processes, chaos.
+# It waits more than it computes: hence one worker more.
+test-all: WORKERS := 6
 test-all: servers
 	@$(IN_MEMORY) KAFKA_TX_ALL=1 KAFKA_TX_SIMULATED_STEPS=10000 \
 	    $(IN)/python -m pytest tests integration $(SPREAD)

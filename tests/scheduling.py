@@ -20,12 +20,12 @@ LONGEST_FILES = Path(__file__).with_name(
 
 
 def most_with_spark(workers: int) -> int:
-    """Half of the workers, and two where there are as many.
+    """Two thirds of the workers, and two where there are as many.
 
     Each that has a session computes for half a minute until the session is warm. With
     fewer sessions all others are done long before the files that need one.
     """
-    return max((workers + 1) // 2, min(workers, 2))
+    return max(workers * 2 // 3, min(workers, 2))
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
