@@ -241,9 +241,10 @@ LAG = PanelRow(
             query("max by (id, topic) (kafka_tx_lag_seconds<topic>)", "waits"),
         ),
         graph(
-            "Age of the last commit and of the oldest batch",
-            "A commit's age grows while a topic is idle, too. A batch's age grows"
-            " without end if it hangs, or is replayed again and again.",
+            "Time since the last commit, and with batches in flight",
+            "The time since a commit grows while a topic is idle, too. The time with"
+            " batches in flight, and none committed, grows without end if one hangs, or"
+            " is replayed again and again.",
             "s",
             query(
                 "time() - max by (id) (kafka_tx_last_commit_timestamp_seconds<id>)",
@@ -252,7 +253,7 @@ LAG = PanelRow(
             query(
                 "time() - min by (id)"
                 " (kafka_tx_in_flight_since_timestamp_seconds<id> > 0)",
-                "oldest batch",
+                "in flight",
             ),
         ),
     ),

@@ -33,7 +33,7 @@ from kafka_tx.model import (
 )
 from kafka_tx.offsets.position_checks import Finding, check_position
 from kafka_tx.planning.log_bounds import Bounds
-from kafka_tx.planning.new_checkpoints import lost_with_checkpoint
+from kafka_tx.planning.new_checkpoints import REMEMBERED, lost_with_checkpoint
 from kafka_tx.planning.offset_json import EARLIEST, nested
 from kafka_tx.store_place import StoreKind, kind_of
 from kafka_tx.transactions.layout.txid_layout import Door
@@ -292,5 +292,7 @@ def _notes_on_query(id_: str, query: QueryShape | None) -> Iterator[str]:
         names = ", ".join(repr(name) for name in query.numbered if name != id_)
         if names:
             yield f"the query has other sources: hand over the offsets of {names}, too"
-    if lost := lost_with_checkpoint(query):
-        yield lost.strip()
+    lost = lost_with_checkpoint(query)
+    if query is not None:
+        lost += REMEMBERED  # the other reader's sinks may go by Spark's batch ids
+    yield lost.strip()

@@ -56,6 +56,7 @@ def _major_version(command: str) -> int:
             [command, "-version"],
             capture_output=True,
             text=True,
+            errors="replace",
             check=False,
             timeout=_ANSWER_S,
         )

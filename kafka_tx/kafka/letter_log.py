@@ -90,6 +90,13 @@ class LetterLog:
         for place in places:
             sent = logged.get(place, SentLetters())
             offset, serial = group.get(place, (0, 0))
+            if is_sender and serial and not sent.serial:
+                logger.warning(
+                    "topic '%s' does not say which dead letters of '%s', partition %d,"
+                    " were sent: all below offset %d count as sent. Was another"
+                    " --marker-topic given before?",
+                    *(self._markers.name, place.topic, place.partition, offset),
+                )
             if not serial or serial > sent.serial:  # the markers do not know of it
                 sent = replace(sent.sent_below(offset), serial=max(serial, sent.serial))
             found[place] = sent

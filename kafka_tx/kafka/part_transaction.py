@@ -313,11 +313,11 @@ def _check_same(
         f"topic '{topic}' has the marker {logged.value.decode()} under the key {key},"
         f" and group '{logged.group}' has {of_group.value.decode()}. The sink"
         f" '{logged.sink}' commits both at once, so one of them is not its own:"
-        " somebody has written to the topic, or has set the group. Nothing was written"
-        " now."
+        " somebody has written to the topic, or has set the group; or the option"
+        " 'topic' of the sink was another one for a while. Nothing was written now."
         " Compare the sink's topic with the source. If the sink has not written txid"
-        f" {logged.txid}, write the group's marker under this key to '{topic}', to"
-        " partition 0. If it has, delete the group:"
+        f" {logged.txid}, to no other topic either, write the group's marker under this"
+        f" key to '{topic}', to partition 0. If it has, delete the group:"
         f" kafka-consumer-groups.sh --delete --group {logged.group}. Then start again."
         " Let only users write the topic who trust each other (tx.markerTopic).",
         store=topic,

@@ -225,8 +225,9 @@ IN_FLIGHT_BATCHES = _id.gauge(
 )
 IN_FLIGHT_SINCE = _id.gauge(
     "in_flight_since_timestamp_seconds",
-    "Unix time at which this process first planned the oldest batch in flight; 0:"
-    " none is. At least once: since when chunks are in flight and nothing completes.",
+    "Unix time since which batches are in flight and none was committed: of the first"
+    " plan of the oldest one, or of a commit since then; 0: none is in flight. At least"
+    " once: since when chunks are in flight and nothing completes.",
 )
 PHASE_DURATION = _id.histogram(
     "phase_duration_seconds",

@@ -280,6 +280,15 @@ class MetricsRegistry:
             one_line = " ".join(text.split())[:LONGEST_ERROR]
             self._activities[tx_id].failed(Failure(at_ms, reason, one_line))
 
+    def record_failure(self, what: str, error: Exception) -> None:
+        """A measurement failed by a defect; it is logged once by its name."""
+        with self._lock:
+            self._of(catalogue.METRIC_FAILURES).add((), 1)
+            is_new = what not in self._complained
+            self._complained.add(what)
+        if is_new:
+            logger.warning("not measured: %s: %r (logged once)", what, error)
+
     def forget(
         self, tx_id: str, partitions: Iterable[TopicPartition] | None = None
     ) -> None:
@@ -522,12 +531,7 @@ class MetricsRegistry:
             with self._lock:
                 yield
         except Exception as error:  # noqa: BLE001 - a metric never fails a batch
-            with self._lock:
-                self._of(catalogue.METRIC_FAILURES).add((), 1)
-                is_new = what not in self._complained
-                self._complained.add(what)
-            if is_new:
-                logger.warning("not measured: %s: %s (logged once)", what, error)
+            self.record_failure(what, error)
 
 
 _PARTITION_WIDTH = 3

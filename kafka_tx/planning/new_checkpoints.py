@@ -9,10 +9,11 @@ _UNKNOWN = (
     " duplicates), and a source without tx.id starts where its own options say."
 )
 
-_REMEMBERED = (
+REMEMBERED = (
     " A sink that remembers Spark's batch ids, as file sinks do, would drop the new"
     " batches: give it a new, empty output folder, too."
 )
+"""For a new checkpoint of a query whose sinks are not known."""
 
 BEGIN_ANEW = (
     " If none of this is possible, restore checkpoint, store and sinks from copies that"
@@ -47,7 +48,7 @@ def lost_with_checkpoint(query: QueryShape | None, *, names_sinks: bool = True) 
     ids; a query that asks for txids has none.
     """
     if query is None:
-        return _UNKNOWN + (_REMEMBERED if names_sinks else "")
+        return _UNKNOWN + (REMEMBERED if names_sinks else "")
     losses = ""
     if query.states:
         losses += (

@@ -147,7 +147,7 @@ def _life(pid: int, started: str) -> str:
 def _process(pid: int) -> tuple[int, str, str]:
     """Parent, start and command of a process; parent 0 if the process has ended."""
     try:
-        text = Path(f"/proc/{pid}/stat").read_text()
+        text = Path(f"/proc/{pid}/stat").read_text(errors="replace")
     except FileNotFoundError:
         return _process_by_ps(pid)
     name, _, rest = text.partition("(")[2].rpartition(")")
@@ -162,6 +162,7 @@ def _process_by_ps(pid: int) -> tuple[int, str, str]:
             ["/bin/ps", "-o", "ppid=,lstart=,comm=", "-p", str(pid)],
             capture_output=True,
             text=True,
+            errors="replace",
             check=False,
         ).stdout.split(maxsplit=6)
         if len(columns) == 7:

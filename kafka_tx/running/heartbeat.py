@@ -60,6 +60,8 @@ class Heartbeat:
             call()
         except KafkaTxError as error:
             logger.debug("no answer to calls, or no end of the sign of life: %s", error)
+        except Exception:  # a silent owner would be taken for a dead one
+            logger.exception("a sign of life failed by a defect")
 
 
 def end_with_session(

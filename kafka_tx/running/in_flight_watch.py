@@ -128,4 +128,7 @@ class InFlightWatch:
 
     def _run(self) -> None:
         while not self._is_closed.wait(self._interval_s):
-            self.poll()
+            try:
+                self.poll()
+            except Exception as error:  # noqa: BLE001 - the next poll may succeed
+                self._registry.record_failure("in flight", error)

@@ -69,7 +69,8 @@ class LagWatch:
         for id_ in self._views.keys() - watched:
             self._views.pop(id_)[0].close()
         for id_, partitions in watched.items():
-            found = _found(id_, partial(self._bounds, id_, partitions))
+            ask = partial(self._bounds, id_, partitions)
+            found = _found(id_, ask, self._registry)
             if found is None:
                 self._registry.record_silence(id_)
             elif id_ not in self._former:
@@ -156,7 +157,7 @@ class SpoutLagWatch:
         self._not_before_ms = ended_ms + (ended_ms - now_ms)
 
     def _poll(self, ask: Callable[[], Bounds], now_ms: int) -> None:
-        found = seen = _found(self._id, ask)
+        found = seen = _found(self._id, ask, self._registry)
         if seen is None or found is None:
             self._registry.record_silence(self._id)
             self._again_ms = now_ms  # the next answer ends the silence
@@ -172,10 +173,14 @@ class SpoutLagWatch:
             self._seen, self._again_ms = found, now_ms + TELL_AGAIN_MS
 
 
-def _found(id_: str, ask: Callable[[], Bounds]) -> Bounds | None:
-    """The bounds, or None if they cannot be fetched now."""
+def _found(
+    id_: str, ask: Callable[[], Bounds], registry: MetricsRegistry
+) -> Bounds | None:
+    """The bounds, or None if they cannot be fetched now: no error ends the thread."""
     try:
         return ask()
     except KafkaTxError as error:
         logger.info("the bounds of the logs cannot be fetched now: %s", error, id=id_)
-        return None
+    except Exception as error:  # noqa: BLE001 - a metric never fails a batch
+        registry.record_failure("lag", error)
+    return None

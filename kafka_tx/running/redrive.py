@@ -336,8 +336,9 @@ class Redrive:
         if len(sent.left) > _MOST_LEFT:
             raise DeadLetterUnusableError(
                 f"more than {_MOST_LEFT} dead letters of {at} cannot be sent back, and"
-                " no more can be remembered. Those before were sent. Let go of those"
-                " that cannot be sent for good: add --skip-unusable",
+                " no more can be remembered. Those before were sent. Mend what refuses"
+                " them, and run the command again; or let go of those that can never be"
+                " sent: add --skip-unusable",
                 lasts=True,
             )
         sent = replace(sent, serial=sent.serial + 1, leader_epoch=log.leader_epoch)

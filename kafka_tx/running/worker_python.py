@@ -64,6 +64,7 @@ def inspect_python(chosen: str | None = None) -> WorkerPython:
             [command, "-c", _ASK],
             capture_output=True,
             text=True,
+            errors="replace",
             check=False,
             timeout=_ANSWER_S,
         )

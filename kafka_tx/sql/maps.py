@@ -114,7 +114,7 @@ class MapBatch:
         self, table: pa.Table | pa.RecordBatch, reducer: Reducer = "sum"
     ) -> None:
         """Count rows in; as ``map.update``."""
-        check_reducer(reducer)
+        check_reducer(reducer, self.value_type)
         kinds = self._to.key_type, self._to.value_type
         rows = rows_of(table, *kinds, has_values=reducer != "count")
         check_map(rows, self._dialect)
@@ -306,6 +306,11 @@ class NonTransactionalMap:
     def key_type(self) -> type:
         """``str``, ``int`` or ``bytes``."""
         return self._given[2]
+
+    @property
+    def value_type(self) -> pa.DataType:
+        """Arrow's type of the values."""
+        return self._to.value_type
 
     @property
     def name(self) -> str:

@@ -30,14 +30,17 @@ MERGES: dict[str, Callable[[Any, Any], Any]] = {
 _INT64_MAX = 2**63 - 1
 
 
-def check_reducer(reducer: object) -> None:
-    """Refuse anything that is no reducer; raises ConfigError."""
+def check_reducer(reducer: object, value_type: pa.DataType) -> None:
+    """Refuse what is no reducer, or none for such values; raises ConfigError."""
     if not callable(reducer) and reducer not in NAMED:
         raise ConfigError.illegal(
             "reducer",
             reducer,
             f"{', '.join(NAMED)}, or a function (value so far, row's value) -> value",
         )
+    if reducer in ("sum", "count") and not pa.types.is_primitive(value_type):
+        legal = f"max, min, last or a function in a map of {value_type} values"
+        raise ConfigError.illegal("reducer", reducer, legal)
 
 
 def rows_of(
@@ -75,10 +78,6 @@ def one_row_each(rows: pa.Table, reducer: Named) -> pa.Table:
         rows = rows.filter(pc.is_valid(rows["value"]))
     if reducer == "sum" and _could_overflow(rows["value"]):
         return _sorted(_sum_exactly(rows))
-    if reducer == "sum" and not pa.types.is_primitive(rows["value"].type):
-        raise ConfigError.illegal(
-            "reducer", reducer, "max, min or last for such values"
-        )
     found = rows.group_by("key").aggregate([("value", reducer)])
     return _sorted(found.rename_columns(["key", "value"]))
 

@@ -22,7 +22,7 @@ from kafka_tx.model import (
     SpoutBatch,
     TopicPartition,
 )
-from kafka_tx.planning.new_checkpoints import lost_with_checkpoint
+from kafka_tx.planning.new_checkpoints import REMEMBERED, lost_with_checkpoint
 from kafka_tx.sql.offsets import SqlOffsetStore
 from kafka_tx.sql.store import SqlStore
 from kafka_tx.testing.mock import MockCluster
@@ -173,6 +173,7 @@ def test_of_a_query_with_several_sources_all_are_handed_over(handed, store):
     assert "hand over the offsets of 'payments', too" in said
     assert "RateStream, without tx.id, starts where its own options say" in said
     assert "windows and groups that are open now are never emitted" in said
+    assert REMEMBERED.strip() in said
 
 
 def test_a_job_that_committed_nothing_is_at_its_start(handed, url):

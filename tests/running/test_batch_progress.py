@@ -338,6 +338,32 @@ def test_a_batch_is_in_flight_from_its_planning_and_its_replays_make_it_no_young
     assert (in_flight(registry, "processing"), since_s(registry)) == (0, 0)
 
 
+def test_batches_that_wait_for_others_do_not_look_as_if_they_hung(clock):
+    """Each is in flight for long; but one after the other is committed."""
+    registry = MetricsRegistry()
+    journal = Journal("count", registry, clock)
+    attempts = [TransactionAttempt(txid, 1) for txid in (1, 2, 3)]
+    phases = dict.fromkeys(attempts, BatchPhase.PROCESSING)
+    began_s = clock.now_ms() / 1000
+    for attempt in attempts:
+        journal.planning(attempt)
+        journal.planned(attempt)
+        journal.started(attempt)
+    journal.in_flight(phases, is_planning=False)
+
+    since = [since_s(registry)]
+    for attempt in attempts:
+        clock.sleep_ms(200_000)
+        journal.processed(Processed(MagicMock(), attempt))
+        journal.committing(attempt)
+        journal.committed(attempt, None)
+        del phases[attempt]
+        journal.in_flight(phases, is_planning=False)
+        since.append(since_s(registry))
+
+    assert since == [began_s, began_s + 200, began_s + 400, 0]
+
+
 def test_a_batch_that_cannot_be_planned_yet_is_in_flight_since_its_first_try(clock):
     registry = MetricsRegistry()
     journal = Journal("count", registry, clock)

@@ -39,14 +39,15 @@ time.sleep(600)
 """
 
 
-def test_it_beats_until_it_is_stopped_and_then_lets_go():
+@pytest.mark.parametrize("error", [StateUnavailableError, KeyError])
+def test_it_beats_until_it_is_stopped_and_then_lets_go(error):
     thrice, beats = threading.Event(), []
 
     def beat():
         beats.append("beat")
         if len(beats) == 3:
             thrice.set()
-        raise StateUnavailableError("never mind")
+        raise error("never mind")
 
     made = Heartbeat(beat, lambda: beats.append("let go"), every_s=0.001)
     assert thrice.wait(WITHIN_S)

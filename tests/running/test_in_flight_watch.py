@@ -149,3 +149,20 @@ def test_it_polls_by_itself(query, clock):
 
     assert polled.wait(60)
     watch.close()
+
+
+def test_a_poll_that_fails_is_followed_by_others(clock):
+    polled, registry = threading.Event(), MetricsRegistry()
+
+    def phase_of(_):
+        if registry.samples()["kafka_tx_metric_failures_total"] == {(): (0,)}:
+            raise KeyError("query")
+        polled.set()
+        return "processing"
+
+    ids = {"query": {"job"}}
+    given = registry, ids.copy, phase_of, lambda ids: None, clock
+    watch = InFlightWatch(*given, interval_s=0.01)
+
+    assert polled.wait(30)
+    watch.close()

@@ -2,6 +2,8 @@
 
 import time
 
+import pytest
+
 from kafka_tx.errors import BrokerUnavailableError
 from kafka_tx.metrics.events import OffsetsStored
 from kafka_tx.metrics.registry import MetricsRegistry
@@ -54,17 +56,27 @@ def test_a_new_leader_is_asked_where_the_log_that_was_read_ends(cluster):
     assert cluster.epochs_asked == [{P0: 0}]
 
 
-def test_a_cluster_that_does_not_answer_changes_nothing():
-    def away(_):
-        raise BrokerUnavailableError("away")
+@pytest.mark.parametrize("is_defect", [False, True])
+def test_a_cluster_that_does_not_answer_changes_nothing(cluster, is_defect):
+    cluster.set(0, 2, 50)
+    clusters = {"fine": cluster}
+    kind = KeyError if is_defect else BrokerUnavailableError
 
-    registry = Registry()
-    watching = watch(registry, away)
+    def opened(id_):
+        if id_ not in clusters:
+            raise kind("away")
+        return clusters[id_]
+
+    registry, ids = Registry(), {"away": [P0], "fine": [P0]}
+    watching = LagWatch(registry, lambda: ids, opened, interval_s=3600)
 
     watching.poll()
     watching.close()
 
-    assert registry.logs == []
+    assert registry.logs == [("fine", cluster.bounds([P0]))]
+    assert registry.lag_of("away") is None
+    failures = registry.samples()["kafka_tx_metric_failures_total"]
+    assert failures == {(): (int(is_defect),)}
 
 
 def test_a_cluster_is_left_whose_id_is_no_longer_watched():

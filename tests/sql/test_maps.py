@@ -305,6 +305,16 @@ def test_large_numbers_that_cancel_out_are_added_exactly(open_map, kind):
     assert content(state) == {"a": 2**63 - 1, "b": 7}
 
 
+@pytest.mark.parametrize("reducer", ["sum", "count"])
+@pytest.mark.parametrize("value", [str, bytes])
+def test_only_numbers_are_added_up(open_map, value, reducer):
+    state = open_map(TransactionalMap, value=value)
+
+    with pytest.raises(ConfigError, match=f"'{reducer}'.*max, min, last"):
+        state.update(FIRST, pa.table({"key": ["a"], "value": [value()]}), reducer)
+    assert state.last_attempt() == TransactionAttempt(0, 0)
+
+
 def test_rows_that_do_not_fit_are_named(open_map):
     state = open_map(TransactionalMap)
 

@@ -133,6 +133,7 @@ class Journal:
     _plans_again: bool = False
     _dropped: Counter[int] = field(default_factory=Counter)
     _first: dict[int, int] = field(default_factory=dict)
+    _last_commit_ms: int = 0
     _shown_in_flight: list[_InFlight] | None = None
 
     def planning(self, attempt: TransactionAttempt) -> None:
@@ -211,6 +212,7 @@ class Journal:
         self._first.pop(attempt.txid, None)
         replays = self._dropped.pop(attempt.txid, 0)
         now = self.clock.monotonic_ms()
+        self._last_commit_ms = now
         progress = _progress(attempt, metadata, timeline, now, self.clock.now_ms())
         self.recent.append(progress)
         for (partition, reason), offsets in kafka_batch(metadata).skipped.items():
@@ -297,10 +299,11 @@ class Journal:
             )
             for each in in_flight
         ]
-        first = min(self._first.values(), default=None)
-        self.registry.record_in_flight(
-            self.id, batches, None if first is None else ahead + first
-        )
+        since_ms = None
+        if self._first:  # a batch may be old and not hang: those before it committed
+            first_ms = min(self._first.values())
+            since_ms = ahead + max(first_ms, self._last_commit_ms)
+        self.registry.record_in_flight(self.id, batches, since_ms)
 
     def _show_start(self, attempt: TransactionAttempt, metadata: object) -> None:
         """Show the start of the very first batch, so that its records count as lag."""

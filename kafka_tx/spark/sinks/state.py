@@ -73,7 +73,7 @@ def update_map(
         raise ConfigError.illegal("state", state, legal)
     if order is not None and reducer != "last":
         raise ConfigError.illegal("order", order, "None, except with reducer 'last'")
-    check_reducer(reducer)
+    check_reducer(reducer, state.value_type)
     keys = F.col(key).alias("key")
     if callable(reducer) or (reducer == "last" and order is None):
         rows = df.select(keys, F.col(value).alias("value"))

@@ -196,9 +196,9 @@ def goes_on_elsewhere(store: Store, there: str) -> StateError:
     """The error for an id that a tool has copied to another store."""
     return StateError(
         f"id '{store.id}' was copied from {store.url} to {there}, and goes on"
-        f" there. Nothing was changed. Set tx.store to {there}. To go on here"
-        f" instead, copy it back: `kafka-tx store copy --from {there} --to"
-        f" {store.url} --id {store.id}`",
+        f" there. Nothing was changed. Set tx.store, or --store of a command, to"
+        f" {there}. To go on here instead, copy it back: `kafka-tx store copy --from"
+        f" {there} --to {store.url} --id {store.id}`",
         store=store.url,
         id=store.id,
     )
