@@ -390,7 +390,12 @@ class KafkaClusterView:
         if any(silent):
             for partition in {tp for question in silent for tp in question}:
                 self._seen.pop(partition.topic, None)
-            again = self._ask_leaders(silent, deadline)
+            try:
+                again = self._ask_leaders(silent, deadline)
+            except BrokerUnavailableError:
+                if sum(map(len, silent)) == sum(map(len, questions)):
+                    raise
+                return answers  # these leaders only are out of reach
             for listed, fresh in zip(answers, again, strict=True):
                 listed.update(fresh)
         return answers

@@ -13,7 +13,7 @@ from kafka_tx.errors import AuthenticationError, BrokerUnavailableError, ConfigE
 from kafka_tx.kafka import admin, cluster
 from kafka_tx.kafka.client_settings import ClientSettings, client_settings
 from kafka_tx.kafka.cluster import KafkaClusterView
-from kafka_tx.kafka.offset_requests import ListedOffset
+from kafka_tx.kafka.offset_requests import SILENT, ListedOffset
 from kafka_tx.model import (
     Assigned,
     AtOffset,
@@ -205,6 +205,32 @@ def test_a_partition_without_leader_is_not_asked_for_offsets(
 
     assert found[led] == LogBounds(0, 1)
     assert found[leaderless] == Unavailable(f"{leaderless}: it has no leader")
+
+
+def test_a_leader_that_does_not_answer_holds_up_no_other_partition(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The cluster still names it as the leader: only this client cannot reach it."""
+    view = KafkaClusterView(nowhere())
+    there, silent = (TopicPartition("t", number) for number in range(2))
+
+    def answered(_: object, questions: Any, *__: object, **___: object) -> Any:
+        if there not in questions[0]:
+            raise BrokerUnavailableError("no leader of these answers")
+        known = {there: ListedOffset(1, 0), silent: SILENT}
+        return [known for _ in questions]
+
+    leaders = {number: Broker("one", 9092, number) for number in range(2)}
+    described = {"t": TopicDescription("t", leaders)}
+    monkeypatch.setattr(cluster, "list_offsets", answered)
+    monkeypatch.setattr(view, "_describe", lambda *_: described)
+
+    found = view.bounds([there, silent])
+
+    assert found[there] == LogBounds(1, 1, leader_epoch=0)
+    assert isinstance(found[silent], Unavailable)
+    with pytest.raises(BrokerUnavailableError):
+        view.bounds([silent])
 
 
 def test_leaders_of_many_partitions_may_take_longer(
