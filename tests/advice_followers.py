@@ -136,6 +136,9 @@ FOLLOWED: dict[str, tuple[str, ...]] = {
         "tests/source/test_several_sources.py"
         "::test_a_batch_that_is_gone_is_left_by_all_sources_at_once",
     ),
+    "moving::check_offsets_unused": (
+        _MOVING + "test_a_copy_is_not_laid_over_the_offsets_of_another_topology",
+    ),
     "moving::check_unused": (
         _MOVING + "test_a_job_that_began_under_the_new_id_keeps_what_it_did",
         _MOVING + "test_no_copy_is_laid_over_what_a_job_went_on_with",
@@ -594,6 +597,7 @@ NOTHING_AT_RISK: dict[str, str] = {
     "redrive::Redrive._recalled": _MEANT,
     "meeting::ConnectRun.__init__": _CALLER,
     "meeting::_reply": _TOLD,
+    "moving::copy": _MEANT,
     "moving::renamed": _MEANT,
     "doctor::_folder": _OUTSIDE,
     "doctor::_store": _OUTSIDE,

@@ -33,6 +33,7 @@ from kafka_tx.cli.stores import (
 )
 from kafka_tx.config import check_id, derived_id
 from kafka_tx.errors import ConfigError, FencedError, StateConflictError, StateError
+from kafka_tx.model import CommittedOffset, TopicPartition
 from kafka_tx.protocols import Store
 from kafka_tx.sql.offsets import SqlOffsetStore
 from kafka_tx.store_place import StoreKind, kind_of
@@ -84,24 +85,42 @@ def copy(source: Store, target: Store) -> int:
         StateError: The target is in use, or the source was copied elsewhere before.
         StateUnavailableError: A store does not answer: do it again.
     """
+    if moved_to(source) != target.url:
+        refuse_moved(source, source.read())
     epoch, texts = taken(source)
-    here = numbering_of(texts, source.url, source.id)
-    if here is not None and here.moved_to != target.url:
+    if moved_to(source) != target.url:
         refuse_moved(source, texts)
     found = target.read()
+    if _holds_nothing(texts) and not _holds_nothing(found):
+        raise StateError(
+            f"id '{source.id}' in {source.url} has no records any more, and"
+            f" '{target.id}' in {target.url} has some: another command has moved the id"
+            " there meanwhile. Nothing was changed: go on with that one",
+            store=source.url,
+            id=source.id,
+        )
     check_unused(target, texts)
     new = {p: t for p, t in as_moved(texts, "").items() if p not in {OWNER, ALIVE}}
     if source.id != target.id:
         new |= renamed(new, source, target)
     there = _write(target, epoch + _EPOCHS_LEFT, new, found)
-    moved_to = target.url if target.url != source.url else ""
-    moved = as_moved(texts, moved_to)
+    moved = as_moved(texts, target.url if target.url != source.url else "")
     try:
         source.write(epoch, {p: moved[p] for p in (NUMBERING,) if p in moved})
     except FencedError:
         target.write(there, {}, new)
         raise
     return epoch
+
+
+def moved_to(source: Store) -> str:
+    """The store to which an id was copied; empty: to none."""
+    here = numbering_of(source.read(), source.url, source.id)
+    return "" if here is None else here.moved_to
+
+
+def _holds_nothing(texts: Mapping[str, str]) -> bool:
+    return texts.keys() <= _LEFT_OVER | {ALIVE}
 
 
 def copy_offsets(source: str, target: str, name: str, to: str = "") -> None:
@@ -112,6 +131,7 @@ def copy_offsets(source: str, target: str, name: str, to: str = "") -> None:
 
     Raises:
         FencedError: A job has taken the topology over meanwhile: do it again.
+        StateError: Another topology has the id there.
         StateUnavailableError, StateError: As of ``OffsetStore``.
     """
     with (
@@ -121,12 +141,44 @@ def copy_offsets(source: str, target: str, name: str, to: str = "") -> None:
         old.acquire(0, TASKS_OF_TOOLS)
         found = assembly.stored_states(source, [name]).get(name)
         offsets = old.load(found.at_least_once()[1]) if found else {}
+        check_offsets_unused(new, offsets)
         new.acquire(0, TASKS_OF_TOOLS)
         new.store(offsets)
         if to:
             old.remove()
         else:
             old.store({})  # is it still ours?
+
+
+def check_offsets_unused(
+    target: SqlOffsetStore, ours: Mapping[TopicPartition, CommittedOffset]
+) -> None:
+    """Refuse a place where a topology has stored other offsets under the id.
+
+    Those that a tool has brought there are a former try's.
+    """
+    theirs = target.load(ours)
+    is_unused = not target.topics() or target.tasks() == TASKS_OF_TOOLS
+    if is_unused or theirs == ours:
+        return
+    advice = (
+        "another topology has this id there. If it is none that is used, delete its"
+        f" offsets first: `kafka-tx offsets reset --store '{target.url}' --id"
+        f" {target.id}`"
+    )
+    for p in theirs.keys() & ours.keys():
+        if theirs[p].offset > ours[p].offset:
+            advice = (
+                f"{p} is at {theirs[p].offset} there, and at {ours[p].offset} in the"
+                " old store. If it is the same topology, it has gone on there: start"
+                " it with the new store"
+            )
+    raise StateError(
+        f"id '{target.id}' has offsets of its own in {target.url}. Nothing was changed:"
+        f" {advice}",
+        store=target.url,
+        id=target.id,
+    )
 
 
 def remove_offsets(url: str, store: Store) -> None:

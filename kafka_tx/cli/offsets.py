@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
@@ -31,9 +31,14 @@ from kafka_tx.cli.stores import (
     opened,
     url_or_file,
 )
-from kafka_tx.cli.targets import EXAMPLE, Target, confirmed, target_of
+from kafka_tx.cli.targets import EXAMPLE, Target, check_whole, confirmed, target_of
 from kafka_tx.clock import now_ms
-from kafka_tx.errors import ConfigError, StateCorruptedError, StateError
+from kafka_tx.errors import (
+    ConfigError,
+    FormatError,
+    StateCorruptedError,
+    StateError,
+)
 from kafka_tx.model import TransactionAttempt
 from kafka_tx.planning.new_checkpoints import lost_with_checkpoint
 from kafka_tx.planning.offset_json import nested
@@ -44,6 +49,7 @@ from kafka_tx.transactions.layout.txid_layout import (
     QUERY,
     Door,
     door_of,
+    refuse_moved,
 )
 from kafka_tx.transactions.ledger.ledger import Committed, Ledger, LedgerState
 from kafka_tx.transactions.ledger.ledger_repair import (
@@ -249,6 +255,8 @@ def set_(
                 " --unchecked to write them without a check",
                 option="--bootstrap-servers",
             )
+        else:
+            check_whole(target, before)
         _tell_move(change, before, _moved(state, before, target, sink))
         if sink.numbering not in ("", before.numbering):
             change.tell(f"numbering: {before.numbering or 'none'} -> {sink.numbering}")
@@ -343,6 +351,8 @@ def reset(
     """
     change = Change(yes=yes, dry_run=dry_run, as_json=as_json)
     with opened(store, id_) as state:
+        with suppress(StateCorruptedError, FormatError):  # of no use: delete it, too
+            refuse_moved(state, state.read())
         stored = stored_of(store, state)
         paths, partitions = list(stored.store.read()), _to_be_deleted(stored)
         has_txids = bool(paths) or not partitions
@@ -358,7 +368,10 @@ def reset(
         if partitions:
             remove_offsets(url_or_file(store), state)
         if has_txids:
-            state.write(state.acquire(), {}, state.read())
+            epoch = state.acquire()
+            with suppress(StateCorruptedError, FormatError):
+                refuse_moved(state, state.read())
+            state.write(epoch, {}, state.read())
     of_txids = _begun_anew(others) if has_txids else ""
     change.done(f"Done.{of_txids}{_AT_START if partitions else ''}")
 
@@ -406,9 +419,9 @@ _ANEW = "Start the query with a new checkpoint."
 """A txid that stays is replayed, also as a part of a batch of several sources."""
 
 _AT_START = (
-    " The at-least-once topology begins at start_offset_time of its spout, by default"
-    " the start of the logs. Before you start it, empty its sinks, or they get records"
-    " twice."
+    " Unless `store copy` has moved it to another store, the at-least-once topology"
+    " begins at start_offset_time of its spout, by default the start of the logs."
+    " Before you start it, empty its sinks, or they get records twice."
 )
 
 

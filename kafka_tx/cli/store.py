@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
+from contextlib import closing
 from typing import Annotated
 
 import typer
 
 from kafka_tx import assembly
 from kafka_tx.cli.changes import Change, DryRunOption, YesOption
-from kafka_tx.cli.moving import as_moved, check_unused, copy, copy_offsets
+from kafka_tx.cli.moving import (
+    as_moved,
+    check_offsets_unused,
+    check_unused,
+    copy,
+    copy_offsets,
+    has_gone_on,
+    moved_to,
+)
 from kafka_tx.cli.stores import (
     STORE,
     JsonOption,
@@ -19,6 +29,7 @@ from kafka_tx.cli.stores import (
     unknown_id,
 )
 from kafka_tx.errors import FormatError, StateCorruptedError, StateError
+from kafka_tx.sql.offsets import SqlOffsetStore
 from kafka_tx.store_place import StoreKind, is_file, kind_of
 from kafka_tx.transactions.layout import records
 from kafka_tx.transactions.layout.stops import stop_id
@@ -56,6 +67,10 @@ def copy_(
     change = Change(yes=yes, dry_run=dry_run, as_json=as_json)
     source, target = checked(from_), checked(to)
     found, there = _stored(source, id_), _there(target)
+    elsewhere = _moved_ids(found, target) if id_ is None else {}
+    for name, url in elsewhere.items():
+        change.tell(f"{name}: left out, it goes on in {url}")
+    found = {name: one for name, one in found.items() if name not in elsewhere}
     for name, stored in found.items():
         offsets = stored.at_least_once()[1]
         _check(source, target, stored, there.get(name))
@@ -127,6 +142,18 @@ def _beside(url: str, stored: StoredId) -> list[str]:
         return sorted(opened.sinks(numbering.name))
 
 
+def _moved_ids(found: Mapping[str, StoredId], target: str) -> dict[str, str]:
+    """The ids that have gone on in another store since they were copied, with it."""
+    moved = {}
+    for name, stored in found.items():
+        url = moved_to(stored.store)
+        with opened_unasked(target, name) as new:
+            is_a_try = url == new.url and not has_gone_on(stored.store, new)
+        if url and not is_a_try:
+            moved[name] = url
+    return moved
+
+
 def _check(source: str, target: str, stored: StoredId, there: StoredId | None) -> None:
     """Refuse a place in use, and offsets that would go back or cannot be copied."""
     texts = stored.store.read()
@@ -143,14 +170,9 @@ def _check(source: str, target: str, stored: StoredId, there: StoredId | None) -
             " --id; this topology keeps its store",
             id=name,
         )
-    for p, at in there.at_least_once()[1].items() if there else ():
-        if p in offsets and at.offset > offsets[p].offset:
-            raise StateError(
-                f"id '{name}' has gone on in the new store: {p} is at {at.offset}, and"
-                f" at {offsets[p].offset} in the old one. Nothing was changed. Start"
-                " the job with the new store",
-                id=name,
-            )
+    if there is not None:
+        with closing(SqlOffsetStore(target, name)) as new:
+            check_offsets_unused(new, offsets)
 
 
 def _there(url: str) -> dict[str, StoredId]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Mapping
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 
@@ -20,6 +20,7 @@ from kafka_tx.model import (
     Position,
     TopicPartition,
     Unavailable,
+    few,
     located,
 )
 from kafka_tx.offsets.leader_epochs import unpacked
@@ -95,17 +96,37 @@ def confirmed(target: Target, before: LedgerState, kafka: Mapping[str, str]) -> 
     return replace(target, topic_ids=ids, leader_epochs=epochs)
 
 
+def check_whole(target: Target, before: LedgerState) -> None:
+    """Refuse a part of a topic whose id brokers have not confirmed, by a ConfigError.
+
+    The other partitions would lose the id that tells a topic from its successor.
+    """
+    for topic, known in before.position.topic_ids.items():
+        of_topic = {p for p in before.partitions if p.topic == topic}
+        left = sorted(of_topic - target.offsets.keys())
+        if left and len(left) < len(of_topic) and target.topic_ids.get(topic) != known:
+            raise ConfigError(
+                f"--offsets does not name {few(left)}: without brokers, nobody knows"
+                f" whether '{topic}' is still the topic of which their offsets are"
+                " stored. Name all partitions of the topic, or give"
+                " --bootstrap-servers",
+                option="--offsets",
+            )
+
+
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def _position(to: str) -> Position:
     if to in _NAMES:
         return _NAMES[to]
-    try:
-        time = datetime.fromisoformat(to)
-    except ValueError:
+    time = None
+    if not to.isdigit():  # Python takes some numbers for dates
+        with suppress(ValueError):
+            time = datetime.fromisoformat(to)
+    if time is None:
         legal = "earliest, latest, or a time such as 2026-01-31T12:00:00+00:00"
-        raise ConfigError.illegal("--to", to, legal) from None
+        raise ConfigError.illegal("--to", to, legal)
     aware = time if time.tzinfo is not None else time.replace(tzinfo=UTC)
     if aware > datetime.now(UTC):
         legal = "a time that has passed, or latest for the end"

@@ -80,6 +80,12 @@ class SqlOffsetStore(OffsetsOfId):
                 raise _RacedError from error
             return claim
 
+    def tasks(self) -> int:
+        """How many tasks share the id, by its last owner; 1 before the first."""
+        query = sa.select(OWNERS.c.owners).where(OWNERS.c.id == self.id)
+        with self._database.reading(_TABLES) as connection:
+            return self._owners(connection.scalar(query)).tasks
+
     def topics(self) -> frozenset[str]:
         """As ``OffsetStore.topics``."""
         query = sa.select(OFFSETS.c.topic).where(OFFSETS.c.id == self.id).distinct()

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import shlex
 from dataclasses import replace
 
 import pyarrow as pa
@@ -28,6 +30,7 @@ from kafka_tx.testing import Crash, CrashingStore
 from kafka_tx.transactions.layout.stops import Stop, last_stop, stop_id, store_stop
 from kafka_tx.transactions.layout.txid_layout import ALIVE, OWNER, numbered
 from kafka_tx.transactions.ledger.ledger import Committed, Ledger
+from kafka_tx.transactions.ownership.guarded_writes import take_over
 from tests.cli.conftest import COMMITTED_TXID, NUMBERING, OPEN_END, ORDERS
 from tests.cli.test_offsets import plan_of_a_topology
 
@@ -312,7 +315,11 @@ def test_a_topology_does_not_begin_where_it_was_copied_from(url, other):
 
 @pytest.mark.parametrize(
     "change",
-    [("skip", "--txid", 8), ("offsets", "forget", "--topic", "clicks")],
+    [
+        ("skip", "--txid", 8),
+        ("offsets", "forget", "--topic", "clicks"),
+        ("offsets", "reset"),
+    ],
 )
 def test_a_topology_is_not_changed_where_it_was_copied_from(run, url, other, change):
     former = plan_of_a_topology(url, tx7=["orders", "clicks"], tx8=["orders"])
@@ -327,6 +334,33 @@ def test_a_topology_is_not_changed_where_it_was_copied_from(run, url, other, cha
     )
     assert former.read() == before
     former.close()
+
+
+def test_a_source_is_not_reset_where_it_was_copied_from(run, store, other, url):
+    """Its sinks would be emptied, and the job would go on where it was."""
+    copy(store, other)
+    before = store.read()
+
+    refused = run("offsets", "reset", "--store", url, "--id", "orders", "--yes")
+
+    assert refused.exit_code == 1
+    assert "goes on there. Nothing was changed" in " ".join(refused.stderr.split())
+    assert store.read() == before
+
+
+def test_of_two_renames_at_once_the_later_one_wipes_nothing(run, store, url):
+    """It was asked for before the other one had done it, and is answered after."""
+    assert not run(
+        *("rename", "--store", url, "--id", "orders", "--to", "new", "--yes")
+    ).exit_code
+    renamed = SqlStore(url, "new")
+    before = reported(renamed)
+
+    with pytest.raises(StateError, match="another command has moved the id"):
+        copy(SqlStore(url, "orders"), renamed)
+
+    assert reported(renamed) == before
+    renamed.close()
 
 
 def test_an_id_is_copied_back_as_the_refusal_says(run, store, other, url):
@@ -448,9 +482,54 @@ def test_offsets_of_a_topology_never_go_back(run, clicks, url, tmp_path):
     result = run("store", "copy", "--from", url, "--to", to, "--yes")
 
     assert result.exit_code == 1
-    assert "clicks-3 is at 41, and at 40 in the old one" in result.stderr
+    assert "clicks-3 is at 41 there, and at 40 in the old store" in result.stderr
     clicks.store({})
     ahead.close()
+
+
+def test_a_copy_is_not_laid_over_the_offsets_of_another_topology(
+    run, clicks, url, tmp_path
+):
+    """Lower ones, too: it would leave out what lies between."""
+    to = f"sqlite:///{tmp_path}/new.db"
+    partition, asked = TopicPartition("clicks", 3), ("store", "copy", "--from", url)
+    job = SqlOffsetStore(to, "clicks")
+    job.acquire()
+    job.store({partition: CommittedOffset(7)})
+
+    refused = run(*asked, "--to", to, "--yes")
+
+    assert refused.exit_code == 1
+    assert "another topology has this id there" in refused.stderr
+    job.store({partition: CommittedOffset(8)})
+    clicks.store({})
+    command = re.search(r"`kafka-tx (offsets reset [^`]*)`", refused.stderr)
+    assert command is not None
+    assert not run(*shlex.split(command[1]), "--yes").exit_code
+    for _ in range(2):
+        assert not run(*asked, "--to", to, "--yes").exit_code
+    assert job.load([partition])[partition].offset == 40
+    job.close()
+
+
+def test_ids_that_have_moved_are_left_out_of_a_copy_of_all(run, whole, url, tmp_path):
+    there, to = (f"sqlite:///{tmp_path}/{name}.db" for name in ("there", "new"))
+    copied = ("store", "copy", "--from", url, "--yes", "--json")
+    assert not run(*copied, "--to", there, "--id", "orders").exit_code
+    assert not run(*copied, "--to", to, "--id", "words").exit_code
+    begun = SqlStore(to, "words")
+    numbered(begun, take_over(begun))
+
+    for _ in range(2):
+        done = run(*copied, "--to", to)
+        assert json.loads(done.stdout)["changes"] == [
+            f"orders: left out, it goes on in {there}",
+            f"words: left out, it goes on in {to}",
+            "clicks: offsets of 1 partitions",
+        ]
+    back = run("store", "copy", "--from", there, "--to", url, "--yes")
+    assert back.exit_code == 0, back.stderr
+    begun.close()
 
 
 def test_offsets_of_a_topology_go_on_under_another_id(run, clicks, url):

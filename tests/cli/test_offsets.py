@@ -176,6 +176,33 @@ def test_a_sink_is_named_whole_or_not_at_all(run, store, url, given):
     assert store.read() == before
 
 
+def test_without_brokers_a_topic_is_set_as_a_whole(run, store, url):
+    """Its id would be gone, and the others' offsets be those of any topic."""
+    ledger, second = Ledger(store), TopicPartition("orders", 1)
+    both, ids = {ORDERS: 50, second: 70}, {"orders": "T"}
+    ledger.adopt(ledger.acquire(), Committed(50, both, ids))
+    before = store.read()
+    asked = ("offsets", "set", "--store", url, "--id", "orders", "--yes", "--unchecked")
+
+    refused = run(*asked, "--offsets", '{"orders": {"0": 7}}')
+
+    assert refused.exit_code == 2
+    assert "does not name orders-1" in refused.stderr
+    assert store.read() == before
+    done = run(*asked, "--offsets", '{"orders": {"0": 7, "1": 70}}')
+    assert done.exit_code == 0, done.stderr
+
+
+@pytest.mark.parametrize("to", ["1701010150000", "20260131"])
+def test_a_number_is_no_time(run, store, url, to):
+    asked = ("--id", "orders", "--bootstrap-servers", "b:1", "--to", to)
+
+    refused = run("offsets", "set", "--store", url, *asked)
+
+    assert refused.exit_code == 2
+    assert "a time such as 2026-01-31T12" in refused.stderr
+
+
 def test_a_job_that_still_runs_is_fenced(run, store, url):
     run(
         *("offsets", "set", "--store", url, "--id", "orders", "--yes", "--unchecked"),
