@@ -236,6 +236,7 @@ def test_the_kernel_ends_a_connection_whose_server_is_gone(url):
     with closing(Database(url)) as database, database._here().connect() as connection:
         driver: Any = connection.connection.dbapi_connection
         made = driver._sock
+        assert driver._read_timeout == mysql.STATEMENT_S
         patience = {
             name: made.getsockopt(socket.IPPROTO_TCP, getattr(socket, f"TCP_{name}"))
             for name in ("USER_TIMEOUT", "KEEPIDLE", "KEEPINTVL", "KEEPCNT")

@@ -14,12 +14,18 @@ from importlib import import_module
 from typing import Any
 
 from kafka_tx.errors import AuthenticationError, ConfigError
+from kafka_tx.logs import event_log
 
 PROVIDER = "sasl.oauthbearer.token.provider"
 _OPTION = f"kafka.{PROVIDER}"
 _LEGAL = "package.module:function, a function without arguments"
 _REST = 0.2
 """Share of a token's life that must be left to give the token to one more client."""
+
+_LEAST_S = 10.0
+"""Rest of a token's life with which a client may still log in."""
+
+_log = event_log(__name__)
 
 Answer = tuple[Any, ...]
 
@@ -44,7 +50,8 @@ def token_of(provider: str) -> Answer:
 
     ``(token, time it expires)``, in seconds since the Unix epoch; a principal and a
     dictionary of SASL extensions may follow. Asked again when four fifths of a token's
-    life are over. Any thread.
+    life are over; if that fails, the token serves until shortly before its end. Any
+    thread.
 
     Raises:
         ConfigError: There is no such function, or it returns something else.
@@ -53,7 +60,12 @@ def token_of(provider: str) -> Answer:
     with _lock:
         known = _tokens.get(provider)
         if known is None or not known.is_fresh():
-            known = _tokens[provider] = _asked(provider)
+            try:
+                known = _tokens[provider] = _asked(provider)
+            except AuthenticationError as error:
+                if known is None or known.expires_at - time.time() < _LEAST_S:
+                    raise
+                _log.warning("the last token is used again: %s", error)
     return known.answer
 
 

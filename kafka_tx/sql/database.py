@@ -422,11 +422,10 @@ def _sqlite_file(url: URL, option: str) -> URL:
 
 def _engine(url: URL, option: str, waits: Waits) -> sa.Engine:
     backend = url.get_backend_name()
-    arguments = {
-        name: value
-        for name, value in _CONNECT_ARGS.get(backend, {}).items()
-        if name not in url.query
-    }
+    given = _CONNECT_ARGS.get(backend, {})
+    if url.drivername.endswith("+pymysql"):
+        given = {**given, "read_timeout": mysql.HANDSHAKE_S}
+    arguments = {name: each for name, each in given.items() if name not in url.query}
     try:
         engine = sa.create_engine(
             url,

@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 MYSQL = ("mysql", "mariadb")
 """What SQLAlchemy calls its dialect in URLs, and once it is connected."""
 CONNECT_ARGUMENTS = {"connect_timeout": 10}
+HANDSHAKE_S, STATEMENT_S = 10, 300
+"""How long PyMySQL waits for each answer of a server that does not greet, or that has
+stopped: the kernel of its machine, or a proxy, keeps the connection alive."""
 IDLE_IN_TRANSACTION_S = 60
 """A writer that was frozen in the middle must not keep its lock for ever (MariaDB)."""
 
@@ -41,6 +44,8 @@ def _set_session(connection: Any, _record: object) -> None:  # noqa: ANN401 - DB
     # whatever its zone: times are sent in UTC
     settings = "sql_mode = 'STRICT_ALL_TABLES', time_zone = '+00:00'"
     if type(connection).__module__.startswith("pymysql"):
+        if connection._read_timeout == HANDSHAKE_S:  # the URL has no other one
+            connection._read_timeout = STATEMENT_S
         _notice_the_dead(connection._sock)
         connection.touch = _toucher(connection)
         limit = f", idle_transaction_timeout = {IDLE_IN_TRANSACTION_S}"

@@ -6,6 +6,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
@@ -226,8 +227,9 @@ class ZooKeeperClient:
         with self._lock:
             self._closed += 1
             client, self._kazoo = self._kazoo, None
-            if client is not None and self._pid == os.getpid():
-                _end(client)
+            is_ours = self._pid == os.getpid()
+        if client is not None and is_ours:
+            _end(client)
 
     def silent(self, error: BaseException) -> StateUnavailableError:
         """The error for a ZooKeeper that does not answer."""
@@ -429,5 +431,9 @@ def _end_soon(client: KazooClient) -> None:
 
 
 def _end(client: KazooClient) -> None:
-    client.stop()
-    client.close()
+    try:
+        client.stop()
+    except Exception as error:  # noqa: BLE001 - of a server that does not answer
+        logger.info("a session of ZooKeeper did not end in time: %r", error)
+    with suppress(Exception):
+        client.close()

@@ -74,6 +74,8 @@ class Tls:
         for host in hosts.split(","):
             try:
                 self._shake_hands(host, timeout_s, listen_s)
+            except (ssl.SSLEOFError, ssl.SSLZeroReturnError):
+                continue  # it went away in the middle: the session says so
             except ssl.SSLError as error:
                 found = f"{host}: {error}"
             except OSError:

@@ -47,6 +47,27 @@ def test_a_token_is_made_once_until_it_is_nearly_over(provider, replace_in):
     assert token_of(name)[0] == "t2"
 
 
+def test_a_token_serves_on_while_no_new_one_is_to_be_had(provider, replace_in, caplog):
+    now = [time.time()]
+    is_away: list[bool] = []
+    replace_in(tokens, "time", time=lambda: now[0])
+
+    def make():
+        if is_away:
+            raise RuntimeError("issuer away")
+        return "t", now[0] + 100
+
+    name = provider(make)
+    token_of(name)
+    is_away.append(True)
+    now[0] += 89
+    assert token_of(name)[0] == "t"
+    assert "issuer away" in caplog.text
+    now[0] += 2
+    with pytest.raises(AuthenticationError, match="issuer away"):
+        token_of(name)
+
+
 @pytest.mark.parametrize(
     "answer", [None, "token", ("t",), ("t", "soon"), (b"t", 1), ("t", 1.7e12)]
 )

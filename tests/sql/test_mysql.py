@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import itertools
+import socket
+import time
+from contextlib import closing
 
 import pyarrow as pa
 import pytest
@@ -10,9 +13,12 @@ import sqlalchemy as sa
 from sqlalchemy.dialects.mysql import pymysql
 from sqlalchemy.schema import CreateTable
 
+from kafka_tx.errors import StateUnavailableError
+from kafka_tx.sql import mysql
 from kafka_tx.sql.map_table import map_table
 from kafka_tx.sql.maps import MapBatch, forget_removed, revert
 from kafka_tx.sql.progress import progress_table
+from kafka_tx.sql.store import SqlStore
 
 DIALECT = pymysql.dialect()
 KINDS = ("plain map", "transactional map", "opaque map")
@@ -123,3 +129,18 @@ def test_an_opaque_replay_is_taken_back_with_mysqls_words():
         "UPDATE `counts` SET value=`counts`.previous, txid=%s WHERE `counts`.txid = %s",
         "DELETE FROM `counts` WHERE `counts`.value IS NULL",
     ]
+
+
+def test_a_server_that_accepts_and_says_nothing_is_given_up(monkeypatch):
+    """One that is stopped, or behind a proxy: its kernel keeps the connection alive."""
+    monkeypatch.setattr(mysql, "HANDSHAKE_S", 1)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        port = silent.getsockname()[1]
+        url = f"mysql+pymysql://u:p@127.0.0.1:{port}/d?retry_for_ms=0"
+        began = time.monotonic()
+
+        store = SqlStore(url, "orders")
+        with closing(store), pytest.raises(StateUnavailableError):
+            store.read()
+
+    assert time.monotonic() - began < 30

@@ -1,5 +1,8 @@
 """How a ZooKeeper's URL asks for TLS."""
 
+import socket
+import threading
+
 import pytest
 
 from kafka_tx.errors import ConfigError
@@ -61,3 +64,18 @@ def test_hosts_without_a_port_are_asked_at_zookeepers(replace_in):
 
     assert Tls().refusal("h1,[fd00::1],[::1]:2200", 1) is None
     assert asked == [("h1", 2181), ("fd00::1", 2181), ("::1", 2200)]
+
+
+def test_a_server_that_goes_away_in_the_handshake_refuses_nothing():
+    """A port whose server starts, or a proxy that has none, accepts and closes."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def accept():
+            server.accept()[0].close()
+
+        thread = threading.Thread(target=accept)
+        thread.start()
+        why = Tls().refusal(f"127.0.0.1:{server.getsockname()[1]}", 10)
+        thread.join()
+
+    assert why is None
