@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
+
 from kafka_tx.errors import ConfigError
 
 MARKER_TOPIC = "kafka_tx.markers"
@@ -42,6 +45,20 @@ def is_internal(topic: str) -> bool:
     return topic in _own or topic in _INSIDE_KAFKA
 
 
+def may_meet(one: Mapping[str, str], other: Mapping[str, str]) -> bool:
+    """Whether clients with these settings may reach the same brokers."""
+    first, second = (
+        {each.strip() for each in kafka.get("bootstrap.servers", "").split(",")}
+        for kafka in (one, other)
+    )
+    return not first.isdisjoint(second)
+
+
+def leaves_out(topic: str) -> str:
+    """What a pattern may begin with, so that it does not match the topic."""
+    return f"^(?!{re.escape(topic)}$)"
+
+
 def check_not_own(option: str, topic: str) -> None:
     """Refuse a topic of ours, or of a reserved name, in an option: ConfigError."""
     check_not_reserved(option, topic)
@@ -64,5 +81,5 @@ def check_not_reserved(option: str, topic: str) -> None:
             "any other topic",
             f"'{RESERVED}' is a reserved name in kafka_tx's offsets. Copy the topic's"
             " records to a topic of another name. A pattern leaves the topic out with"
-            rf" ^(?!{RESERVED}$) at its beginning, as in ^(?!{RESERVED}$).*",
+            f" {leaves_out(RESERVED)} at its beginning, as in {leaves_out(RESERVED)}.*",
         )

@@ -4,8 +4,8 @@ import pytest
 
 from kafka_tx import own_topics
 from kafka_tx.model import TopicPartition, TopicPattern
-from kafka_tx.options.source import parse_source
-from kafka_tx.own_topics import MARKER_TOPIC
+from kafka_tx.options.source import parse_source, reads
+from kafka_tx.own_topics import MARKER_TOPIC, leaves_out, may_meet
 from kafka_tx.source.microbatches import MicroBatches
 from tests.fake_cluster import FakeCluster
 from tests.source.test_transactional import P0, Job
@@ -76,3 +76,29 @@ def test_a_new_job_reads_no_markers(cluster, clock, is_numbered):
     run = planner(cluster, clock, Numbered(cluster, clock) if is_numbered else None)
 
     assert run.latest(run.initial(), everything=True).positions == {P0: 10}
+
+
+@pytest.mark.parametrize("pattern", [".*", "orders.*", ".*orders.*|x"])
+def test_a_pattern_leaves_a_topic_out_as_the_errors_say(pattern):
+    given = {"kafka.bootstrap.servers": "b:1"}
+    advised = f"{leaves_out('orders-dead')}(?:{pattern})"
+
+    all_, others = (
+        parse_source({**given, "subscribePattern": each}, streaming=True)
+        for each in (pattern, advised)
+    )
+
+    assert reads(all_, "orders-dead")
+    assert not reads(others, "orders-dead")
+    assert reads(others, "orders-dead-2")
+    assert reads(others, "orders")
+
+
+@pytest.mark.parametrize(
+    ("others", "may"),
+    [("b1:1,b2:1", True), (" b2:1 , b1:1", True), ("b2:1", True), ("b3:1", False)],
+)
+def test_clients_with_an_address_in_common_may_meet_the_same_brokers(others, may):
+    one = {"bootstrap.servers": "b1:1,b2:1"}
+
+    assert may_meet(one, {"bootstrap.servers": others}) is may

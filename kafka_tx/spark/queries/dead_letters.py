@@ -26,6 +26,7 @@ from kafka_tx.kafka import dead_letter_form
 from kafka_tx.model import TopicPartition, TransactionAttempt
 from kafka_tx.options.sink import parse_sink
 from kafka_tx.options.source import parse_source, reads
+from kafka_tx.own_topics import leaves_out, may_meet
 from kafka_tx.record_schema import BYTES
 from kafka_tx.spark.queries.foreach import for_each_transaction
 from kafka_tx.spark.sinks.transaction import write_transaction
@@ -170,7 +171,7 @@ class _Rejecting:
     ) -> TopicFacts:
         """What the topic takes; checked with the first batch, and now and then."""
         if self._facts is None or options != self._checked:
-            _check_not_read(sources, attempt, self._topic, options)
+            _check_not_read(sources, attempt, self._topic, config)
             self._facts = sink_assembly.check_letter_topic("topic", config)
             self._checked, self._checked_s = options, time.monotonic()
         elif time.monotonic() - self._checked_s > _FACTS_S:
@@ -416,7 +417,7 @@ def _check_not_read(
     sources: Mapping[str, Mapping[str, str]],
     attempt: TransactionAttempt,
     topic: str,
-    options: Mapping[str, str],
+    config: SinkConfig,
 ) -> None:
     """Refuse a dead-letter topic that the query reads: ConfigError.
 
@@ -424,8 +425,7 @@ def _check_not_read(
     """
     for given in sources.values():
         source = parse_source(given, streaming=True)
-        servers = "kafka.bootstrap.servers"
-        if given.get(servers) == options.get(servers) and reads(source, topic):
+        if may_meet(source.kafka, config.kafka) and reads(source, topic):
             raise _is_read(topic, attempt)
 
 
@@ -436,8 +436,8 @@ def _is_read(topic: str, attempt: TransactionAttempt) -> ConfigError:
         "a dead-letter topic that the query does not read",
         "A dead letter that is rejected again would become a dead letter again, for"
         " ever. Give another topic, or a subscribePattern that leaves it out: it may"
-        f" begin with (?!{topic}$). Nothing was written; batch {attempt.txid} comes"
-        " again",
+        f" begin with {leaves_out(topic)}. Nothing was written; batch {attempt.txid}"
+        " comes again",
     )
 
 

@@ -15,7 +15,7 @@ from kafka_tx.logs import event_log
 from kafka_tx.model import TransactionAttempt
 from kafka_tx.options.sink import parse_sink
 from kafka_tx.options.source import parse_source, reads
-from kafka_tx.own_topics import MARKER_TOPIC
+from kafka_tx.own_topics import MARKER_TOPIC, leaves_out, may_meet
 from kafka_tx.sinks.admission import check_mode, only_write
 from kafka_tx.sinks.sink_parts import SinkPlan, Wish
 from kafka_tx.spark.speculation import refuse_speculation
@@ -143,7 +143,7 @@ def _check_not_read(df: DataFrame, config: SinkConfig) -> None:
 
     No pattern matches the default name. The planning process knows no other one.
     """
-    topic, servers = config.marker_topic, "bootstrap.servers"
+    topic = config.marker_topic
     if topic == MARKER_TOPIC or is_remote():
         return
     query_id = df.sparkSession.sparkContext.getLocalProperty(QUERY_ID)
@@ -151,8 +151,7 @@ def _check_not_read(df: DataFrame, config: SinkConfig) -> None:
         return
     for given in jvm.source_options(df.sparkSession, query_id).values():
         source = parse_source(given, streaming=True)
-        is_same = source.kafka.get(servers) == config.kafka.get(servers)
-        if is_same and reads(source, topic):
+        if may_meet(source.kafka, config.kafka) and reads(source, topic):
             raise ConfigError.illegal(
                 "tx.markerTopic",
                 topic,
@@ -160,7 +159,7 @@ def _check_not_read(df: DataFrame, config: SinkConfig) -> None:
                 "Each batch would write markers, which are the next batch. Nothing was"
                 f" written. Leave the option out for '{MARKER_TOPIC}', which no pattern"
                 " matches, or give a subscribePattern that leaves the topic out: it may"
-                f" begin with ^(?!{topic}$).",
+                f" begin with {leaves_out(topic)}.",
             )
 
 
