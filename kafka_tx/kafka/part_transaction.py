@@ -27,6 +27,7 @@ from kafka_tx.sinks.sink_parts import (
     SinkPlan,
     Wish,
     name_of,
+    plan_of,
     planned,
 )
 
@@ -236,10 +237,12 @@ class PlanKeeper:
         """
         with self._begun(wish) as transaction:
             memory = self._recall_all(wish)
-            last = max((m.txid for m in memory.markers if not m.life), default=0)
+            markers = [m for m in memory.markers if not m.life]
+            last = max((m.txid for m in markers), default=0)
+            stored = memory.plan or plan_of(markers)
             entries = memory.entries(wish.id)
             with _asking_groups(self._log, entries, lambda: self._recall(wish)):
-                plan = planned(memory.plan, wish, last)
+                plan = planned(stored, wish, last)
             if plan == memory.plan:
                 return plan, memory
             entry = Entry(wish.id, plan)
@@ -315,8 +318,8 @@ def _check_same(
         f" '{logged.sink}' commits both at once, so one of them is not its own:"
         " somebody has written to the topic, or has set the group; or the option"
         " 'topic' of the sink was another one for a while. Nothing was written now."
-        " Compare the sink's topic with the source. If the sink has not written txid"
-        f" {logged.txid}, to no other topic either, write the group's marker under this"
+        " Compare the sink's topics with the source. If the sink has not written txid"
+        f" {logged.txid}, write the group's marker under this"
         f" key to '{topic}', to partition 0. If it has, delete the group:"
         f" kafka-consumer-groups.sh --delete --group {logged.group}. Then start again."
         " Let only users write the topic who trust each other (tx.markerTopic).",

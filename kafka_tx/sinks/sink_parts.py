@@ -294,6 +294,20 @@ class Wish:
     parts: int
 
 
+def plan_of(markers: Iterable[Marker]) -> SinkPlan | None:
+    """The plan by which markers were written, where its record is gone; None: unknown.
+
+    A topic of markers that expired records for a while has dropped it: its markers are
+    written with each batch, and the plan only where it changes.
+    """
+    newest = max(markers, key=lambda m: m.attempt, default=None)
+    if newest is None or not newest.parts:
+        return None
+    its = newest.attempt
+    named = its.source, its.epoch, its.numbering
+    return SinkPlan(newest.parts, newest.txid, newest.parts, *named)
+
+
 def planned(stored: SinkPlan | None, wish: Wish, txid: int = 0) -> SinkPlan:
     """The plan to write a batch by; if it differs from ``stored``, store it first.
 

@@ -1,8 +1,13 @@
 """How many parts a sink's batch has."""
 
+from dataclasses import replace
+
+import pytest
+
+from kafka_tx.errors import AnotherNumberingError
 from kafka_tx.model import TransactionAttempt
 from kafka_tx.sinks.sink_memory import Entry
-from kafka_tx.sinks.sink_parts import Digest, Marker, SinkPlan
+from kafka_tx.sinks.sink_parts import Digest, Marker, SinkPlan, Wish, plan_of, planned
 
 
 def test_batches_from_a_txid_on_have_the_new_parts_and_earlier_ones_the_former():
@@ -25,3 +30,22 @@ def test_an_announcement_is_told_from_the_marker_it_announces():
 
     assert (marker.is_announcement, announced.is_announcement) == (False, True)
     assert (announced.txid, announced.name) == (0, marker.name)
+
+
+def test_a_plan_that_was_lost_is_that_of_the_newest_marker():
+    """Its batch may be there in part, in so many parts."""
+    written = [
+        Marker(n, TransactionAttempt(txid, 9, "orders", numbering="one"), parts=2)
+        for n, txid in enumerate((6, 7))
+    ]
+    again = TransactionAttempt.of(7, epoch=2, number=1)
+    again = replace(again, source="orders", numbering="one")
+
+    plan = planned(plan_of(written), Wish("sink", again, parts=4), 7)
+
+    assert [plan.parts_of(txid) for txid in (7, 8)] == [2, 4]
+    assert plan_of([]) is None
+    assert plan_of([Marker(0, again)]) is None
+    other = replace(again, numbering="two")
+    with pytest.raises(AnotherNumberingError):
+        planned(plan_of(written), Wish("sink", other, parts=4), 7)
