@@ -85,6 +85,7 @@ class _Exporter:
                 self.registry.forget(name)
             self.registry.record_stored(one)
             self.registry.record_bounded(one)
+            self._show_time(name, self.seen.get(name, time.time()))
         positions = {name: self.registry.positions_of(name) for name in found}
         for name, bounds in self.logs.poll(positions).items():
             self.registry.record_log(name, bounds)

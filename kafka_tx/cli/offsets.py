@@ -351,8 +351,7 @@ def reset(
     """
     change = Change(yes=yes, dry_run=dry_run, as_json=as_json)
     with opened(store, id_) as state:
-        with suppress(StateCorruptedError, FormatError):  # of no use: delete it, too
-            refuse_moved(state, state.read())
+        _refuse_moved(state)
         stored = stored_of(store, state)
         paths, partitions = list(stored.store.read()), _to_be_deleted(stored)
         has_txids = bool(paths) or not partitions
@@ -365,13 +364,11 @@ def reset(
             change.tell(f"the query has other sources: reset {others}, too")
         if not change.is_agreed():
             return
+        _refuse_moved(state)
         if partitions:
             remove_offsets(url_or_file(store), state)
         if has_txids:
-            epoch = state.acquire()
-            with suppress(StateCorruptedError, FormatError):
-                refuse_moved(state, state.read())
-            state.write(epoch, {}, state.read())
+            state.write(state.acquire(), {}, state.read())
     of_txids = _begun_anew(others) if has_txids else ""
     change.done(f"Done.{of_txids}{_AT_START if partitions else ''}")
 
@@ -423,6 +420,12 @@ _AT_START = (
     " begins at start_offset_time of its spout, by default the start of the logs."
     " Before you start it, empty its sinks, or they get records twice."
 )
+
+
+def _refuse_moved(state: Store) -> None:
+    """Raise StateError if the id goes on in another store; not for damaged records."""
+    with suppress(StateCorruptedError, FormatError):
+        refuse_moved(state, state.read())
 
 
 def _begun_anew(others: str) -> str:

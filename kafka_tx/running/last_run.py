@@ -35,8 +35,8 @@ def record_stop(
     """Count a stop and write it to the store; None: it ended without an error.
 
     Never raises a KafkaTxError. The stop of a fenced process is not stored: another
-    process owns the id. Nor is that of one whose store did not answer: the process
-    would go on asking for as long again. ``goes_on``: see
+    process owns the id. Nor is that of one whose store did not answer, this one: the
+    process would go on asking for as long again. ``goes_on``: see
     ``MetricsRegistry.record_stop``.
     """
     if error is None:
@@ -44,7 +44,7 @@ def record_stop(
     now_ms, reason = clock.now_ms(), stop_reason(error)
     # first, because the store may hang
     registry.record_stop(id, error, now_ms, goes_on=goes_on)
-    if store is None or isinstance(error, (StateUnavailableError, StateGivenUpError)):
+    if store is None or _is_away(store, error):
         return
     if not goes_on:
         registry.record_moved(id, _moved_to(store))
@@ -54,6 +54,12 @@ def record_stop(
         store_stop(store, Stop(reason, str(error), now_ms))
     except KafkaTxError as refusal:
         logger.warning("the reason of the stop was not stored: %s", refusal, id=id)
+
+
+def _is_away(store: Store, error: BaseException) -> bool:
+    if not isinstance(error, StateUnavailableError | StateGivenUpError):
+        return False
+    return error.fields.get("store") == store.url
 
 
 def _moved_to(store: Store) -> str:

@@ -6,6 +6,7 @@ import socket
 import threading
 from collections.abc import Callable
 from contextlib import closing, suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import event
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 MYSQL = ("mysql", "mariadb")
 """What SQLAlchemy calls its dialect in URLs, and once it is connected."""
 CONNECT_ARGUMENTS = {"connect_timeout": 10}
-HANDSHAKE_S, STATEMENT_S = 10, 300
+HANDSHAKE_S, STATEMENT_S = 10, 900
 """How long PyMySQL waits for each answer of a server that does not greet, or that has
 stopped: the kernel of its machine, or a proxy, keeps the connection alive."""
 IDLE_IN_TRANSACTION_S = 60
@@ -36,15 +37,16 @@ _PING = b"\x01\0\0\0\x0e"
 
 def listen(engine: sa.Engine) -> None:
     """Make the engine's connections strict, in UTC, and bounded in their waits."""
-    event.listen(engine, "connect", _set_session)
+    bounds = "read_timeout" not in engine.url.query
+    event.listen(engine, "connect", partial(_set_session, bounds=bounds))
 
 
-def _set_session(connection: Any, _record: object) -> None:  # noqa: ANN401 - DB-API
+def _set_session(connection: Any, _record: object, *, bounds: bool) -> None:  # noqa: ANN401 - DB-API
     # whatever the server's mode: what does not fit is refused, and not cut; and
     # whatever its zone: times are sent in UTC
     settings = "sql_mode = 'STRICT_ALL_TABLES', time_zone = '+00:00'"
     if type(connection).__module__.startswith("pymysql"):
-        if connection._read_timeout == HANDSHAKE_S:  # the URL has no other one
+        if bounds:
             connection._read_timeout = STATEMENT_S
         _notice_the_dead(connection._sock)
         connection.touch = _toucher(connection)

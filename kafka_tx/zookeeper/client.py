@@ -400,7 +400,8 @@ class ZooKeeperClient:
             return client
         _end_soon(client)
         self._check_tls(listen_s=1.0)
-        raise self.silent(ConnectionError("no connection"))
+        over = " over TLS (is that its secure port?)" if settings.tls else ""
+        raise self.silent(ConnectionError(f"no connection{over}"))
 
     def _check_tls(self, *, listen_s: float = 0.0) -> None:
         """Raise for settings with which the client would only retry for ever."""

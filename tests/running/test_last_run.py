@@ -7,7 +7,7 @@ from unittest.mock import MagicMock
 
 import pytest
 
-from kafka_tx.errors import StateUnavailableError
+from kafka_tx.errors import StateGivenUpError, StateUnavailableError
 from kafka_tx.metrics import MetricsRegistry, catalogue
 from kafka_tx.model import LogBounds, TopicPartition, Topics
 from kafka_tx.running.last_run import record_stop, show_committed
@@ -53,6 +53,20 @@ def test_a_stop_is_stored_and_shows_where_the_id_went(clock):
 
     assert last_stop(store) == Stop("user", "bad", clock.now_ms())
     assert registry.activities()["jobs"].moved_to == "postgresql://there"
+
+
+@pytest.mark.parametrize("is_ours", [True, False])
+def test_a_store_that_was_given_up_is_not_asked_again(clock, is_ours):
+    """A whole time of its retries; another store, as of a sink, says nothing of it."""
+    registry, store = MetricsRegistry(), MemoryStore("one", "jobs")
+    store.acquire()
+    where = store.url if is_ours else "sqlite:////of/a/sink.db"
+
+    given_up = StateGivenUpError("no answer", store=where)
+    record_stop(registry, store, "jobs", given_up, clock)
+
+    assert (last_stop(store) is None) is is_ours
+    assert stops(registry) == [("jobs", "state")]
 
 
 def test_a_store_that_does_not_answer_hides_no_stop(clock):

@@ -71,7 +71,9 @@ def test_a_server_that_goes_away_in_the_handshake_refuses_nothing():
     with socket.create_server(("127.0.0.1", 0)) as server:
 
         def accept():
-            server.accept()[0].close()
+            connection, _ = server.accept()
+            connection.recv(65_536)  # all of it: else the end is a reset
+            connection.close()
 
         thread = threading.Thread(target=accept)
         thread.start()

@@ -21,7 +21,7 @@ from kafka_tx.source.questions import Answer, Question
 from kafka_tx.spark.connect.meeting import ConnectRun
 from kafka_tx.spark.default_store import refuse_default_store
 from kafka_tx.spark.versions import jvm
-from kafka_tx.spark.versions.names import QUERY_ID, RUN_ID
+from kafka_tx.spark.versions.names import QUERY_ID
 from kafka_tx.stored import VERSION, check_same_version
 from kafka_tx.transactions.ownership.retry_policy import RetryPolicy
 
@@ -90,8 +90,8 @@ class _ForEach:
     ) -> None:
         self._function = function
         self._tx_id = tx_id
-        self._runs: dict[str, tuple[str, _Run]] = {}
-        """The last run of each query, with Spark's id of the run."""
+        self._runs: dict[str, tuple[object, _Run]] = {}
+        """The last run of each query, with the context in which it runs."""
         self._beside: _Tries | None = None
 
     def __getstate__(self) -> dict[str, object]:
@@ -122,13 +122,15 @@ class _ForEach:
         if self._beside is not None:
             return self._beside
         spark = df.sparkSession
-        query_id, run_id = map(spark.sparkContext.getLocalProperty, (QUERY_ID, RUN_ID))
-        known, run = self._runs.get(query_id, ("", None))
-        if run is None or known != run_id:
+        context = spark.sparkContext
+        query_id = context.getLocalProperty(QUERY_ID)
+        known, run = self._runs.get(query_id, (None, None))
+        # the run of a session that was stopped may not have ended
+        if run is None or known is not context or not run.query.is_running:
             for options in jvm.source_options(spark, query_id).values():
                 refuse_default_store(spark, options)
             run = _Run(jvm.RunningQuery(spark, query_id), self._tx_id)
-            self._runs[query_id] = run_id, run
+            self._runs[query_id] = context, run
         return run.tries
 
 

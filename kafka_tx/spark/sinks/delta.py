@@ -502,17 +502,25 @@ class DeltaStatement(_InJvm):
                 raise OvertakenError(conflict) from error
             raise
         if self.stored(attempt).txid < attempt.txid:
-            self._check_session(before.version())
+            self._check_session(before.version(), attempt)
             none = self._spark.read.table(self._target).limit(0)
             self._append(none, "append", identity)
         return True
 
-    def _check_session(self, before: int) -> None:
-        """Refuse a table that has grown, and not by a commit with the attempt."""
-        _, snapshot = self._opened()
-        if snapshot.version() > before:
+    def _check_session(self, before: int, attempt: TransactionAttempt) -> None:
+        """Refuse a table that has grown, and not by commits of this session."""
+        log, snapshot = self._opened()
+        infos = {
+            version: commit_info(self._actions(log, version))
+            for version in range(before + 1, snapshot.version() + 1)
+        }
+        ours = {v: self._commit(info, v) for v, info in infos.items()}
+        others = [
+            v for v, found in ours.items() if not found or found.attempt != attempt
+        ]
+        if others:
             raise ConfigError(
-                f"{self.what} has new versions, {before + 1} to {snapshot.version()},"
+                f"{self.what} has new versions, {others[0]} to {others[-1]},"
                 " and none of them carries the attempt. The batch does not count as"
                 " written. Look at them with DESCRIBE HISTORY. If they are of `write`,"
                 " it used another session: take them back with RESTORE TABLE … TO"

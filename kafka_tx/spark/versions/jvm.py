@@ -297,6 +297,12 @@ class RunningQuery:
                 for name, end in found.items()
             }
 
+    @property
+    def is_running(self) -> bool:
+        """Whether this run is still active; a query has one at a time."""
+        with self._asking():
+            return bool(self._query.isActive())
+
     def question(self, tx_id: str, batch_id: int) -> Question:
         """The question about the batch in progress.
 
