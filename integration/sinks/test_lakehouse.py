@@ -602,8 +602,8 @@ def test_other_commits_of_write_than_that_of_its_rows_are_not_taken_for_the_batc
     forget()
 
     assert not counts.count(attempt(1, epoch=3), "a", statement=pytest.fail)
-    assert counts.count(attempt(2), statement=lambda _, target: alter(target))
-    assert not counts.count(attempt(2, epoch=3), statement=pytest.fail)
+    assert counts.count(attempt(2, epoch=3), statement=lambda _, to: alter(to))
+    assert not counts.count(attempt(2, epoch=4), statement=pytest.fail)
     assert counts.counted() == {"a": 1}
 
 
