@@ -12,7 +12,12 @@ from kafka_tx.errors import (
     StateUnavailableError,
     TransactionError,
 )
-from kafka_tx.model import BatchMetadata, OffsetRange, TopicPartition
+from kafka_tx.model import (
+    BatchMetadata,
+    OffsetRange,
+    TopicPartition,
+    TransactionAttempt,
+)
 from kafka_tx.transactions.coordinator.actions import (
     Cancel,
     Initialize,
@@ -21,6 +26,7 @@ from kafka_tx.transactions.coordinator.actions import (
     StartCommit,
     Stopped,
     TransactionCommitted,
+    Write,
 )
 from kafka_tx.transactions.coordinator.coordinator import FRESH_MS, POLL_MS
 from kafka_tx.transactions.coordinator.in_flight_batches import BatchPhase
@@ -418,15 +424,20 @@ def test_without_a_timeout_nothing_is_ever_late():
     assert drive.machine.wakes_at_ms() == 10**9 + POLL_MS
 
 
-def test_an_owner_that_was_frozen_asks_again_before_it_commits():
-    """While it was, another owner may have come: the answer was already on its way."""
+def asking_again() -> tuple[Drive, TransactionAttempt, Write]:
+    """A batch waits for its commit phase, and the store's answer was long under way."""
     drive = Drive(timeout_ms=None)
     drive.is_owner = False
     (first,) = drive.start(1)
     (question,) = drive.machine.processed(first)
-
     drive.machine.now_ms += FRESH_MS
     (again,) = drive.make(question)
+    return drive, first, again
+
+
+def test_an_owner_that_was_frozen_asks_again_before_it_commits():
+    """While it was, another owner may have come: the answer was already on its way."""
+    drive, _, again = asking_again()
 
     assert is_question(again)
     assert drive.phases() == {1: BatchPhase.PROCESSED}
@@ -436,13 +447,7 @@ def test_an_owner_that_was_frozen_asks_again_before_it_commits():
 
 
 def test_a_store_that_is_always_slow_lets_batches_commit():
-    drive = Drive(timeout_ms=None)
-    drive.is_owner = False
-    (first,) = drive.start(1)
-    (question,) = drive.machine.processed(first)
-
-    drive.machine.now_ms += FRESH_MS
-    (again,) = drive.make(question)
+    drive, first, again = asking_again()
     drive.machine.now_ms += FRESH_MS
 
     assert drive.make(again) == [StartCommit(first)]
