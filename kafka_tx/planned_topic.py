@@ -195,9 +195,11 @@ def not_in_log(
     So it is if the log holds it: then a former leader has answered before.
     """
     topic, partition = wanted.topic_partition
-    if log[1] < 0 or (log[0] <= position and wanted.end <= log[1]):
-        holds = f"the log holds [{log[0]}, {log[1]})" if log[1] >= 0 else ""
-        known = holds or "none says what the log holds"
+    is_there = log[0] <= position and wanted.end <= log[1]
+    if log[1] < 0 or is_there:
+        known = "none says what the log holds"
+        if is_there:
+            known = f"the log holds [{log[0]}, {log[1]})"
         what = f"brokers lack the next record, and {known},"
         return unread(wanted, what, position, brokers, report and f" {report}.")
     return OffsetOutOfRangeError(

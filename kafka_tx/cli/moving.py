@@ -85,11 +85,9 @@ def copy(source: Store, target: Store) -> int:
         StateError: The target is in use, or the source was copied elsewhere before.
         StateUnavailableError: A store does not answer: do it again.
     """
-    if moved_to(source) != target.url:
-        refuse_moved(source, source.read())
+    _refuse_elsewhere(source, source.read(), target)
     epoch, texts = taken(source)
-    if moved_to(source) != target.url:
-        refuse_moved(source, texts)
+    _refuse_elsewhere(source, texts, target)
     found = target.read()
     if _holds_nothing(texts) and not _holds_nothing(found):
         raise StateError(
@@ -117,6 +115,13 @@ def moved_to(source: Store) -> str:
     """The store to which an id was copied; empty: to none."""
     here = numbering_of(source.read(), source.url, source.id)
     return "" if here is None else here.moved_to
+
+
+def _refuse_elsewhere(source: Store, texts: Mapping[str, str], target: Store) -> None:
+    """Raise StateError if the id was copied to another store than ``target``."""
+    here = numbering_of(texts, source.url, source.id)
+    if here is not None and here.moved_to != target.url:
+        refuse_moved(source, texts)
 
 
 def _holds_nothing(texts: Mapping[str, str]) -> bool:

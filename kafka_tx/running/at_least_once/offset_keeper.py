@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 from typing import TypeVar
 
@@ -87,20 +87,25 @@ class OffsetKeeper:
         self._renewed_ms = began_ms
 
     def load(
-        self, partitions: Iterable[TopicPartition]
+        self,
+        partitions: Iterable[TopicPartition],
+        beside: Collection[TopicPartition] = (),
     ) -> dict[TopicPartition, CommittedOffset]:
         """The stored offsets; they are shown until newer ones are stored.
+
+        Those of ``beside`` are not shown: they may be another task's.
 
         Raises:
             StateError: as ``OffsetStore.load``.
         """
         wanted = sorted(partitions)
-        found = self._wait(lambda: self._store.load(wanted))
+        asked = sorted({*wanted, *beside})
+        found = self._wait(lambda: self._store.load(asked))
         self._registry.record_stored(
             OffsetsStored(
                 id=self.id,
                 committed={p: found[p].position for p in wanted if p in found},
-                committed_at_ms=_newest_ms(found.values()),
+                committed_at_ms=_newest_ms(found[p] for p in wanted if p in found),
             )
         )
         return found

@@ -363,7 +363,7 @@ class SpoutManagers:
         self, partitions: set[TopicPartition], share: set[TopicPartition]
     ) -> dict[TopicPartition, _Found]:
         beside = {p for p in share if p.topic not in self._has_stored}
-        stored = self._keeper.load(partitions | beside)
+        stored = self._keeper.load(partitions, beside)
         self._check_vanished(partitions, stored)
         positions: dict[TopicPartition, int | Unavailable | None] = {}
         is_earliest = isinstance(self._start.position, Earliest)
